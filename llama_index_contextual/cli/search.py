@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
@@ -28,7 +28,7 @@ from llama_index_contextual.cli.common import (
     with_options,
     write_page,
 )
-from llama_index_contextual.config import SETTINGS, descriptions_of
+from llama_index_contextual.config import SETTINGS, Refreshing, descriptions_of
 from llama_index_contextual.metadata import HEADER_PATH, PAGE_LABEL, citation_of, path_of, value_of
 from llama_index_contextual.text import printable
 
@@ -64,7 +64,7 @@ def search(
     narrowed: Narrowed,
     *,
     refresh: Annotated[
-        Literal["auto", "never", "wait"],
+        Refreshing,
         typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
     ] = "never",
     full: Annotated[bool, typer.Option("--full", help="Show the whole text of each hit.")] = False,

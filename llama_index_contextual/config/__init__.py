@@ -15,6 +15,7 @@ from llama_index_contextual.config.keys import (
     SETTINGS,
     Configuration,
     MemorySettings,
+    Refreshing,
     Retrieval,
     descriptions_of,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "USER_FILE",
     "Configuration",
     "MemorySettings",
+    "Refreshing",
     "Retrieval",
     "Setting",
     "descriptions_of",

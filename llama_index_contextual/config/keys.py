@@ -36,6 +36,8 @@ from llama_index_contextual.config.declaring import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
+Reuse = Literal["chunk", "document"]
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 
 
@@ -128,7 +130,7 @@ class ContextOptions(Section):
     fallback_only: bool = setting(
         "Use the contexts in the cache and never call the model.", default=False, flags="--fallback-only"
     )
-    reuse: Literal["chunk", "document"] = setting(
+    reuse: Reuse = setting(
         "Whether a context outlives edits elsewhere in its document (`chunk`) or is made anew (`document`).", "chunk"
     )
 
@@ -225,7 +227,7 @@ class MemorySettings(Section):
 class Memory(MemorySettings):
     """The same, and what brings the index up to date."""
 
-    refresh: Literal["auto", "never", "wait"] | None = setting(
+    refresh: Refreshing | None = setting(
         "Whether a question brings the index up to date: in the background, never, or before the answer.",
         computed="auto for mcp, never for context",
         example="auto",

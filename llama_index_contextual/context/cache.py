@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from llama_index.core.schema import MetadataMode
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
+    from llama_index_contextual.config.keys import Reuse
     from llama_index_contextual.context.base import SourceDocument
-
-Reuse = Literal["chunk", "document"]
 
 OBJECT: Final = "object:"  # before the name of something that was passed as an object
 CONTEXTS: Final = "contexts"

@@ -9,8 +9,9 @@ import os
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, get_args
 
+from llama_index_contextual.config import Refreshing
 from llama_index_contextual.documents.sources import read_bytes, sha256_of
 from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
 from llama_index_contextual.index.plan import is_spared
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Mode = Literal["auto", "never", "wait"]
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
 _GLANCE: Final = 0.1  # seconds after which who waits sees that nobody has to wait any more
@@ -130,8 +130,8 @@ class BackgroundRefresh:
         SettingError: A setting cannot work.
     """
 
-    def __init__(self, index: Any, mode: Mode = "auto", patience: float = PATIENCE) -> None:
-        one_of("mode", mode, ("auto", "never", "wait"))
+    def __init__(self, index: Any, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
+        one_of("mode", mode, get_args(Refreshing))
         self._index = index
         self._mode = mode
         self._patience = amount("patience", patience, zero=True)

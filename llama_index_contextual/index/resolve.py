@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from llama_index.core.prompts import PromptTemplate
 
@@ -39,7 +39,6 @@ from llama_index_contextual.index.pipeline import (
 )
 from llama_index_contextual.index.rescue import readable_state
 from llama_index_contextual.index.settings import (
-    POLICIES,
     IndexSettings,
     Reindex,
     Remembered,
@@ -85,7 +84,7 @@ def resolve_settings(
         SettingError: One is wrong.
         StorageError: The storage is of another folder.
     """
-    one_of("reindex", reindex, POLICIES)
+    one_of("reindex", reindex, get_args(Reindex))
     lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
     folders, layout = _places(folder, storage)
     if callable(config):

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]
-POLICIES: Final = ("auto", "error", "ignore", "all")
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
 
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from llama_index_contextual.index.background import Mode
+    from llama_index_contextual.config import Refreshing
+
 
 DEFAULT_PORT: Final = 8765
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
@@ -55,7 +56,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     settings: MemorySettings | None = None,
-    refresh: Mode | None = None,
+    refresh: Refreshing | None = None,
     allow_write: bool = False,
     **options: Any,
 ) -> None:
@@ -131,7 +132,7 @@ def build_server(
     index: ContextualIndex,
     settings: MemorySettings | None = None,
     *,
-    refresh: Mode = "auto",
+    refresh: Refreshing = "auto",
     allow_write: bool = False,
 ) -> MCPServer[None]:
     """Return the server over an open index, to be run or to be tested in-process.
