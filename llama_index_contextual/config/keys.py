@@ -202,7 +202,7 @@ class MemorySettings(Section):
     half_life_days: Days = setting(
         "Days after which a dated note's recency factor is a half.", 30.0, flags="--half-life-days"
     )
-    # benchmarks/results/memory.md: a weight of 0.1 costs 0.2 points of recall@4; one of 1, as the source has it, 31
+    # benchmarks/results/memory.md: a weight of 0.1 costs 0.1 points of recall@4; one of 1, as the source has it, 34
     recency_weight: Share = setting("The share of a score that age may take, 0 to 1.", 0.1)
     date_boost: Gain = setting("The gain of a note of a day that the message names, as a share of its score.", 0.5)
     min_relevance: Share | Literal["auto"] = setting(

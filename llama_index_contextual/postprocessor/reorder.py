@@ -116,7 +116,7 @@ class RecencyPostprocessor(_Reordering):
     half_life_days: float = Field(
         default=30.0, gt=0, allow_inf_nan=False, description="Days after which the decay factor is one half."
     )
-    # benchmarks/results/memory.md: 0.1 costs 0.2 points of recall@4, 1 costs 31
+    # benchmarks/results/memory.md: 0.1 costs 0.1 points of recall@4, 1 costs 34
     weight: _Share = Field(default=0.1, description="How much of it age may take: 0 nothing, 1 all of it.")
     evergreen: tuple[str, ...] = Field(
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
