@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import sys
 import threading
@@ -96,6 +97,8 @@ def serve(
         index = ContextualIndex.open(folder, **options)
         mode = refresh or index.settings.configuration.memory.refresh or "auto"
         server = build_server(index, settings, refresh=mode, allow_write=allow_write)
+    gc.collect()
+    gc.freeze()  # all that was imported: to look through it for garbage made every sixtieth answer or so .1 s later
     try:
         if transport == "stdio":
             if threading.current_thread() is threading.main_thread():

@@ -120,6 +120,7 @@ def fuse_sessions(
     trust: Mapping[str, float] | None = None,
     *,
     weights: Mapping[str, float] | None = None,
+    explained: int | None = None,
 ) -> list[Fused]:
     """Fuse rankings of chunks into one by their sessions, best first, ties by id.
 
@@ -130,6 +131,7 @@ def fuse_sessions(
         sessions: Of the chunks that are candidates: those that the whole message finds.
         trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
         weights: Of the features; default the shipped ones.
+        explained: How many of the best get ``credits``, which are a thousand objects a message; default all.
 
     Returns:
         ``raw`` is the log-odds of a chunk's session, halved for each chunk of it that comes before, and ``score`` is
@@ -154,23 +156,22 @@ def fuse_sessions(
     for row in sorted(range(len(ids)), key=lambda row: -says[row]):
         members.setdefault(sessions.of[ids[row]], []).append(row)
     newness = sessions.newness()
-    raw, earned = dict[str, float](), dict[str, tuple[Credit, ...]]()
+    raw, values_of = dict[str, float](), dict["Hashable", "dict[str, float]"]()
     for session, rows in members.items():
         best = -np.sort(-table[rows], axis=0)
         values = dict(zip(features, best[0].tolist(), strict=True)) | {"age": newness[session]}
         values |= zip(FEATURES[:2], (best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS).tolist(), strict=True)
-        age = sessions.ages[session]
-        told = dict.fromkeys(FEATURES[:2], float(len(rows))) | {"age": -1.0 if age is None else float(age)}
-        parts = tuple(
-            Credit(name, 0, 0, told.get(name, value), weights[name] * value) for name, value in values.items() if value
-        )
-        total = math.fsum(one.credit for one in parts)
-        for place, row in enumerate(rows):
-            raw[ids[row]], earned[ids[row]] = total * _FURTHER**place, parts
-    arms = _credits_of_arms(whole)
+        values_of[session] = values
+        total = math.fsum(weights[name] * value for name, value in values.items())
+        raw |= {ids[row]: total * _FURTHER**place for place, row in enumerate(rows)}
     order = best_first(raw)
     top = max(raw[order[0]], _LEAST) if order else 1.0
-    return [Fused(one, raw[one], max(raw[one] / top, _LEAST), 1.0, (*arms.get(one, ()), *earned[one])) for one in order]
+    earned = _credits_of_arms(whole, order[:explained])
+    for node_id in earned:
+        session = sessions.of[node_id]
+        told = dict.fromkeys(FEATURES[:2], len(members[session])) | {"age": sessions.ages[session]}
+        earned[node_id] += _credits(values_of[session], weights, told)
+    return [Fused(one, raw[one], max(raw[one] / top, _LEAST), 1.0, tuple(earned.get(one, ()))) for one in order]
 
 
 def _weighed(
@@ -202,10 +203,17 @@ def _spread(ranking: Ranking) -> float:
     return float(np.std(in_ranks(ranking)[1])) if ranking.candidates else 0.0
 
 
-def _credits_of_arms(rankings: Sequence[Ranking]) -> dict[str, list[Credit]]:
-    """Return where each chunk stands in rankings for the whole message; what that adds is its session's."""
-    places: dict[str, list[Credit]] = {}
+def _credits(values: dict[str, float], weights: Mapping[str, float], told: Mapping[str, int | None]) -> list[Credit]:
+    """Return what each feature adds to a session; what is told of some is their score."""
+    scores = values | {name: -1.0 if number is None else float(number) for name, number in told.items()}
+    return [Credit(name, 0, 0, scores[name], weights[name] * value) for name, value in values.items() if value]
+
+
+def _credits_of_arms(rankings: Sequence[Ranking], node_ids: Sequence[str]) -> dict[str, list[Credit]]:
+    """Return where chunks stand in rankings for the whole message; what that adds is their session's."""
+    places: dict[str, list[Credit]] = {node_id: [] for node_id in node_ids}
     for ranking in rankings:
         for rank, (node_id, score) in enumerate(zip(*in_ranks(ranking), strict=True), start=1):
-            places.setdefault(node_id, []).append(Credit(ranking.arm, ranking.query, rank, score, 0.0))
+            if node_id in places:
+                places[node_id].append(Credit(ranking.arm, ranking.query, rank, score, 0.0))
     return places

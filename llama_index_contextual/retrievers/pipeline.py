@@ -227,7 +227,9 @@ class Search:
         if self.mode is Mode.MESSAGE and keyword is not None and words is not None:
             today = self.today or datetime.now().astimezone().date()
             sessions = sessions_of(keyword, ids, today, half_life_days=self.half_life_days, ageless=self.ageless)
-            return fuse_sessions(rankings, kinds, words, sessions, trust)
+            # Reasons are for what is shown, and postprocessors may show any of them.
+            most = (None if self.node_postprocessors else self.similarity_top_k) if self.explained else 0
+            return fuse_sessions(rankings, kinds, words, sessions, trust, explained=most)
         return fuse_learned(rankings, kinds, words, agreement_boost=boost, trust=trust, explained=self.explained)
 
     def _most_likely(self, keyword: ContextualBM25Retriever | None) -> str:
