@@ -1,7 +1,8 @@
 """Markdown meant to hurt a splitter, and a child process to try it in, which alone a hang or a crash then ends.
 
 As a script it indexes documents that were found to hurt, each as the one file of a folder, by keywords alone, because
-embedding takes its own time. It prints CPU seconds and the most memory of the process, for a size and for half of it.
+embedding takes its own time. It prints CPU seconds for a size and for half of it, and the most memory that the process
+ever had (Linux only).
 
     python benchmarks/hostile_inputs.py --megabytes 1
     python benchmarks/hostile_inputs.py --all       # pathological inputs, too
@@ -13,7 +14,6 @@ import argparse
 import multiprocessing
 import os
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -26,6 +26,7 @@ from llama_index_contextual.index import ContextualIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.connection import Connection
 
     from chunkers import Splitter
 
@@ -102,32 +103,38 @@ def survive(make: Callable[[], Splitter], text: str, limit: float) -> tuple[floa
 
 
 def indexed(text: str) -> tuple[str, float, float]:
-    """Index one document in a child process: how that ended, CPU seconds, and megabytes at most."""
-    context = multiprocessing.get_context("fork")
+    """Index one document in a process of its own: how that ended, CPU seconds, and megabytes at most."""
+    context = multiprocessing.get_context("spawn")  # a forked one would count the memory of all other texts
     receive, send = context.Pipe(duplex=False)
-
-    def child() -> None:
-        with tempfile.TemporaryDirectory() as root, ContextualIndex.open(root, embed_model="none") as index:
-            (Path(root) / "warm.md").write_text("# A\n\nwarm up\n")
-            index.refresh()
-            (Path(root) / "page.md").write_text(text)
-            began = time.process_time()
-            report = index.refresh()
-            seconds = time.process_time() - began
-            page = index.documents().get("page.md")
-            ended = f"{page.nodes:,} chunks" if page else "a problem"
-            if report.failed:
-                ended = "; ".join(map(str, report.failed))
-            if index.verify().problems:
-                ended = f"verify: {index.verify().problems}"
-            send.send((ended, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
-
-    process = context.Process(target=child)
-    process.start()
-    answer = receive.recv() if receive.poll(LIMIT) else ("no end", LIMIT, 0.0)
-    process.kill()
-    process.join()
+    with tempfile.TemporaryDirectory() as root:
+        notes = Path(root, "notes")
+        notes.mkdir()
+        (notes / "warm.md").write_text("# A\n\nwarm up\n")
+        Path(root, "page.md").write_text(text)
+        process = context.Process(target=index_page, args=(notes, send))
+        process.start()
+        answer = receive.recv() if receive.poll(LIMIT) else ("no end", LIMIT, 0.0)
+        process.kill()
+        process.join()
     return answer
+
+
+def index_page(notes: Path, send: Connection) -> None:
+    """Index a folder, then the page beside it, and send what that took."""
+    with ContextualIndex.open(notes, embed_model="none") as index:
+        index.refresh()
+        (notes.parent / "page.md").rename(notes / "page.md")
+        began = time.process_time()
+        report = index.refresh()
+        seconds = time.process_time() - began
+        page = index.documents().get("page.md")
+        ended = f"{page.nodes:,} chunks" if page else "a problem"
+        if report.failed:
+            ended = "; ".join(map(str, report.failed))
+        peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        if index.verify().problems:
+            ended = f"verify: {index.verify().problems}"
+        send.send((ended, seconds, int(peak.split()[1]) / 1024))
 
 
 def main() -> None:
@@ -135,12 +142,15 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--megabytes", type=float, default=1.0)
     options.add_argument("--all", action="store_true", help="also the inputs that splitters are compared by")
+    options.add_argument("--only", nargs="*", help="documents whose names begin so")
     given = options.parse_args()
     print(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
     size = given.megabytes
     whole = documents(size) | (pathological(round(size)) if given.all else {})
     rows = []
     for name, text in whole.items():
+        if given.only and not name.startswith(tuple(given.only)):
+            continue
         half = indexed(text[: len(text) // 2])
         ended, seconds, peak = indexed(text)
         rows.append([name, f"{len(text.encode()) / 1e6:.1f}", half[1], seconds, f"{peak:.0f}", ended])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from array import array
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -37,11 +38,11 @@ _TOKENS_PER_CHARACTER: Final = 4
 class Marks:
     """The marks of one group of sections, finer inside what alone exceeds the budget; parallel lists."""
 
-    offsets: list[int] = field(default_factory=list)
+    offsets: array[int] = field(default_factory=lambda: array("q"))
     strengths: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     atoms: list[blocks.Atom | None] = field(default_factory=list)
-    cumulative: list[int] = field(default_factory=list)
+    cumulative: array[int] = field(default_factory=lambda: array("q"))
 
     def append(self, offset: int, strength: int, kind: str, atom: blocks.Atom | None, before: int) -> None:
         """Add one mark, with a weight of ``before`` before it."""
@@ -81,7 +82,7 @@ def refine(
         part = slice(first, last)
         atoms: list[blocks.Atom | None] = [None] * (last - first + 1)
         strengths, kinds = [*outline.strengths[part], blocks.SECTION], [*outline.kinds[part], ""]
-        return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, [*before, sums[last]])
+        return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, array("q", sums[first : last + 1]))
     marks = Marks()
     held = sums[first]  # the weight before the heading, if any, that holds on to the block
     shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in
@@ -97,7 +98,7 @@ def refine(
             most = settings.cap if settings.keep_blocks else settings.chunk_size
             if weight <= most - _SEAM or _alone(text, start, end, scale) <= most:  # white space below does not count
                 continue
-        elif weight <= size and sums[index + 1] - held <= size:
+        elif weight <= size and (kind == "rule" or sums[index + 1] - held <= size):
             continue  # a paragraph that fits may not fit together with its heading
         above = sums[index] - held
         room = settings.cap - above - (above > 0)  # the sum of two parts may be one less than what they have together

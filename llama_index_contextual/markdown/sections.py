@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left
 from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyromark
 
-from llama_index_contextual.markdown.blocks import HTML_HEADING
+from llama_index_contextual.markdown.parsing import HTML_HEADING
 from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import date_from_heading
 
@@ -86,15 +87,15 @@ def find_sections(
         above: Headings that are open where it begins, as they are for a page of a file.
     """
     rules = _marks_after_rules(outline) if cut_at_rules else []
-    headings = outline.headings
-    marks = [*(mark for mark, _, _, _ in headings), len(outline.offsets) - 1]
+    marks = array("q", (mark for mark, _, _, _ in outline.headings))
+    marks.append(len(outline.offsets) - 1)
     path, levels = above
     days: tuple[date | None, ...] = (None,)
     for title in path:
         days = (*days, date_from_heading(title) or days[-1])
     if marks[0] > 0:
         yield from _cut(Section(0, marks[0], path, levels, day=days[-1]), rules)
-    for (mark, level, _, _), last, title in zip(headings, islice(marks, 1, None), titles, strict=True):
+    for (mark, level, _, _), last, title in zip(outline.headings, islice(marks, 1, None), titles, strict=True):
         depth = len(levels)
         while depth and levels[depth - 1] >= level:  # also right after a jump from H1 to H3 and back to H2
             depth -= 1
@@ -116,6 +117,9 @@ def _marks_after_rules(outline: Outline) -> list[int]:
 def _cut(section: Section, rules: Sequence[int]) -> Iterator[Section]:
     """Yield the parts of a section between rules."""
     inside = rules[bisect_left(rules, section.first) : bisect_left(rules, section.last)]
+    if not inside:
+        yield section
+        return
     edges = [section.first, *(mark for mark in inside if mark > section.first), section.last]
     for number, (first, last) in enumerate(pairwise(edges)):
         alone = number > 0 or section.alone or section.first in inside

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
@@ -21,6 +22,9 @@ from llama_index_contextual.markdown.sections import (
 )
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.text.tokens import make_scale, weigh
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
@@ -93,7 +97,7 @@ def split_markdown(
     sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules, above=above)
     sums = scale.cumulative(outline.offsets)
     groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)
-    ends = [match.end() for match in _LINE_END.finditer(text)]
+    ends = _line_ends(text)
     spans: list[Span] = []
     for group in groups:
         first, last = group[0].first, group[-1].last
@@ -112,31 +116,33 @@ def split_markdown(
 def headings_of(text: str) -> list[tuple[str, int, int]]:
     """Return the title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
     body = read_front_matter(text).end
-    headings = blocks.outline(blocks.mask(text, body), body).headings
-    titles = titles_of_headings(text, ((start, end) for _, _, start, end in headings))
-    ends = [match.end() for match in _LINE_END.finditer(text)]
+    outline, ends = blocks.outline(text, body), _line_ends(text)
+    titles = titles_of_headings(text, ((start, end) for _, _, start, end in outline.headings))
     return [
         (title, level, bisect_right(ends, start) + 1)
-        for title, (_, level, start, _) in zip(titles, headings, strict=True)
+        for title, (_, level, start, _) in zip(titles, outline.headings, strict=True)
     ]
+
+
+def _line_ends(text: str) -> array[int]:
+    return array("q", (match.end() for match in _LINE_END.finditer(text)))
 
 
 def _outline(text: str, body: int, settings: ChunkSettings, *, markdown: bool) -> blocks.Outline:
     if markdown and settings.semantic:
-        return blocks.outline(blocks.mask(text, body), body)
+        return blocks.outline(text, body)
     pattern, strength = (_PARAGRAPH_END, blocks.BLOCK) if settings.semantic else (_LINE_START, blocks.LINE)
     start = body + len(text[body:]) - len(text[body:].lstrip())
     start = max(body, text.rfind("\n", body, start) + 1)
-    offsets = [start, *(match.end() for match in pattern.finditer(text, start) if match.end() < len(text))]
-    return blocks.Outline(
-        offsets=[*offsets, len(text)],
-        strengths=[strength] * len(offsets) + [blocks.SECTION],
-        kinds=["text"] * len(offsets) + [""],
-    )
+    offsets = array("q", [start])
+    offsets.extend(match.end() for match in pattern.finditer(text, start) if match.end() < len(text))
+    strengths, kinds = [strength] * len(offsets) + [blocks.SECTION], ["text"] * len(offsets) + [""]
+    offsets.append(len(text))
+    return blocks.Outline(offsets, strengths, kinds)
 
 
 def _describe(
-    text: str, piece: Piece, group: list[Section], outline: blocks.Outline, ends: list[int], size: int
+    text: str, piece: Piece, group: list[Section], outline: blocks.Outline, ends: Sequence[int], size: int
 ) -> Span:
     if len(group) > 1:
         offsets = outline.offsets

@@ -25,7 +25,7 @@ from llama_index.core.schema import (
 from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import metadata
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, inline_tags, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
 from llama_index_contextual.node_parser.identity import (
@@ -79,7 +79,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     ``IngestionPipeline``, are not known here: there a page begins under no heading.
 
     An image keeps its chunks' text and stays an image. A node that holds no text, and an ``IndexNode``, pass as they
-    are.
+    are. A document of more than ``most_chunks`` (80,000) raises a
+    :class:`~llama_index_contextual.errors.DocumentError`.
 
     Args:
         **settings: Those of :class:`~llama_index_contextual.markdown.ChunkSettings`, and these. By default
@@ -100,6 +101,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
     revision: ClassVar[int] = 5
     """Raised when the same settings give other nodes, so that an index makes its own again."""
+    most_chunks: ClassVar[int] = 80_000
+    """Of one document: each needs 5 KB of memory, and text of which ten megabytes are so many is none to read."""
 
     preserve_headers: bool = True
     markdown_suffixes: tuple[str, ...] = (_ANYTHING,)
@@ -223,6 +226,11 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         if isinstance(document, IndexNode):  # cut, it would lose what it stands for
             return [document], above or TOP
         text, front, spans = self.split_document(document, above)
+        if len(spans) > self.most_chunks:
+            raise DocumentError(
+                f"{metadata.path_of(document.metadata) or document.node_id} would be {len(spans):,} chunks, more than "
+                f"{self.most_chunks:,}. Cure: split it, or raise min_chunk_size={self.min_chunk_size}"
+            )
         if not spans and isinstance(document, ImageDocument | ImageNode):
             spans = [_PICTURE]
         elif not spans and _holds_more_than_text(document):

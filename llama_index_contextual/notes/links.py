@@ -144,7 +144,7 @@ def section_of(text: str, heading: str) -> tuple[int, int] | None:
         return None
     _, level, first = headings[at]
     after = (line for _, other, line in headings[at + 1 :] if other <= level)
-    return first, next(after, len(lines_of(text)) + 1) - 1
+    return first, next(after, sum(1 for _ in lines_of(text)) + 1) - 1
 
 
 class _NoteNames:

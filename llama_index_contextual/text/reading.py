@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.errors import ContextualWarning, DocumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
 # case; "NOTES.MD" is Markdown too.
@@ -111,12 +111,12 @@ def without_surrogates(text: str, name: str) -> str:
     return clean
 
 
-def lines_of(text: str) -> list[str]:
-    """Return the lines of a text, each with its end, as citations count them: LF, CR LF or CR ends one.
+def lines_of(text: str) -> Iterator[str]:
+    """Yield the lines of a text, each with its end, as citations count them: LF, CR LF or CR ends one.
 
     ``str.splitlines`` takes form feeds and U+2028 for ends, too.
     """
-    return io.StringIO(text, newline="").readlines()
+    return io.StringIO(text, newline="")
 
 
 @dataclass(frozen=True, slots=True)

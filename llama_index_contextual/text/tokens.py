@@ -18,6 +18,7 @@ import math
 import os
 import re
 import string
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from importlib.resources import files
@@ -80,7 +81,7 @@ class EstimateScale:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def cumulative(self, offsets: Sequence[int]) -> list[int]:
+    def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
         """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
         text = self._text
         if text.isascii():
@@ -110,20 +111,27 @@ class CountingScale:
         self._count = count
         self._seam = seam
         self._offsets: Sequence[int] = ()  # of the document's own marks, whose sums come first
-        self._sums: list[int] = []
-        self._torn: list[int] = []  # how many of the marks before each one are no seam
+        self._sums: Sequence[int] = ()
+        self._torn: Sequence[int] = ()  # how many of the marks before each one are no seam
 
-    def cumulative(self, offsets: Sequence[int]) -> list[int]:
+    def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
         """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
         text, count = self._text, self._count
-        parts = [text[a:b] for a, b in itertools.pairwise(offsets)]
-        counts = [count(part) for part in parts]
+        sums, weights = array("q", [0]), array("q", [0])  # not lists: a document may have millions of marks
+        total = weight = 0
+        for start, end in itertools.pairwise(offsets):
+            part = text[start:end]
+            tokens = count(part)
+            total += tokens
+            weight += weigh(tokens, part)
+            sums.append(total)
+            weights.append(weight)
         if not self._offsets:
-            self._offsets, self._sums = offsets, [0, *itertools.accumulate(counts)]
+            self._offsets, self._sums = offsets, sums
             if self._seam is not None:
                 torn = (self._seam.match(text, offset) is None for offset in offsets)
-                self._torn = list(itertools.accumulate(torn, initial=0))
-        return list(itertools.accumulate(map(weigh, counts, parts), initial=0))
+                self._torn = array("q", itertools.accumulate(torn, initial=0))
+        return weights
 
     def exact(self, start: int, end: int) -> int:
         """Return the tokens of ``text[start:end]`` taken alone; only what is not known yet is counted."""

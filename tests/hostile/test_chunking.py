@@ -14,7 +14,16 @@ from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.markdown import ChunkSettings, blocks, front_matter, read_front_matter, split_markdown
+from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.markdown import (
+    ChunkSettings,
+    blocks,
+    front_matter,
+    oversized,
+    parsing,
+    read_front_matter,
+    split_markdown,
+)
 from llama_index_contextual.text.tokens import CHARS_PER_TOKEN
 
 UNBROKEN = {
@@ -170,7 +179,7 @@ def test_a_run_of_bare_headings_is_within_the_budget(levels):
 def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
     text = f"Above.\n\n{line}\n\nBelow.\n"
     plain = text.replace(line, line[:20] + line[-2:])
-    assert blocks.outline(blocks.mask(text)).kinds == blocks.outline(plain).kinds
+    assert blocks.outline(text).kinds == blocks.outline(plain).kinds
 
 
 PROSE = ["# Title\n\n", "Title\n===\n", "Text *that*\ngoes on.\n\n", "- - -\n", "--- -- x\n", "[a]: /b\n\n", "2. x\n"]
@@ -180,9 +189,9 @@ LISTS = ["- a\n\n  b\n- c\n", "> q\nlazy\n\n", "1. one\n\n\ttab\n\n", "|a|\n|-|\
 
 @given(st.lists(st.sampled_from([*PROSE, *CODE, *LISTS]), max_size=40))
 def test_a_text_that_is_parsed_in_parts_has_the_same_blocks(parts):
-    text = blocks.mask("".join(parts))
+    text = "".join(parts)
     whole = blocks.outline(text)
-    with mock.patch.object(blocks, "_PART", 120):
+    with mock.patch.object(parsing, "_PART", 120):
         assert blocks.outline(text) == whole
 
 
@@ -191,9 +200,9 @@ LINES = ["[]\n", "- [\n", "> [\n\n> - [", "  [\n", "[a]: /b\n", "```\n[\n", "|a|
 
 @pytest.mark.parametrize("unit", ["[", "\n", " ", *LINES])
 def test_a_block_that_is_larger_than_a_part_is_parsed_in_parts_and_covered(unit, monkeypatch):
-    monkeypatch.setattr(blocks, "_PART", 1000)
-    parser = mock.Mock(wraps=blocks._PARSER)
-    monkeypatch.setattr(blocks, "_PARSER", parser)
+    monkeypatch.setattr(parsing, "_PART", 1000)
+    parser = mock.Mock(wraps=parsing._PARSER)
+    monkeypatch.setattr(parsing, "_PARSER", parser)
     text = "Above.\n\n" + unit * (5000 // len(unit)) + "\n\nBelow."
     spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
     assert not "".join(text[end.end : start.start] for end, start in itertools.pairwise(spans)).strip()
@@ -201,3 +210,27 @@ def test_a_block_that_is_larger_than_a_part_is_parsed_in_parts_and_covered(unit,
     lengths = [len(call.args[0]) for call in parser.events_with_range.call_args_list]
     assert max(lengths) <= 1000 or unit[0] in "`|"  # lines of code and rows mean nothing without the first ones
     assert sum(lengths) < 4 * len(text)
+
+
+def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
+    """Each rule holds on to the one before it, so all of them together are over the budget; none has a place to cut."""
+    finer = mock.Mock(wraps=oversized._finer)
+    monkeypatch.setattr(oversized, "_finer", finer)
+    text = "Above.\n\n" + "---\n" * 3000
+    spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
+    assert (spans[0].start, spans[-1].end) == (0, len(text.rstrip()))
+    assert max(span.tokens for span in spans) <= 400  # nothing exceeds twice the size
+    finer.assert_not_called()
+
+
+def test_a_document_of_too_many_chunks_is_a_problem_with_its_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "most_chunks", 100)
+    (tmp_path / "days.md").write_text("# 2026-01-01\na\n" * 101)
+    (tmp_path / "fine.md").write_text("# 2026-01-01\na\n" * 100)
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        report = index.refresh()
+        [problem] = report.failed
+        assert str(problem).startswith("days.md: ")
+        assert "101 chunks, more than 100. Cure: split it" in str(problem)
+        assert index.documents()["fine.md"].nodes == 100
+        assert not index.verify().problems

@@ -8,6 +8,7 @@ from markdown_it import MarkdownIt
 
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.markdown import ChunkSettings, blocks, read_front_matter, split_markdown
+from llama_index_contextual.markdown.parsing import mask
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
 SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8)
@@ -121,8 +122,8 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
     pages += sorted((data("markdown") / "rust-book").rglob("*.md"))[::5]
     for page in pages:
         text = page.read_bytes().decode("utf-8")
-        masked = blocks.mask(text, read_front_matter(text).end)
-        outline = blocks.outline(masked)
+        body = read_front_matter(text).end
+        masked, outline = mask(text, body), blocks.outline(text, body)
         theirs = {
             (token.type.removesuffix("_open"), token.map[0])
             for token in parser.parse(masked)

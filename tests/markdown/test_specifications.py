@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
 from llama_index_contextual.markdown import blocks
+from llama_index_contextual.markdown.parsing import mask
 from llama_index_contextual.markdown.sections import titles_of_headings
 
 PARSER = MarkdownIt("commonmark").enable("table")
@@ -57,14 +58,14 @@ def theirs(text):
 
 
 def ours(text):
-    masked = blocks.mask(text)
+    masked = mask(text)
     lines = masked.split("\n")
-    outline = blocks.outline(masked)
+    outline = blocks.outline(text)
 
     def place(start, end):
         return trimmed(lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1)
 
-    headings = outline.headings
+    headings = [*outline.headings]
     titles = titles_of_headings(text, ((start, end) for _, _, start, end in headings))
     found = {
         ("heading", *place(start, end), (level, title))

@@ -14,7 +14,7 @@ from growth import FACTOR, grows_too_fast
 
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.markdown.blocks import mask, outline
+from llama_index_contextual.markdown.blocks import outline
 from llama_index_contextual.notes import import_transcripts
 from llama_index_contextual.notes.importing import _Page
 from llama_index_contextual.notes.transcripts import Session
@@ -246,7 +246,7 @@ def test_what_was_said_cannot_change_the_form_of_a_note(notes, tmp_path):
     file.write_text(lines(*items, said("user", "the end", "2026-04-10T10:00:00Z")), "utf-8")
     [path] = import_transcripts(notes, "claude-code", file).created
     text = (notes / path).read_text("utf-8")
-    kinds = outline(mask(text.partition("\n---\n")[2])).kinds
+    kinds = outline(text.partition("\n---\n")[2]).kinds
     assert kinds.count("heading") == 3  # the title and two days
     assert "html" not in kinds
     assert "\x1b" not in text

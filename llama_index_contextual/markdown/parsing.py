@@ -1,0 +1,168 @@
+"""The blocks of a Markdown document, as pyromark finds them in a copy of the text that is made for it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyromark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PARSER: Final = pyromark.Markdown(options=pyromark.Options.ENABLE_TABLES)
+_LEAVES: Final = frozenset({"Paragraph", "HtmlBlock", "Heading", "CodeBlock", "Table", "Rule"})
+KINDS: Final = {
+    "Paragraph": "text",
+    "HtmlBlock": "html",
+    "Heading": "heading",
+    "CodeBlock": "code",
+    "Table": "table",
+    "Rule": "rule",
+    "List": "list",
+    "Item": "list",
+    "BlockQuote": "quote",
+}
+_PART: Final = 1_000_000  # characters that are parsed together
+_OF_LINES: Final = frozenset({"CodeBlock", "HtmlBlock", "Table"})  # what follows their first lines means nothing alone
+_NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces what follows, as a colon does
+
+# CommonMark takes a fence or heading right under "<CodeGroup>" for part of an HTML block, and the comments in that code
+# for headings. Nobody means that: in MDX, where such names come from, a component holds Markdown.
+_COMPONENT_LINE: Final = re.compile(r"[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n")
+_COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
+_BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
+# A heading of HTML that stands alone on its line, as converters write them. One around an image alone has no title.
+HTML_HEADING: Final = re.compile(
+    r"^( {0,3})<h([1-6])(?:[ \t][^<>\n]*)?>((?:(?!</?h[1-6]\b)[^\n])*)</h\2>[ \t]*$", re.MULTILINE | re.IGNORECASE
+)
+_ENDS_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)  # quick to look for
+_TAGS: Final = re.compile("<[^<>]*>")
+_DEEP_LINE: Final = re.compile(r"^((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)[^\n]*", re.MULTILINE)
+_TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
+
+
+Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and what pyromark says of it
+
+
+def mask(text: str, body: int = 0) -> str:
+    """Return a copy of the same length that parses alike, in which one character is one byte.
+
+    pyromark counts UTF-8 bytes. No character beyond ASCII means anything to Markdown's blocks, so replacing each by a
+    ``?`` makes its offsets those of the text: no conversion. Front matter becomes blank lines, a byte order mark
+    (which hides a heading) a space, and a lone CR, which ends a line for Markdown but not for ``find``, a line feed.
+
+    Args:
+        text: The document.
+        body: Where the front matter ends.
+    """
+    if not text.isascii():
+        original = _WIDE_COLON.sub(":", text) if "\uff1a" in text else text
+        text = original.encode("ascii", "replace").decode("ascii")
+        if "<?" in text:  # "<é" must not turn into the start of a processing instruction
+            text = _NON_ASCII.sub("x", original)
+        if original[0] == "\ufeff":
+            text = " " + text[1:]
+    if "\r" in text:
+        text = text.replace("\r\n", " \n").replace("\r", "\n")
+    if _COMPONENT.search(text):
+        text = _as_paragraphs(text)
+    if _ENDS_HEADING.search(text):
+        text = HTML_HEADING.sub(_as_heading, text)
+    text = _DEEP_LINE.sub(_shallow, text)
+    return "\n" * body + text[body:] if body else text
+
+
+def _as_heading(line: re.Match[str]) -> str:
+    """Return a heading of Markdown that is as long as one of HTML."""
+    title = _TAGS.sub("", line[3]).strip()
+    return f"{line[1]}{'#' * int(line[2])} {title}".ljust(len(line[0])) if title else line[0]
+
+
+def _shallow(line: re.Match[str]) -> str:
+    """Return a line without the lists and quotes inside a hundred others: a million take seconds, and mark nothing."""
+    whole = line[0]
+    is_rule = not whole.strip(" \t\r-") or not whole.strip(" \t\r*")
+    return whole if is_rule else line[1] + "x" * (len(whole) - len(line[1]))
+
+
+def _as_paragraphs(text: str) -> str:
+    """Mark the components that stand right above a fence or heading, so that they begin no HTML block."""
+    parts: list[str] = []
+    done = 0
+    for below in _BELOW_TAG.finditer(text):
+        first = end = below.end()
+        while first > done and _COMPONENT_LINE.match(text, start := text.rfind("\n", done, first - 1) + 1 or done):
+            first = start
+        if first < end:
+            parts += text[done:first], text[first:end].replace("<", _TAG_MARK)
+            done = end
+    return "".join(parts) + text[done:] if parts else text
+
+
+def blocks_of(masked: str) -> Iterator[Block]:
+    """Yield the blocks of a text, each before what is in it.
+
+    The parser takes up to 60 bytes for each character that it reads. So it reads a part, and begins again at that
+    part's last block, which may go on: the same blocks, unless one is larger than a part.
+    """
+    offset, size = 0, _PART
+    while offset < len(masked):
+        end = offset + size
+        if end < len(masked):
+            end = masked.rfind("\n", offset, end) + 1 or end
+        last: list[Block] = []  # a top-level block, and what is in it
+        for block in _parsed(masked[offset:end], offset):
+            if last and block[0] >= last[0][1]:
+                yield from last
+                last.clear()
+            last.append(block)
+        if end >= len(masked):
+            yield from last
+            return
+        start = _line_start(masked, last[0][0]) if last else offset
+        if start > offset:
+            offset, size = start, _PART
+        elif last and last[0][2] in _OF_LINES:
+            size *= 2
+        else:  # a list, quote or paragraph of a part or more: it goes on as another one
+            offset, size = _next_margin(masked, offset, end), _PART
+            yield from ((first, min(stop, offset), tag, value) for first, stop, tag, value in last if first < offset)
+
+
+def _parsed(part: str, offset: int) -> Iterator[Block]:
+    """Yield the blocks of a part of a text that starts at an offset."""
+    leaves, kinds = _LEAVES, KINDS
+    skip = 0
+    events: Any = _PARSER.events_with_range(part)
+    for event, span in events:  # every event of the parser passes here, so as little as possible is done with each
+        start = span["start"]
+        if start < skip:  # inside a leaf: inline markup, rows, text
+            continue
+        value = None
+        if event.__class__ is dict:
+            tag = event.get("Start")
+            if tag.__class__ is dict:
+                tag, value = tag.popitem()
+        else:
+            tag = event
+        if tag in kinds:
+            end = span["end"]
+            if tag in leaves:
+                skip = end
+            yield offset + start, offset + end, tag, value
+
+
+def _line_start(text: str, offset: int) -> int:
+    """Return where the line of a block starts; pyromark lets some start at the end of the line before."""
+    return offset + 1 if text[offset] == "\n" else text.rfind("\n", 0, offset) + 1
+
+
+def _next_margin(text: str, start: int, end: int) -> int:
+    """Return the last line start of a part that is not indented; where it has none, the one after the part."""
+    at = end
+    while (at := text.rfind("\n", start, at)) > start:
+        if not text[at + 1].isspace():
+            return at + 1
+    return text.find("\n", end) + 1 or len(text)
