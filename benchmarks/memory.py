@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import json
 import math
 import random
@@ -359,6 +360,7 @@ def main() -> None:
     options.add_argument("--parts", nargs="+", choices=parts, default=parts)
     options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for recall and shown")
     options.add_argument("--chats", type=int, help="of chat-notes for the part updates, the first so many")
+    options.add_argument("--freeze", action="store_true", help="collect no garbage of imports, as MCP does not")
     given = options.parse_args()
     embedding = OneEmbeddingAQuestion()
     print("# Memory\n")
@@ -386,6 +388,9 @@ def main() -> None:
     if "latency" in given.parts:
         print("## Latency\n")
         print(latency(given.chunks, 60), "\n", flush=True)
+        if given.freeze:
+            gc.collect()
+            gc.freeze()
         print(messages.waited(StandIn(), 200))
 
 
