@@ -10,6 +10,7 @@ message asks for (``3 hours``, ``4 hours``; two dates), the newer hit comes firs
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -205,7 +206,7 @@ def _value_in(one: Ranked, asked: Collection[str], terms: Callable[[str], Collec
         held = frozenset(terms(sentence.text))
         wanted = {unit: numbers for unit, numbers in quantities.items() if unit in asked}
         order = day, path_of(node.metadata), value_of(node.metadata, START_LINE) or 0
-        values.append(_Value(sum(weights[term] for term in weights.keys() & held), held, wanted, order))
+        values.append(_Value(math.fsum(weights[term] for term in weights.keys() & held), held, wanted, order))
     return max(values, key=lambda value: value.worth, default=None)
 
 
@@ -315,7 +316,7 @@ def _asked_for(chosen: Sequence[Ranked], terms: Callable[[str], Collection[str]]
     for one in chosen:
         weights = one.hit.terms
         held = [replace(each, held=weights.keys() & set(terms(each.statement.subject))) for each in _mentions(one)]
-        worth[one.id] = [(sum(weights[term] for term in each.held), each) for each in held]
+        worth[one.id] = [(math.fsum(weights[term] for term in each.held), each) for each in held]
     best = max((value for pairs in worth.values() for value, _ in pairs), default=0.0)
     most = max((sum(one.hit.terms.values()) for one in chosen), default=0.0)
     least = max(_SURELY_ASKED * best, _LEAST_SHARE * most)

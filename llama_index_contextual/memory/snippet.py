@@ -6,6 +6,7 @@ the chunk.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache, wraps
@@ -151,7 +152,7 @@ def choose_snippet(
     held = [weights.keys() & set(terms(one.text)) for one in sentences]
     led = _introduced(sentences, held, weights)
     texts = [index for index, one in enumerate(sentences) if one.kind == "text"] or [0]
-    first = max(texts, key=lambda index: (sum(weights[term] for term in held[index]) + led[index], -index))
+    first = max(texts, key=lambda index: (math.fsum(weights[term] for term in held[index]) + led[index], -index))
     day = sentences[first].day
     chosen = {first}
     room = limit - _size(text, sentences[first])
@@ -198,7 +199,7 @@ def _adjoin(sentences: Sequence[Sentence], left: int, right: int) -> bool:
 
 def _introduced(sentences: Sequence[Sentence], held: list[set[str]], weights: Mapping[str, float]) -> list[float]:
     """Say what each sentence gets of the worth of what introduces it, and of the one before it in its paragraph."""
-    own = [sum(weights[term] for term in terms) for terms in held]
+    own = [math.fsum(weights[term] for term in terms) for terms in held]
     led = []
     for index, one in enumerate(sentences):
         shares = [0.0]
@@ -231,7 +232,7 @@ def _by_gain(
     """Give the sentences that add terms or are introduced by some, those that add most first."""
 
     def gain(index: int) -> tuple[float, int]:
-        own = sum(weights[term] for term in held[index] - covered)
+        own = math.fsum(weights[term] for term in held[index] - covered)
         return (own * (1 if sentences[index].kind == "text" else _HEADING_SHARE) + led[index], -index)
 
     covered = set(held[first])
