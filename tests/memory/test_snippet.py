@@ -164,3 +164,21 @@ def test_the_sentences_of_a_chunk_are_read_once_and_those_of_a_long_one_are_not_
     long = text * 300
     assert split_sentences(long) is not split_sentences(long)
     assert split_sentences(long) == split_sentences(long)
+
+
+class SameHash(str):
+    """A term whose sets keep the order in which it came, as those of other terms do by chance."""
+
+    __slots__ = ()
+
+    def __hash__(self):
+        return 0
+
+
+def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_order_their_terms_come():
+    def in_order(text):
+        return [SameHash(word.casefold()) for word in words(text)]
+
+    weights = {SameHash("ann"): 0.1, SameHash("bob"): 0.2, SameHash("carol"): 0.3, SameHash("dan"): 0.4}
+    text = "Carol, Bob, Ann.\n\nAnn, Bob, Carol."
+    assert choose_snippet(text, weights, in_order, limit=20)[0].startswith("Carol")
