@@ -62,11 +62,10 @@ ANCHORED = {
     "documents.pdf._MARKUP",
     "documents.web._ITEM",
     "evaluation.questions._LINES",
-    "index.places._NAME",
     "distributed.ray_workers._ADDRESS",
     "markdown.blocks._CLOSERS",
     "markdown.blocks._OPENERS",
-    "markdown.blocks._COMPONENT_LINE",
+    "markdown.parsing._COMPONENT_LINE",
     "markdown.blocks.OPENING_LINE",
     "markdown.front_matter._FENCED",
     "markdown.oversized._ROW",
@@ -209,6 +208,10 @@ def uses(expression, anchored):
     yield expression.fullmatch
     if not anchored:
         yield lambda text: [None for _ in expression.finditer(text)]
+
+
+def test_exceptions_are_of_expressions_that_there_are():
+    assert {*BOUNDED, *ANCHORED} <= {place for place, _ in FOUND.values()}
 
 
 @pytest.mark.long
