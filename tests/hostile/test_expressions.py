@@ -12,9 +12,8 @@ import pkgutil
 import random
 import re
 import signal
+import sys
 import time
-from re import _constants as kinds  # what an expression consists of
-from re import _parser as parser
 
 import pytest
 from pathspec import GitIgnoreSpec
@@ -24,6 +23,11 @@ from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split
 from llama_index_contextual.documents.patterns import spec_of
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon
 
+# What an expression consists of; Python 3.10 has it elsewhere.
+kinds, parser = map(
+    importlib.import_module,
+    ("re._constants", "re._parser") if sys.version_info >= (3, 11) else ("sre_constants", "sre_parse"),
+)
 LONGEST = 1_000_000
 SHORT = 2_000
 SECONDS = 1.0
