@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from llama_index_contextual.config import Refreshing
 from llama_index_contextual.documents.sources import read_bytes, sha256_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.tables import DocumentRow
 
@@ -108,6 +109,16 @@ def is_refreshing() -> bool:
     return any(thread.name == _NAME for thread in threading.enumerate())
 
 
+class Refreshable(Protocol):
+    """What a refresh in the background asks of an index: a :class:`ContextualIndex`."""
+
+    def refresh(self, *, retry_contexts: bool) -> RefreshReport:
+        """Bring the index up to date."""
+
+    def freshness(self, budget: float) -> Freshness:
+        """Return how far the index is behind its folder."""
+
+
 class BackgroundRefresh:
     """Keeps an index up to date while it is asked, with the index's own settings, in a thread of its own.
 
@@ -121,7 +132,7 @@ class BackgroundRefresh:
     Contexts that fell back are never asked for again: only :meth:`ContextualIndex.refresh` does that.
 
     Args:
-        index: An open :class:`ContextualIndex`, which imports this file.
+        index: An open index.
         mode: ``"auto"`` refreshes in the background; ``"never"`` only looks; ``"wait"`` waits until the refresh ends.
         patience: Seconds that :meth:`look` may take, except with ``"wait"``. A refresh that has run for longer is not
             waited for at all.
@@ -130,7 +141,7 @@ class BackgroundRefresh:
         SettingError: A setting cannot work.
     """
 
-    def __init__(self, index: Any, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
+    def __init__(self, index: Refreshable, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
         one_of("mode", mode, get_args(Refreshing))
         self._index = index
         self._mode = mode
@@ -167,8 +178,7 @@ class BackgroundRefresh:
             return Freshness(error=self._error)
         until = time.monotonic() + self._patience
         if self._mode == "never":
-            seen: Freshness = self._index.freshness(self._patience)
-            return seen
+            return self._index.freshness(self._patience)
         if not self.refreshing and time.monotonic() - self._ended >= _LOOK_EVERY:
             self._seen = self._index.freshness(self._patience / 2)
             if self._seen.changed or not self._seen.certain:

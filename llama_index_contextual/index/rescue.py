@@ -20,6 +20,7 @@ from llama_index_contextual.index.state import state_of
 from llama_index_contextual.index.tables import (
     CONTEXTS,
     DOCUMENTS,
+    LAYOUT,
     NODE_COLUMNS,
     NODES,
     PAGE,
@@ -91,7 +92,7 @@ def salvage(database: Database) -> None:
         fresh.replace(file)
     except OSError as error:
         raise StorageError(f"{file} is damaged and cannot be set aside ({error}). Cure: make it writable.") from error
-    logger.warning("%s was damaged and is set aside as %s. %s", file, aside.name, told)
+    logger.warning("%s was damaged or of an earlier layout, and is set aside as %s. %s", file, aside.name, told)
 
 
 def finish_salvage(database: Database) -> None:
@@ -122,7 +123,7 @@ def _salvaged(file: Path, target: Database) -> str:
         lost = _copy_given(old, new, edition)
     target.close()
     told = f"{counted(vectors, 'vector')} and {counted(contexts, 'context')} were taken over; files are indexed again."
-    if not state.get("settings"):
+    if not state.get("choices"):
         told += " The settings that made it are lost. Cure: give those again that are not the usual ones."
     if lost:
         told += f" These documents were given by hand and have to be given again: {', '.join(lost)}."
@@ -130,11 +131,15 @@ def _salvaged(file: Path, target: Database) -> str:
 
 
 def readable_state(file: Path) -> dict[str, Any]:
-    """Return what can be read of the state of a damaged file: its settings, and which edition readers saw."""
+    """Return what can be read of the state of a damaged file: its settings, and which edition readers saw.
+
+    Of an earlier layout what the user asked for is left out: it was kept otherwise.
+    """
     with _opened(file) as old:
         read = {str(key): value for key, value in map(_plain, _read(old, STATE, "key", "value"))}
     sound = {}
-    for key in {*_KEPT_STATE, "edition"} & read.keys():
+    kept = {*_KEPT_STATE, "edition"} if read.get("layout") == LAYOUT else {"settings", "folder", "edition"}
+    for key in kept & read.keys():
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             state_of({key: read[key]})
             sound[key] = read[key]

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
-from llama_index_contextual.config.file import flat
 from llama_index_contextual.errors import LockedError, StorageError
 from llama_index_contextual.index.tables import LAYOUT, check_layout
 
@@ -178,7 +177,6 @@ class IndexState:
 
 _ALWAYS: Final = {"layout", "identity", "change", "edition"}  # what a database says of itself from its beginning
 _STATE: Final = TypeAdapter(IndexState)
-_OBJECTS: Final = {"node_parser": "parser", "readers": "readers", "context": "context"}  # and as layout 1 called them
 
 
 def state_of(values: Mapping[str, Any]) -> IndexState:
@@ -206,6 +204,7 @@ def state_of_rows(name: str, *rows: tuple[str, str]) -> IndexState:
         *rows: Of its table ``state``: a key, and a value as JSON.
 
     Raises:
+        DamagedError: It is of an earlier layout.
         StorageError: A newer version of this package made it.
         ValueError: It makes no sense.
         TypeError: It is no JSON.
@@ -215,22 +214,7 @@ def state_of_rows(name: str, *rows: tuple[str, str]) -> IndexState:
     check_layout(values.get("layout"), name)
     if not values.keys() >= _ALWAYS:
         raise ValueError("it has no identity")
-    lost = values.pop("unremembered", [])  # of layout 1; the row stays
-    return state_of(_of_layout_1(values, lost) if values["layout"] == 1 else values)
-
-
-def _of_layout_1(values: dict[str, Any], lost: list[str]) -> dict[str, Any]:
-    """Return what an index of layout 1 says: its settings were in tables, and objects among them, to be made again.
-
-    These objects have to be given again, because nothing that an index names is imported. Its seal was of other words.
-    """
-    choices = values.get("choices", {})
-    if not isinstance(choices, dict) or not isinstance(lost, list):
-        raise TypeError("its settings have another shape")
-    names = [*lost, *(name for name, key in _OBJECTS.items() if isinstance(choices.get(key), dict))]
-    objects = {name if name in _OBJECTS else f"context_options.{name}": "an object" for name in names}
-    plain = {key: one for key, one in choices.items() if key not in _OBJECTS.values() or not isinstance(one, dict)}
-    return {**values, "choices": dict(flat(plain)), "objects": objects, "layout": LAYOUT}
+    return state_of(values)
 
 
 class WriteLock:

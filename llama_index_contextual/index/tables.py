@@ -105,15 +105,21 @@ CONTEXTS: Final = sa.Table(
 
 
 def check_layout(layout: Any, name: str) -> None:
-    """Refuse tables that a newer version of this package made, also while a process has them open.
+    """Refuse tables of another layout, also while a process has them open.
 
     Args:
         layout: As the table ``state`` says it.
         name: Of the database.
 
     Raises:
+        DamagedError: An earlier version of this package made them: a refresh makes them anew.
         StorageError: A newer version made them.
     """
+    if isinstance(layout, int) and layout < LAYOUT:
+        raise DamagedError(
+            f"{name} is of an earlier layout. Cure: llama-index-contextual index, which makes it anew: nothing is "
+            "embedded or paid for twice. In PostgreSQL: another schema, #NAME."
+        )
     if isinstance(layout, int) and layout > LAYOUT:
         raise StorageError(
             f"{name} has layout {layout}, this package reads up to {LAYOUT}. "

@@ -107,6 +107,7 @@ def serve(
         else:
             _serve_http(server, host, port)
     finally:
+        gc.unfreeze()
         if not is_refreshing():  # else it would lose the store under its feet
             index.close()
 

@@ -7,9 +7,8 @@ import pytest
 from state_table import change_state, state_in
 
 from llama_index_contextual.documents import sources
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.pipeline import differences
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
 def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(opened, folder, monkeypatch):
@@ -91,27 +90,18 @@ def test_an_index_of_an_earlier_layout_is_made_anew_and_nothing_is_embedded_twic
     assert not [path.name for path in storage.iterdir() if path.name in ("manifest.json", "cache.sqlite3")]
 
 
-def test_an_index_of_layout_1_is_understood_and_nothing_is_made_again(opened, folder):
-    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=90, tokenizer="minilm")).refresh()
-    tables = {"chunks": {"chunk_size": 90}, "files": {"exclude": ["drafts/"]}, "context": "headings"}
-    change_state(folder / ".contextual", layout=1, choices=tables, unremembered=[])
-    with opened() as index:
-        assert (index.settings.pipeline.parser.chunk_size, index.settings.files.exclude) == (90, ("drafts/",))
-        assert index.refresh().embedded == 0
-    written = state_in(folder / ".contextual")
-    assert (written["layout"], written["choices"]["chunks.chunk_size"]) == (2, 90)
-    with opened() as index:
-        assert index.refresh().skipped == 4, "also with the row that only layout 1 had"
-
-
-def test_objects_of_an_index_of_layout_1_have_to_be_given_again(opened, folder):
+def test_a_database_of_an_earlier_layout_is_made_anew_and_nothing_is_embedded_twice(opened, folder, run):
     opened().refresh()
-    objects = {"parser": {"class": "llama_index.core.node_parser:SentenceSplitter", "settings": {"chunk_size": 64}}}
-    change_state(folder / ".contextual", layout=1, choices=objects, unremembered=["readers", "prompt"])
+    change_state(folder / ".contextual", layout=1, choices={"chunks": {"chunk_size": 90}}, unremembered=[])
+    asked = run("search", "carrots", "--folder", folder)
+    assert "is of an earlier layout. Cure: llama-index-contextual index" in asked.stderr
+    done = run("index", folder)
+    assert "4 chunks, 0 embedded, 4 reused" in done.stdout + done.stderr
+    assert "of an earlier layout, and is set aside" in done.stderr
+    assert "The settings that made it are lost. Cure: give those again" in done.stderr
+    assert state_in(folder / ".contextual")["layout"] == 2
     with opened() as index:
-        assert index.as_retriever(1).retrieve("installer"), "it can be asked"
-        with pytest.raises(FingerprintError, match=r"\(readers=an object, prompt=an object, node_parser=an object\)"):
-            index.refresh()
+        assert index.refresh().skipped == 4
 
 
 def test_differences_name_the_setting_and_both_values():

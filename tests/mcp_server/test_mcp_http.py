@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -142,3 +143,10 @@ def test_it_serves_loopback_only(folder, host):
 def test_an_unknown_transport_is_named(folder):
     with pytest.raises(SettingError, match="transport="):
         mcp_server.serve(folder, transport="carrier-pigeon")
+
+
+def test_while_it_serves_imports_are_out_of_garbage_collection(folder, monkeypatch):
+    frozen = []
+    monkeypatch.setattr(mcp_server.server, "_serve_http", lambda *_: frozen.append(gc.get_freeze_count()))
+    mcp_server.serve(folder, transport="http", port=8765)
+    assert frozen[0] > 10_000 > gc.get_freeze_count()
