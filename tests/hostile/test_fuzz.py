@@ -75,7 +75,6 @@ FOUND = {
     ),
     "a list for the choices": ("states", lambda: state(choices=["x"])),
     "a number for objects": ("states", lambda: state(objects=3)),
-    "another shape in an earlier layout": ("states", lambda: state(layout=1, unremembered=3)),
     "a list for a section": ("states", lambda: state(settings__embedding=["x"])),
     "an embedding without a model": ("states", lambda: state(settings__embedding={"=model": "x"})),
     "a list for a size": ("states", lambda: state(choices={"chunks.chunk_size": ["x"]})),
