@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _LOOPBACK: Final = "127.0.0.1"
 _REACH_SECONDS: Final = 5.0  # for a cluster to answer at its address; Ray itself would try for minutes
 _OBJECT_STORE: Final = 200_000_000  # bytes of a Ray that is started here; what is under way takes a few MB
+_STARTS: Final = 3  # one of Ray's own processes may die while it starts, and then no other takes its place
+_QUIET: Final = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
 _PARSED_PER_EMBEDDED: Final = 8  # one process that parses keeps up with so many that embed with the local model
 _ADDRESS: Final = re.compile(r"(?:ray://)?(?P<host>[^:/]+|\[[^\]]+\]):(?P<port>\d+)/?")
 
@@ -344,32 +346,51 @@ def _as_on_a_desktop() -> Iterator[None]:
             os.environ[name] = said
 
 
+def _start(**options: Any) -> None:
+    """Start Ray on this machine, on its loopback address.
+
+    Raises:
+        SettingError: It does not start, or it would be reached by others.
+    """
+    ray = load_ray()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started here reports to nobody,
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    fixed: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": _LOOPBACK, **_QUIET}
+    for starts_left in reversed(range(_STARTS)):
+        try:
+            with _as_on_a_desktop():
+                ray.init("local", **{"object_store_memory": _OBJECT_STORE, **fixed, **options})
+            break
+        except Exception as error:
+            ray.shutdown()
+            if not starts_left:
+                raise SettingError(
+                    f"workers='ray': Ray does not start on this machine ({reason_of(error)}). Cure: what its logs say "
+                    "in /tmp/ray/session_latest/logs, or no workers, which indexes in this process."
+                ) from error
+    if ray.util.get_node_ip_address() != _LOOPBACK:
+        ray.shutdown()
+        raise SettingError(
+            f"workers='ray': Ray {ray.__version__} would listen on every address of this machine, so that others "
+            "reach its ports. Cure: another version of Ray, or a cluster that you protect: 'ray:HOST:PORT'."
+        )
+
+
 def _connect(address: str | None) -> None:
     """Connect with a cluster, or start Ray on this machine.
 
     Raises:
-        SettingError: The cluster cannot be reached, or the one here would be reached by others.
+        SettingError: The cluster cannot be reached, or the one here does not start as it should.
     """
-    ray, quiet = load_ray(), {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started here reports to nobody,
-    os.environ.setdefault("RAY_worker_niceness", "0")
     if address is None:
-        own: dict[str, Any] = {"_node_ip_address": _LOOPBACK}
-        with _as_on_a_desktop():
-            ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **own, **quiet)
-        if ray.util.get_node_ip_address() != _LOOPBACK:
-            ray.shutdown()
-            raise SettingError(
-                f"workers='ray': Ray {ray.__version__} would listen on every address of this machine, so that others "
-                "reach its ports. Cure: another version of Ray, or a cluster that you protect: 'ray:HOST:PORT'."
-            )
+        _start()
         return
-    where = _ADDRESS.fullmatch(address)
+    ray, where = load_ray(), _ADDRESS.fullmatch(address)
     try:
         if where is not None:
             with socket.create_connection((where["host"].strip("[]"), int(where["port"])), _REACH_SECONDS):
                 pass
-        ray.init(address, **({"log_to_driver": False} if address.startswith("ray://") else quiet))
+        ray.init(address, **({"log_to_driver": False} if address.startswith("ray://") else _QUIET))
     except Exception as error:
         raise SettingError(
             f"workers: no Ray cluster can be used at {address!r} ({reason_of(error)}). Cure: ray start --head there "

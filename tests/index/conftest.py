@@ -60,14 +60,11 @@ def on_ray(tmp_path_factory):
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     here = Path(__file__).parent
     path = os.pathsep.join(map(str, (here, here.parent, os.environ.get("PYTHONPATH", here.parents[1]))))
-    options = {"include_dashboard": False, "object_store_memory": 100_000_000, "log_to_driver": False}
-    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": path}
-    variables["ASKER_DIED"] = str(tmp_path_factory.mktemp("ray") / "asker")
+    variables = {"PYTHONPATH": path, "ASKER_DIED": str(tmp_path_factory.mktemp("ray") / "asker")}
     with pytest.MonkeyPatch.context() as environment:
         for name, value in variables.items():
             environment.setenv(name, value)  # workers import the embedding below
-        with ray_workers._as_on_a_desktop():
-            ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
+        ray_workers._start(num_cpus=4, object_store_memory=100_000_000)
         yield RayWorkers(parse=1, embed=1)
         ray.shutdown()
 

@@ -186,3 +186,23 @@ def test_a_ray_that_would_listen_everywhere_is_not_used(monkeypatch):
     with pytest.raises(SettingError, match="Ray 9 would listen on every address"):
         ray_workers._connect(None)
     assert fake.shut
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_ray_is_started_again_where_a_process_of_its_own_died(monkeypatch, failures):
+    starts = []
+
+    def init(*_, **__):
+        starts.append(None)
+        if len(starts) <= failures:
+            raise Exception("The current node timed out during startup.")  # noqa: TRY002  as Ray raises it
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    if failures < 3:
+        ray_workers._connect(None)
+    else:
+        with pytest.raises(SettingError, match=r"^workers='ray': Ray does not start .*timed out.*Cure: "):
+            ray_workers._connect(None)
+    assert len(starts) == min(failures + 1, 3)
