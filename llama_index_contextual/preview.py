@@ -6,27 +6,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index.core.schema import Document, TextNode
+from llama_index.core.schema import TextNode
 from rich.console import Group
 from rich.text import Text
 
 from llama_index_contextual import metadata
-from llama_index_contextual.documents import DocumentReader
-from llama_index_contextual.documents.sources import load_file
-from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.report.pages import chunk_panel, chunk_views, chunks_page, framed
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from llama_index.core.node_parser import NodeParser
-    from llama_index.core.readers.base import BaseReader
-    from llama_index.core.schema import BaseNode
+    from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.documents.folders import Folders
     from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 _FEW: Final = 3  # chunks: a word that so few have is rare, however small the index
@@ -111,45 +105,19 @@ class Preview:
         return Group(heading, *map(chunk_panel, chunks))
 
 
-def preview_file(
-    path_or_text: Path | str,
-    parser: NodeParser,
-    contexts: ContextualNodePostprocessor | None = None,
-    folders: Folders | None = None,
-    reader: BaseReader | None = None,
+def preview_of(
+    name: str, documents: Sequence[Document], parser: NodeParser, contexts: ContextualNodePostprocessor | None = None
 ) -> Preview:
-    """Return the chunks of a document, as an index of these settings would have them.
+    """Return the chunks of a file, as an index of these settings would have them.
 
     Args:
-        path_or_text: A file (as a ``Path``) or a text.
-        parser: The parser that cuts it.
+        name: Of the file.
+        documents: What it is read as: the pages of a PDF.
+        parser: Cuts them.
         contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
             a free one, because a preview pays for nothing.
-        folders: What an index would be of. The path in a context is relative to it.
-        reader: What reads the file; None for text, and for documents that :class:`DocumentReader` converts.
-
-    Raises:
-        DocumentError: The file cannot be read, is binary, or is not in the folder.
     """
-    if isinstance(path_or_text, str):
-        name, documents = "text", [Document(id_="text", text=path_or_text)]
-    else:
-        name, documents = _read(path_or_text, folders, reader)
     nodes = [node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)]
     if contexts is not None and contexts.generator is not None and nodes:
         contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": documents})(nodes)
     return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))
-
-
-def _read(file: Path, folders: Folders | None, reader: BaseReader | None) -> tuple[str, list[Document]]:
-    """Return the name of a file, and its documents: the pages of a PDF."""
-    name = file.as_posix() if folders is None else folders.path_of(file.absolute())
-    if name is None:
-        raise DocumentError(f"{file} is not in {folders}. Cure: a file of that folder, or another folder.")
-    converter = DocumentReader()
-    in_vault = folders is not None and folders.vault_of(name) is not None
-    try:
-        chosen = reader or (converter if converter.reads(name) else None)
-        return name, load_file(file, name, chosen, in_vault=in_vault)
-    except DocumentError as error:
-        raise DocumentError(f"{file}: {error}") from error

@@ -1,22 +1,21 @@
 import pytest
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import Document, TextNode
 from rich.console import Console
 
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.preview import Preview, lacking, preview_file
+from llama_index_contextual.preview import Preview, lacking, preview_of
 
 
-def shown(path_or_text, **settings):
+def shown(text, name="text", **settings):
     console = Console(width=100, record=True, file=None, force_terminal=False)
     with console.capture() as capture:
-        console.print(preview_file(path_or_text, HeadingAwareMarkdownNodeParser(**settings)))
+        console.print(preview_of(name, [Document(text=text)], HeadingAwareMarkdownNodeParser(**settings)))
     return capture.get()
 
 
-def test_a_file_shows_its_header_paths_lines_and_tokens(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("# Guide\n\nWords.\n\n## [red]Install[/red]\n\n```sh\nmake\n```\n", encoding="utf-8")
-    output = shown(page, min_chunk_size=1)
+def test_a_file_shows_its_header_paths_lines_and_tokens():
+    text = "# Guide\n\nWords.\n\n## [red]Install[/red]\n\n```sh\nmake\n```\n"
+    output = shown(text, "page.md", min_chunk_size=1)
     assert "page.md: 2 chunks" in output
     assert "Guide > [red]Install[/red]" in output  # rich's markup is not obeyed
     assert "L5-L9" in output
@@ -40,11 +39,9 @@ def test_control_characters_do_not_reach_the_terminal():
 
 
 @pytest.mark.parametrize("code", [0x80, 0x85, 0x9B, 0x9F], ids=hex)
-def test_the_control_characters_beyond_ascii_do_not_reach_it_either(tmp_path, code):
+def test_the_control_characters_beyond_ascii_do_not_reach_it_either(code):
     """U+009B begins a command to the terminal as ESC [ does."""
-    page = tmp_path / f"page{chr(code)}.md"
-    page.write_text(f"# Title{chr(code)}31m\n\nText{chr(code)}31m.\n", "utf-8")
-    output = shown(page)
+    output = shown(f"# Title{chr(code)}31m\n\nText{chr(code)}31m.\n", f"page{chr(code)}.md")
     assert chr(code) not in output
     assert f"Text\\x{code:x}31m." in output
 
@@ -53,7 +50,7 @@ def test_an_empty_text_says_so():
     assert "no text, no chunks" in shown(" \n")
 
 
-def test_chunks_that_hold_no_rare_word_of_their_place_are_counted(tmp_path):
+def test_chunks_that_hold_no_rare_word_of_their_place_are_counted():
     """The first says neither gateway nor timeout, the second says its own words, and the others have no rare word."""
 
     def chunk(text, path, headings):
@@ -69,10 +66,8 @@ def test_chunks_that_hold_no_rare_word_of_their_place_are_counted(tmp_path):
     assert lacking(others) == (0, 0)
     page_of = Preview("a.md", tuple(own), None).to_html()
     assert "1 of 2 chunks with a rare word in path or headings lacks it in its text (50%)" in page_of
-    page = tmp_path / "page.md"
-    page.write_text("# Gateway\n\nIt waits.\n", "utf-8")
     said = "0 of 1 chunks with a rare word in path or headings lack it in their text (0%)"
-    assert said in " ".join(shown(page).split())
+    assert said in " ".join(shown("# Gateway\n\nIt waits.\n").split())
 
 
 def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):

@@ -143,13 +143,13 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
-    from llama_index_contextual.preview import preview_file
+    from llama_index_contextual.preview import preview_of
 
     file = file.resolve()
     with target.open(folder=target.named or (None if target.storage else file.parent), reindex="ignore") as index:
         pipeline = index.settings.pipeline
-        contexts, reader = pipeline.contexts if context or html else None, index.settings.reading.reader_of(file.name)
-        result = preview_file(file, pipeline.parser, contexts, index.settings.folders, reader)
+        contexts = pipeline.contexts if context or html else None
+        result = preview_of(*index.settings.reading.load_file(file), pipeline.parser, contexts)
     if html:
         write_page(html, result.to_html())
     elif as_json:

@@ -6,11 +6,13 @@ This is all that converters, the process that they run in, and who asks for a co
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
 EXTRA: Final = "documents"  # of this package: brings the converters
 PYTHON: Final = "python"  # our own converters
@@ -21,12 +23,21 @@ PDFIUM: Final = "pdfium"
 PACKAGES: Final = {PDFIUM: "pypdfium2", KREUZBERG: "kreuzberg"}
 REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 2}
 # By suffix what reads it. Kreuzberg would lose Word's lists, slides without text, and where chapters begin.
-FORMATS: Final[Mapping[str, str]] = {
-    ".pdf": PDFIUM,
-    **dict.fromkeys((".xlsx", ".odt", ".msg", ".rtf"), KREUZBERG),
-    **dict.fromkeys((".docx", ".pptx", ".html", ".htm", ".epub", ".eml"), PYTHON),
-    **dict.fromkeys((".ipynb", ".rst", ".org", ".csv", ".tex"), PYTHON),
+_CONVERTERS: Final = {
+    ".pdf": (PDFIUM, "pdf.read_pdf"),
+    **dict.fromkeys((".xlsx", ".odt", ".msg", ".rtf"), (KREUZBERG, "office.read_with_kreuzberg")),
+    **dict.fromkeys((".html", ".htm"), (PYTHON, "web.read_html")),
+    ".docx": (PYTHON, "office.read_docx"),
+    ".pptx": (PYTHON, "office.read_pptx"),
+    ".epub": (PYTHON, "web.read_epub"),
+    ".eml": (PYTHON, "web.read_mail"),
+    ".ipynb": (PYTHON, "markup.read_notebook"),
+    ".rst": (PYTHON, "markup.read_rst"),
+    ".org": (PYTHON, "markup.read_org"),
+    ".csv": (PYTHON, "markup.read_csv"),
+    ".tex": (PYTHON, "markup.read_tex"),
 }
+FORMATS: Final = {suffix: package for suffix, (package, _) in _CONVERTERS.items()}
 MOST_CHARS: Final = 20_000_000  # of a converted text: all of the Kubernetes documentation is half of that
 MOST_PARTS: Final = 20_000
 
@@ -81,6 +92,13 @@ def is_installed(converter: str) -> bool:
     """Return whether a converter can run here."""
     package = PACKAGES.get(converter)
     return package is None or find_spec(package) is not None
+
+
+def converter_of(suffix: str) -> Callable[[Path], Conversion]:
+    """Return the function that reads a kind of file."""
+    module, _, name = _CONVERTERS[suffix][1].partition(".")
+    converter: Callable[[Path], Conversion] = getattr(import_module(f"{__package__}.{module}"), name)
+    return converter
 
 
 def default_patterns() -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from llama_index_contextual.documents.conversion import Conversion, ConversionEr
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
@@ -254,12 +253,3 @@ def _tex_lines(text: str) -> list[str]:
         else:
             lines += _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", line)).split("\n")
     return lines
-
-
-CONVERTERS: Final[dict[str, Callable[[Path], Conversion]]] = {
-    ".ipynb": read_notebook,
-    ".csv": read_csv,
-    ".rst": read_rst,
-    ".org": read_org,
-    ".tex": read_tex,
-}

@@ -1,25 +1,28 @@
-"""Word and PowerPoint to Markdown: headings, lists, tables, notes, pages and slides."""
+"""Office files to Markdown: Word and PowerPoint with headings, lists, tables, notes; others as Kreuzberg reads them."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Final
+import zipfile
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.documents.archive import attribute, core_metadata, local, open_archive, table_of, xml_of
 from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
     from xml.etree.ElementTree import Element
-    from zipfile import ZipFile
 
 _CORE: Final = "docProps/core.xml"
 _HEADING: Final = re.compile(r"heading\s*(\d)", re.IGNORECASE)
 _TITLES: Final = {"title": 1, "subtitle": 2}
 _LEVELS: Final = 6
 _SKIPPED: Final = frozenset({"del", "moveFrom", "instrText", "delText", "pict", "Fallback", "rPr", "pPr"})
+_MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d) 00:00:00(?= \|)")
+_KNOWN: Final = {"created_at": "created", "modified_at": "modified", "title": "title", "subject": "subject"}
 
 
 def read_docx(path: Path) -> Conversion:
@@ -131,7 +134,7 @@ class _Word:
         ]
 
 
-def _styles(archive: ZipFile) -> dict[str, tuple[int, str]]:
+def _styles(archive: zipfile.ZipFile) -> dict[str, tuple[int, str]]:
     """Return by a style's id the level of its heading, 0 for none, and its list, "" for none."""
     styles, bases = {}, {}
     for style in xml_of(archive, "word/styles.xml").iterfind("{*}style"):
@@ -154,7 +157,7 @@ def _styles(archive: ZipFile) -> dict[str, tuple[int, str]]:
     return styles
 
 
-def _numbering(archive: ZipFile) -> set[tuple[str, str]]:
+def _numbering(archive: zipfile.ZipFile) -> set[tuple[str, str]]:
     """Return the lists and levels that are numbered, not bulleted."""
     root = xml_of(archive, "word/numbering.xml")
     abstract = {
@@ -177,7 +180,7 @@ def _value(element: Element, name: str) -> str:
     return "" if child is None else attribute(child, "val")
 
 
-def _notes(archive: ZipFile) -> dict[str, str]:
+def _notes(archive: zipfile.ZipFile) -> dict[str, str]:
     """Return foot- and endnotes by kind and id."""
     notes = {}
     for kind in ("footnote", "endnote"):
@@ -203,7 +206,7 @@ def read_pptx(path: Path) -> Conversion:
         return Conversion(parts, core_metadata(xml_of(archive, _CORE)))
 
 
-def _slides(archive: ZipFile) -> list[str]:
+def _slides(archive: zipfile.ZipFile) -> list[str]:
     """Return the names of the slides, in the order in which they are shown."""
     name = "ppt/presentation.xml"
     if name not in archive.NameToInfo:
@@ -213,7 +216,7 @@ def _slides(archive: ZipFile) -> list[str]:
     return [targets[key] for key in ids if key in targets]
 
 
-def _targets(archive: ZipFile, name: str) -> dict[str, str]:
+def _targets(archive: zipfile.ZipFile, name: str) -> dict[str, str]:
     """Return what a member refers to, by id."""
     folder, base = posixpath.split(name)
     return {
@@ -268,4 +271,51 @@ def _runs(element: Element) -> str:
     )
 
 
-CONVERTERS: Final[dict[str, Callable[[Path], Conversion]]] = {".docx": read_docx, ".pptx": read_pptx}
+def read_with_kreuzberg(path: Path) -> Conversion:
+    """Return a document that Kreuzberg reads; sheets of a workbook are parts of their own.
+
+    Raises:
+        ConversionError: It says that it cannot.
+    """
+    from kreuzberg import ExtractionConfig, KreuzbergError, extract_file_sync
+
+    if zipfile.is_zipfile(path):
+        with open_archive(path):
+            pass  # it refuses bombs
+    config = ExtractionConfig(use_cache=False, enable_quality_processing=False, output_format="markdown")
+    try:
+        result = extract_file_sync(path, config=config)
+    except KreuzbergError as error:
+        words = str(error).split("\n", 1)[0]
+        why = "it is encrypted" if "password" in words.lower() or "encrypt" in words.lower() else words[:200]
+        raise ConversionError(f"{why}. Cure: ignore it, or give its type a reader.") from error
+    metadata = _metadata(dict(result.metadata))
+    if names := result.metadata.get("sheet_names"):
+        return Conversion(_sheets(_MIDNIGHT.sub(r"\1", result.content), list(names)), metadata)
+    return Conversion([Part(result.content)], metadata)
+
+
+def _sheets(text: str, names: list[str]) -> list[Part]:
+    """Return the sheets of a workbook, which begin with their names as headings, in order."""
+    starts, start = [], 0
+    for name in names:
+        at = text.find(f"## {name}\n", start)
+        if at >= 0 and (at == 0 or text[at - 1] == "\n"):
+            starts.append((at, name))
+            start = at + 1
+    parts = [
+        Part(text[at + 1 : end].strip() + "\n", name, {"sheet": name})
+        for (at, name), (end, _) in pairwise([*starts, (len(text), "")])
+    ]
+    return parts or [Part(text)]
+
+
+def _metadata(data: dict[str, Any]) -> dict[str, str]:
+    values = {ours: str(data[theirs]) for theirs, ours in _KNOWN.items() if data.get(theirs)}
+    if authors := [str(author) for author in data.get("authors") or []]:
+        values["author"] = ", ".join(authors)
+    if data.get("from_email"):
+        values["sender"] = str(data["from_email"])
+    if data.get("to_emails"):
+        values["to"] = ", ".join(map(str, data["to_emails"]))
+    return values

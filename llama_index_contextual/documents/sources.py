@@ -132,7 +132,21 @@ class Reading:
             DocumentError: It cannot be read.
         """
         in_vault = self.folders.vault_of(path) is not None
-        return load_file(self.folders.place(path), path, self.reader_of(path), in_vault=in_vault)
+        return _load(FolderFile(path, str(self.folders.place(path)), "", in_vault), self).documents
+
+    def load_file(self, file: Path) -> tuple[str, list[Document]]:
+        """Return the path and the documents of a file that is named by its place on this machine.
+
+        Raises:
+            DocumentError: It is in none of the folders, or cannot be read.
+        """
+        path = self.folders.path_of(file)
+        if path is None:
+            raise DocumentError(f"{file} is not in {self.folders}. Cure: a file of that folder, or another folder.")
+        try:
+            return path, self.load(path)
+        except DocumentError as error:
+            raise DocumentError(f"{file}: {error}") from error
 
 
 def gather(
@@ -210,10 +224,6 @@ def file_sources(
     A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
     where it is new and another one is gone, which may be the same under another name.
     """
-
-    def load(file: FolderFile) -> SourceContent:
-        return _load(file, reading.reader_of(file.path))
-
     names = {file.path for file in files}
     moved = any(entry.kind == "file" and key not in names for key, entry in known.items())
     sources = []
@@ -225,13 +235,13 @@ def file_sources(
         elif entry is not None or moved:
             with contextlib.suppress(DocumentError):  # loading it says so
                 sha256 = sha256_of(read_bytes(file.absolute))
-        sources.append(Source(file.path, sha256, "file", partial(load, file), file.stamp))
+        sources.append(Source(file.path, sha256, "file", partial(_load, file, reading), file.stamp))
     return sources
 
 
-def _load(file: FolderFile, reader: BaseReader | None) -> SourceContent:
+def _load(file: FolderFile, reading: Reading) -> SourceContent:
     """Read one file, when its turn comes."""
-    stamp = _stamp(file)
+    reader, stamp = reading.reader_of(file.path), _stamp(file)
     data = read_bytes(file.absolute)
     sha256, size = sha256_of(data), len(data)
     if reader is not None:
@@ -264,21 +274,6 @@ def _with_reader(file: FolderFile, reader: BaseReader, data: bytes) -> tuple[lis
     except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
         raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
     return _parts(file.path, loaded)
-
-
-def load_file(place: Path, path: str, reader: BaseReader | None, *, in_vault: bool) -> list[Document]:
-    """Return the documents of one file, as it is now.
-
-    Args:
-        place: Where it is.
-        path: Its name in citations and ids.
-        reader: What reads it; None for text.
-        in_vault: Whether it is of an Obsidian vault, whose comments are left out.
-
-    Raises:
-        DocumentError: It cannot be read.
-    """
-    return _load(FolderFile(path, str(place), "", in_vault), reader).documents
 
 
 def settled(stamp: str) -> str:

@@ -18,7 +18,6 @@ from llama_index_contextual.documents.conversion import Conversion, ConversionEr
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 _SKIPPED: Final = frozenset(
@@ -292,11 +291,3 @@ def read_mail(path: Path) -> Conversion:
     return Conversion(
         [Part("\n\n".join(filter(None, blocks)) + "\n")], {key: value for key, value in metadata.items() if value}
     )
-
-
-CONVERTERS: Final[dict[str, Callable[[Path], Conversion]]] = {
-    ".html": read_html,
-    ".htm": read_html,
-    ".epub": read_epub,
-    ".eml": read_mail,
-}

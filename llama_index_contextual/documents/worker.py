@@ -17,13 +17,16 @@ import sys
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
-from llama_index_contextual.documents.conversion import MOST_CHARS, MOST_PARTS, Conversion, ConversionError
+from llama_index_contextual.documents.conversion import (
+    MOST_CHARS,
+    MOST_PARTS,
+    Conversion,
+    ConversionError,
+    converter_of,
+)
 from llama_index_contextual.errors import DocumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__".
 _START: Final = (
@@ -208,14 +211,6 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
         most = f"{MOST_CHARS:,} characters of text, or {MOST_PARTS:,} pages or sheets"
         return {"problem": f"it holds more than {most}. Cure: split it, or ignore it."}
     return converted.to_dict()
-
-
-def converter_of(suffix: str) -> Callable[[Path], Conversion]:
-    """Return the function that reads a kind of file."""
-    from llama_index_contextual.documents import markup, office, pdf, web, with_kreuzberg
-
-    converters = {".pdf": pdf.read_pdf, **markup.CONVERTERS, **office.CONVERTERS, **web.CONVERTERS}
-    return converters.get(suffix, with_kreuzberg.read_with_kreuzberg)
 
 
 def _lower(resource: Any, what: int, value: int, *, hard: bool = True) -> None:

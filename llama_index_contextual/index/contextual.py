@@ -382,12 +382,12 @@ class ContextualIndex(Asked):
         Raises:
             DocumentError: The file cannot be read, or is not in the folder.
         """
-        from llama_index_contextual.preview import preview_file
+        from llama_index_contextual.preview import preview_of
 
-        folders, pipeline = self.settings.folders, self.settings.pipeline
-        file = (Path(path) if Path(path).is_absolute() else folders.place(Path(path).as_posix())).resolve()
-        reader = self.settings.reading.reader_of(file.name)
-        return preview_file(file, pipeline.parser, pipeline.contexts, folders, reader)
+        pipeline = self.settings.pipeline
+        place = Path(path) if Path(path).is_absolute() else self.settings.folders.place(Path(path).as_posix())
+        documents = self.settings.reading.load_file(place.resolve())
+        return preview_of(*documents, pipeline.parser, pipeline.contexts)
 
     def likeness(self) -> Likeness:
         """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""

@@ -13,7 +13,6 @@ from llama_index_contextual.evaluation import Passage, load_questions
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.preview import preview_file
 from llama_index_contextual.report.pages import chunk_panel, chunk_views
 
 
@@ -98,8 +97,6 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
         assert all(r"pip install 'llama-index-contextual[documents]'" in reason for reason in reasons.values())
         with pytest.raises(DocumentError, match="pip install"):
             index.preview("report.pdf")
-    with pytest.raises(DocumentError, match="pip install"):
-        preview_file(folder / "report.pdf", index.settings.pipeline.parser)
 
 
 def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypatch):
@@ -178,7 +175,8 @@ def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
 
 
 def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
-    shown = preview_file(folder / "report.pdf", HeadingAwareMarkdownNodeParser())
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        shown = index.preview("report.pdf")
     views = list(chunk_views(shown.nodes))
     cited = [(view.citation.rpartition("/")[2], view.overlap) for view in views]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
