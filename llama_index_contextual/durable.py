@@ -152,14 +152,10 @@ def path_of(folder: Path, key: str, suffix: str) -> Path:
     return folder / f"{key}.{suffix}"
 
 
-def map_file(path: Path, size: int | None = None) -> Bytes:
-    """Return the first bytes of a file, or all, without reading them into this process's own memory.
-
-    Raises:
-        ValueError: The file is shorter.
-    """
+def map_file(path: Path) -> Bytes:
+    """Return the bytes of a file without reading them into this process's own memory."""
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size if size is None else size
+        size = os.fstat(file.fileno()).st_size
         return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"", np.uint8)
 
 

@@ -312,7 +312,7 @@ def build_segments(rows: Ints, terms: Iterable[Sequence[str]]) -> Iterator[Segme
         yield segment
 
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 
 
 def write_segments(folder: Path, segments: Sequence[Segment], analyzer: str, stamp: str) -> list[Segment]:

@@ -20,7 +20,6 @@ from llama_index_contextual.keyword.engine import K1, B
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words, having, keys_of
 from llama_index_contextual.keyword.index import checked_nodes
-from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import KeywordSearch, StoreReader, Unchanging
@@ -316,14 +315,14 @@ class ContextualBM25Retriever(BM25Retriever):
     ) -> None:
         """Write the index and every setting to a folder; a crash leaves the old or the new state.
 
-        Only what changed since it was last persisted there is written.
+        Only the terms of what changed since it was last persisted there are written, and all nodes.
 
         Args:
             path: The folder; made if it is missing.
             encoding: Ignored: the format fixes it.
             stamp: What the index was made from (a version, a hash); loading can ask for it.
         """
-        save_index(self.index, Path(path), stamp=stamp, settings=self._own_settings())
+        self.index.save(Path(path), stamp=stamp, settings=self._own_settings())
 
     @classmethod
     def from_persist_dir(
@@ -350,7 +349,7 @@ class ContextualBM25Retriever(BM25Retriever):
             FingerprintError: It was made from something else, or with another analyzer or version of it.
         """
         engine = {key: overrides.pop(key) for key in ("k1", "b") if key in overrides}
-        index, settings = load_index(Path(path), stamp=stamp, analyzer=analyzer, **engine)
+        index, settings = KeywordIndex.load(Path(path), stamp=stamp, analyzer=analyzer, **engine)
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
         retriever = cls(analyzer=index.analyzer, **{**settings, **overrides})
