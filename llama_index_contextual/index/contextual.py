@@ -360,7 +360,7 @@ class ContextualIndex(Asked):
         return self._storage.reader.ask(lambda view: inspection.status(self.settings, view, pending))
 
     def pending(self) -> Pending:
-        """What a refresh would do, and how many files it could not read."""
+        """What a refresh would do, and which files it could not read."""
         plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
         return Pending.of(plan, failed)
 

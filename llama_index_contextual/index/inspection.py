@@ -11,7 +11,7 @@ import numpy as np
 
 from llama_index_contextual import metadata as names
 from llama_index_contextual.documents.files import Problem
-from llama_index_contextual.documents.sources import gather, read_all
+from llama_index_contextual.documents.sources import UNREAD, gather, read_all
 from llama_index_contextual.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.tables import Chunk, fault_of
@@ -42,18 +42,19 @@ _ASKED: Final = 64  # chunks, and documents, that questions are made of
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What the next refresh of the whole folder would do, in documents."""
+    """What the next refresh of the whole folder would do, in documents; ``failed`` says why files cannot be indexed."""
 
     added: int = 0
     changed: int = 0
     outdated: int = 0
     deleted: int = 0
-    unreadable: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, failed: Sequence[Problem]) -> Pending:
-        """Count what is planned, and the files that cannot be indexed."""
-        return cls(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), len(failed))
+        """Count what is planned, and name the files that cannot be indexed."""
+        reasons = {one.path: one.reason for one in sorted(failed, key=lambda one: one.path)}
+        return cls(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), reasons)
 
     @property
     def any(self) -> bool:
@@ -61,7 +62,8 @@ class Pending:
         return bool(self.added or self.changed or self.outdated or self.deleted)
 
     def __str__(self) -> str:
-        return ", ".join(f"{value} {key}" for key, value in asdict(self).items() if value) or "nothing"
+        counts = {**asdict(self), "failed": len(self.failed)}
+        return ", ".join(f"{value} {key}" for key, value in counts.items() if value) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class IndexStatus:
             f"languages   {languages_in_words(self.languages) or 'none'}",
             f"contexts    {contexts}",
             f"to refresh  {self.pending}",
+            *(f"not indexed {line}" for line in _first([f"{key}: {one}" for key, one in self.pending.failed.items()])),
             f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
             f"embedding   {self.settings.get('embedding.model', 'none')}",
             *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
@@ -188,10 +191,15 @@ class Verification:
         )
         if not self.problems and not self.files:
             return f"{lost}\nchecked {checked}"
-        more = len(self.files) - _NAMED
-        files = [*self.files[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
+        files = _first(self.files)
         cure = "refresh; if that is not enough, with reindex='all' (--reindex all)" if self.problems else "refresh"
         return "\n".join([*self.problems, *files, *([lost] if self.loses else []), f"checked {checked}. Cure: {cure}"])
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    """Return the lines that are shown of files, and how many more there are."""
+    more = len(lines) - _NAMED
+    return [*lines[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
 
 
 def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tuple[Plan, list[Problem], list[Source]]:
@@ -202,10 +210,12 @@ def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tu
     """
     failed: list[Problem] = []
     sources, _ = gather(None, settings.reading, documents, failed)
-    failing = (
-        one for one in sources if one.stamp and one.id in documents and documents[one.id].failed_stamp == one.stamp
-    )
-    failed += [Problem(one.id, "") for one in failing]
+    for one in sources:
+        row = documents.get(one.id)
+        if row is not None and one.stamp and row.failed_stamp == one.stamp:
+            failed.append(Problem(one.id, row.failed))
+        elif one.kind == "file" and not one.sha256 and not os.access(settings.folders.place(one.id), os.R_OK):
+            failed.append(Problem(one.id, f"{UNREAD} (Permission denied)."))
     unread = {problem.path for problem in failed}
     plan = make_plan(
         {key: one for key, one in documents.items() if one.is_indexed},
@@ -226,7 +236,7 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
     """
     plan, failed, sources = planned(settings, documents)
     wanted, pipeline = set(plan.to_index), settings.pipeline
-    read = read_all((one for one in sources if one.id in wanted), [one for one in failed if one.reason])
+    read = read_all((one for one in sources if one.id in wanted), failed)
     cut = [(pipeline.parse(parts), parts) for _, parts in read]
     pipeline.contextualize([one for nodes, _ in cut for one in nodes], [one for _, parts in cut for one in parts])
     chunks: list[Chunk] = []
@@ -329,7 +339,8 @@ def _files(
     for key in plan.added if reads_files else ():
         yield f"{key}: {f'moved from {before[key]} since that was indexed' if key in before else 'not indexed yet'}."
     for problem in failed:
-        if problem.reason and any(is_spared(key, (problem.path,)) for key in documents):
+        is_folder = problem.path.endswith("/")
+        if problem.path in documents or (is_folder and any(is_spared(key, (problem.path,)) for key in documents)):
             yield f"{problem} What is indexed of it may be old."
 
 

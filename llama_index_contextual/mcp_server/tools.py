@@ -158,7 +158,8 @@ class StatusData(TypedDict):
     collections: dict[str, str]
     documents: int
     chunks: int
-    unreadable: int
+    failed: int
+    reasons: dict[str, str]
     complete: bool
     freshness: dict[str, Any]
 

@@ -244,13 +244,14 @@ class Notes:
         note = await self.keeper.alook()
         documents = await asyncio.to_thread(self.index.documents)
         state = await asyncio.to_thread(self.index.settings.state)
-        pending = await asyncio.to_thread(self.index.pending)
+        failed = (await asyncio.to_thread(self.index.pending)).failed
         return {
             "folder": str(self.index.folder),
             "collections": {name: str(place) for name, place in self.index.collections.items()},
             "documents": len(documents),
             "chunks": sum(document.nodes for document in documents.values()),
-            "unreadable": pending.unreadable,
+            "failed": len(failed),
+            "reasons": dict(list(failed.items())[:MOST_LISTED]),
             "complete": state.complete,
             "freshness": {**asdict(note), "text": str(note) or "up to date"},
         }

@@ -1,6 +1,7 @@
 """Whatever lies in a folder: a clear message about it, and the rest is indexed."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,25 @@ def test_an_unreadable_file_keeps_what_the_index_had_of_it(opened, folder, monke
     assert "cache is cold" in index.as_retriever(1).retrieve("Why is it slow?")[0].node.text
 
 
+def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeypatch):
+    index, locked = opened(), folder / "locked.md"
+    (folder / "bad.md").write_bytes(b"# Bad\n\0\0\0")
+    index.refresh()
+    (folder / "guide.md").write_bytes(b"# Bad, too\n\0\0\0")
+    locked.write_text("# Locked\n", "utf-8")
+    index.refresh("guide.md")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked.md" and access(path, mode))
+    status = index.status()
+    assert {path: reason.partition(",")[0] for path, reason in status.pending.failed.items()} == {
+        "bad.md": "it is binary",
+        "guide.md": "it is binary",
+        "locked.md": "it cannot be read (Permission denied).",
+    }
+    assert "to refresh  3 failed\nnot indexed bad.md: it is binary" in str(status)
+    assert [line.partition(":")[0] for line in index.verify().files] == ["guide.md"], "what is indexed of it is old"
+
+
 @pytest.mark.parametrize("was_text", [False, True])
 def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, folder, monkeypatch, was_text):
     index, bad = opened(), folder / "bad.md"
@@ -66,7 +86,7 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, fo
     index.refresh()
     assert str(index.freshness(10)) == ""
     status = index.status()
-    assert (status.pending.unreadable, status.pending.any) == (1, False)
+    assert (list(status.pending.failed), status.pending.any) == (["bad.md"], False)
     assert status.documents == 4 + was_text, "what the index had of it stays"
     monkeypatch.setattr(background, "_LOOK_EVERY", 0)
     keeper = BackgroundRefresh(index, patience=10)

@@ -111,12 +111,14 @@ async def test_notes_are_listed_and_read_in_parts(folder, index):
             assert (await client.call_tool(tool, arguments)).is_error
 
 
-async def test_the_status_counts_the_files_that_cannot_be_read(folder, index):
+async def test_the_status_names_the_files_that_cannot_be_indexed(folder, index):
     (folder / "broken.md").write_bytes(b"\x00\x01\x02" * 50)
     index.refresh()
     async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
         held = json.loads(await text_of(client, "status"))
-        assert held["unreadable"] == index.status().pending.unreadable == 2, "and the link out of the folder"
+        assert held["failed"] == 2, "the link out of the folder, too"
+        assert held["reasons"] == index.status().pending.failed
+        assert held["reasons"]["broken.md"].startswith("it is binary")
 
 
 async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
