@@ -15,8 +15,8 @@ from llama_index_contextual.context.cache import OBJECT, ContextCache, open_stor
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.llm.model import Connection, ModelSpec, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, CircuitBreaker
-from llama_index_contextual.context.llm.run import AskingGenerator, LLMSettings, Run
+from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, CircuitBreaker, RunRecord
+from llama_index_contextual.context.llm.run import LLMSettings, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import ContextError, ContextualWarning
 from llama_index_contextual.sqlite_store import SQLiteKVStore
@@ -45,7 +45,7 @@ _NEXT_OF_THIS: Final = (
 )
 
 
-class LLMContextGenerator(AskingGenerator, PromptMixin):
+class LLMContextGenerator(ContextGenerator, PromptMixin):
     """One or two sentences per chunk from a language model that is shown the document.
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a server with a prefix
@@ -183,13 +183,19 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
 
     async def _run(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Contexts:
         self.own_usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
-        run = Run(self, progress)
+        run = self._new_run(progress)
         try:
             sentences = await run(batches)
         finally:
             self._copies.store(self.own_usage)
         self.last_failures, self.cache_error = run.record.failed, run.cache_error
         return await asyncio.to_thread(lambda: list(map(self._composed, batches, sentences)))
+
+    def _new_run(self, progress: Progress | None) -> Run:
+        llm, record = self.llm, RunRecord(self.name, self.own_usage, progress, self.settings)
+        caller = self.caller or Caller(llm)
+        parts = self.cache, self.prompts, self.budget, self.server
+        return Run(self.settings, llm, caller, *parts, record, self.version)
 
     def _composed(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
         """Put the free contexts before the model's sentences; after the cache, so that they can change for nothing.
@@ -234,7 +240,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost, without asking the model about them."""
-        return Run(self, None).estimate(batches, prices)
+        return self._new_run(None).estimate(batches, prices)
 
     def probe(self) -> str | None:
         """Return why the model cannot be used now, or None where its server shows a sign of life in time."""

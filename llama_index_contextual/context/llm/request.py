@@ -7,14 +7,13 @@ import contextlib
 import re
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.llm.model import chat, probe
-from llama_index_contextual.context.llm.prompt import count_tokens
 from llama_index_contextual.context.usage import (
     ContextCallEvent,
     ContextRunEndEvent,
@@ -76,11 +75,20 @@ class ContextOverflowError(CallFailedError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said, and what that took, waiting and further attempts included."""
+    """What a model said, and what that took, waiting and further attempts included.
 
-    text: str
-    tokens: Tokens
+    Attributes:
+        tokens: As its server counted them.
+        uncounted: Where it does not count: by LlamaIndex's tokenizer.
+    """
+
+    text: str = ""
+    tokens: Tokens = field(default_factory=Tokens)
+    uncounted: int = 0
     seconds: float = 0.0
+
+
+_NOTHING: Final = Answer()
 
 
 class Caller:
@@ -120,10 +128,8 @@ def may_pass(error: BaseException) -> bool:
 
 def _explained(error: Exception) -> CallFailedError:
     """Return an integration's error in our words: a timeout, an HTTP status, no connection, a prompt too long."""
-    if isinstance(
-        error, TimeoutError | asyncio.TimeoutError
-    ):  # two classes in Python 3.10; it waited long enough already
-        return CallFailedError("timeout")
+    if isinstance(error, TimeoutError | asyncio.TimeoutError):  # two classes in Python 3.10
+        return CallFailedError("timeout")  # it waited long enough already
     response, text = getattr(error, "response", None), str(error)
     codes = (getattr(source, "status_code", None) for source in (error, response))
     # Ollama's client says -1 where there was no answer.
@@ -256,7 +262,7 @@ class RunRecord:
             CallFailedError: Calls or tokens are used up, those of requests under way included.
         """
         usage = self._usage
-        if self._max_calls is not None and usage.calls >= self._max_calls:
+        if not self._may_call():
             raise CallFailedError(f"max_calls={self._max_calls} reached", fatal=False)
         tokens = usage.tokens.prompt + usage.tokens.completion + usage.uncounted + self._reserved + prompt_tokens
         if self._max_tokens is not None and tokens > self._max_tokens:
@@ -270,32 +276,30 @@ class RunRecord:
 
     def another_attempt(self) -> bool:
         """Count one more attempt at a request that failed; return False where the limit does not cover it."""
-        if self._max_calls is not None and self._usage.calls >= self._max_calls:
-            return False
-        self._usage.calls += 1
-        self._usage.retries += 1
-        return True
+        is_allowed = self._may_call()
+        self._usage.calls += is_allowed
+        self._usage.retries += is_allowed
+        return is_allowed
 
-    def charge(self, answer: Answer, prompt_tokens: int) -> None:
-        """Count what an answer took, whatever it is worth; by LlamaIndex's tokenizer where its server does not say."""
-        self._usage.tokens += answer.tokens
-        if answer.tokens == Tokens():
-            self._usage.uncounted += prompt_tokens + count_tokens(answer.text)
-        self._usage.seconds += answer.seconds
+    def _may_call(self) -> bool:
+        return self._max_calls is None or self._usage.calls < self._max_calls
 
     def call(
-        self, document: SourceDocument, chunks: int, answer: Answer | None = None, *, accepted: int = 0, error: str = ""
+        self, document: SourceDocument, chunks: int, answer: Answer = _NOTHING, *, accepted: int = 0, error: str = ""
     ) -> None:
-        """Report a call: how many contexts its answer gave, or why there was no answer."""
-        self._usage.generated += accepted
-        tokens = Tokens() if answer is None else answer.tokens
+        """Count and report what a call took, and how many contexts its answer gave or why there was no answer."""
+        usage, tokens = self._usage, answer.tokens
+        usage.generated += accepted
+        usage.tokens += tokens
+        usage.uncounted += answer.uncounted
+        usage.seconds += answer.seconds
         dispatcher.event(
             ContextCallEvent(
                 source=self._source,
                 document=document.path or document.id,
                 chunks=chunks,
                 accepted=accepted,
-                seconds=0.0 if answer is None else answer.seconds,
+                seconds=answer.seconds,
                 prompt_tokens=tokens.prompt,
                 cached_tokens=tokens.cached,
                 completion_tokens=tokens.completion,

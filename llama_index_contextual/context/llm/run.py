@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index.core.schema import MetadataMode
@@ -16,7 +15,6 @@ from tenacity import AsyncRetrying, retry_if_exception
 
 from llama_index_contextual.config.declaring import Calls, Size  # noqa: TC001  pydantic reads the annotations
 from llama_index_contextual.config.keys import ContextOptions
-from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.llm.answers import refusal, split_answers
 from llama_index_contextual.context.llm.model import (
     context_window,
@@ -31,7 +29,6 @@ from llama_index_contextual.context.llm.request import (
     NO_ANSWER,
     PROBE_SECONDS,
     READING_RATE,
-    Caller,
     CallFailedError,
     ContextOverflowError,
     RunRecord,
@@ -47,11 +44,10 @@ if TYPE_CHECKING:
 
     from llama_index.core.llms import LLM
 
-    from llama_index_contextual.context.base import DocumentChunks, Progress
+    from llama_index_contextual.context.base import DocumentChunks
     from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
-    from llama_index_contextual.context.llm.request import Answer, CircuitBreaker
-    from llama_index_contextual.context.usage import ContextUsage
+    from llama_index_contextual.context.llm.request import Answer, Caller, CircuitBreaker
 
 _MAX_SHRINKS: Final = 4
 _CONTEXT_TOKENS: Final = 40  # of a usual context with its number
@@ -69,23 +65,6 @@ class LLMSettings(ContextOptions):
     retry: bool = False
 
 
-class AskingGenerator(ContextGenerator):
-    """What a run reads of the generator that asks a model; all its runs share its budget, server and usage."""
-
-    settings: LLMSettings
-    caller: Caller | None
-    cache: ContextCache
-    prompts: Prompts
-    budget: PromptBudget
-    server: CircuitBreaker
-    own_usage: ContextUsage
-
-    @property
-    @abstractmethod
-    def llm(self) -> LLM:
-        """The model."""
-
-
 @dataclass(slots=True)
 class Lookup:
     """What the cache has of a document's chunks; a run fills in the missing contexts."""
@@ -95,63 +74,71 @@ class Lookup:
     missing: list[int]  # indexes of the chunks that the model is to be asked about
     left_alone: list[str]  # why others are not asked about again
 
-    @classmethod
-    def of(cls, batch: DocumentChunks, generator: AskingGenerator) -> Lookup:
-        """Look a document's chunks up."""
-        contexts = generator.cache.find(batch.nodes, batch.document)
-        missing = [index for index, context in enumerate(contexts) if context is None]
-        reasons: list[str | None] = [None] * len(missing)
-        if not generator.settings.retry:
-            reasons = generator.cache.left_alone([batch.nodes[index] for index in missing], batch.document)
-        to_ask = [index for index, reason in zip(missing, reasons, strict=True) if reason is None]
-        return cls(batch, contexts, to_ask, list(filter(None, reasons)))
 
-
+@dataclass
 class Run:
     """Contexts for the chunks of some documents: from the cache, else from the model.
 
-    Args:
-        generator: Whose settings, cache, budget, server and usage all its runs share.
-        progress: Called whenever chunks are done.
-
     Attributes:
+        settings: How the model is asked.
+        llm: The model.
+        caller: Sends the requests.
+        cache: The contexts of all runs.
+        prompts: What is asked.
+        budget: How much goes into a call; all runs of a generator learn it together, and so they do of the server.
+        server: Whether the server is there.
         record: What the run has done.
+        version: Of the contexts; under it the cache keeps that a run left chunks without one.
         cache_error: Why contexts could not be stored; None where they were.
     """
 
-    def __init__(self, generator: AskingGenerator, progress: Progress | None) -> None:
-        settings = self._settings = generator.settings
-        self._generator, self._llm = generator, generator.llm
-        self._local = is_local(self._llm)
-        self._workers = settings.num_workers or (1 if self._local else 4)
-        self._caller = generator.caller or Caller(self._llm)
-        self.record = RunRecord(generator.name, generator.own_usage, progress, settings)
-        self.cache_error: StorageError | None = None
-        slots = self._workers * self._caller.servers
+    settings: LLMSettings
+    llm: LLM
+    caller: Caller
+    cache: ContextCache
+    prompts: Prompts
+    budget: PromptBudget
+    server: CircuitBreaker
+    record: RunRecord
+    version: str
+    cache_error: StorageError | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._local = is_local(self.llm)
+        self._workers = self.settings.num_workers or (1 if self._local else 4)
+        slots = self._workers * self.caller.servers
         self._documents, self._calls = asyncio.Semaphore(slots), asyncio.Semaphore(slots)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
         """Return one context per chunk; None where there is none, for a reason that the record gives."""
-        generator, record = self._generator, self.record
-        lookups = await asyncio.to_thread(lambda: [Lookup.of(batch, generator) for batch in documents])
+        record = self.record
+        lookups = await asyncio.to_thread(lambda: list(map(self._look_up, documents)))
         chunks = sum(len(lookup.contexts) for lookup in lookups)
         cached = sum(context is not None for lookup in lookups for context in lookup.contexts)
         record.start(documents=len(documents), chunks=chunks, cached=cached)
         for reason in [reason for lookup in lookups for reason in lookup.left_alone]:
             record.fail(f"{reason}, 3 times", 1, again=False)
-        lookups_to_ask = [lookup for lookup in lookups if lookup.missing]
-        if lookups_to_ask:
-            obstacle = await asyncio.to_thread(self._obstacle)
-            if obstacle is None:
-                await asyncio.to_thread(self._divide_window)
-                await _all(map(self._document, lookups_to_ask))
-            else:
-                for lookup in lookups_to_ask:
-                    record.fail(obstacle, len(lookup.missing))
+        to_ask = [lookup for lookup in lookups if lookup.missing]
+        obstacle = await asyncio.to_thread(self._obstacle) if to_ask else None
+        if obstacle is not None:
+            for lookup in to_ask:
+                record.fail(obstacle, len(lookup.missing))
+        elif to_ask:
+            await asyncio.to_thread(self._divide_window)
+            await _all(map(self._document, to_ask))
         if record.may_change:
-            await self._store(generator.cache.mark_failed, generator.version)
+            await self._store(self.cache.mark_failed, self.version)
         record.end()
         return [lookup.contexts for lookup in lookups]
+
+    def _look_up(self, batch: DocumentChunks) -> Lookup:
+        contexts = self.cache.find(batch.nodes, batch.document)
+        missing = [index for index, context in enumerate(contexts) if context is None]
+        reasons: list[str | None] = [None] * len(missing)
+        if not self.settings.retry:
+            reasons = self.cache.left_alone([batch.nodes[index] for index in missing], batch.document)
+        to_ask = [index for index, reason in zip(missing, reasons, strict=True) if reason is None]
+        return Lookup(batch, contexts, to_ask, list(filter(None, reasons)))
 
     async def _store(self, work: Callable[..., object], *arguments: Any) -> None:
         try:
@@ -161,9 +148,9 @@ class Run:
 
     def _obstacle(self) -> str | None:
         """Return why the model is not to be asked, or None; this may ask its server."""
-        if self._settings.fallback_only:
+        if self.settings.fallback_only:
             return "fallback_only"
-        return self._generator.server.why_not(lambda: self._caller.probe(PROBE_SECONDS))
+        return self.server.why_not(lambda: self.caller.probe(PROBE_SECONDS))
 
     async def _document(self, lookup: Lookup) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -180,19 +167,18 @@ class Run:
 
     async def _group(self, lookup: Lookup, group: list[int], shrinks: int = 0) -> None:
         """Ask about some chunks in one call, or in several where it turns out that one does not do."""
-        budget = self._generator.budget
-        if len(group) > budget.size:  # the model turned out to be no good at batches while this one waited
+        if len(group) > self.budget.size:  # the model turned out to be no good at batches while this one waited
             for index in group:
                 await self._group(lookup, [index])
             return
-        window = budget.window
+        window = self.budget.window
         try:
             answer = await self._ask(lookup, group)
         except ContextOverflowError as error:
             if shrinks == _MAX_SHRINKS:
                 await self._refuse(lookup, dict.fromkeys(group, error.reason))
                 return
-            budget.shrink(window, error.window)
+            self.budget.shrink(window, error.window)
             for part in self._split(lookup, group):
                 await self._group(lookup, part, shrinks + 1)
         except CallFailedError as error:
@@ -202,15 +188,14 @@ class Run:
 
     async def _ask(self, lookup: Lookup, group: list[int]) -> Answer:
         """Send one request, again after an error that may pass."""
-        settings, record, server = self._settings, self.record, self._generator.server
-        prompt = self._prompt(lookup, group)
-        tokens = prompt.tokens
-        if not server.allows_call():
+        settings, record, prompt = self.settings, self.record, self._prompt(lookup, group)
+        if not self.server.allows_call():
             raise CallFailedError(NO_ANSWER, fatal=False)
+        tokens = prompt.tokens
         waiting = self._workers if self._local else 1  # it answers one after the other
-        messages = prompt.messages(cache_point=marks_cache(self._llm))
+        messages = prompt.messages(cache_point=marks_cache(self.llm))
         timeout = (settings.chunk_timeout * len(group) + tokens / READING_RATE) * waiting
-        attempts = 1 if retries_by_itself(self._llm) else settings.attempts
+        attempts = 1 if retries_by_itself(self.llm) else settings.attempts
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= attempts or not record.another_attempt(),
             wait=pause(MAX_WAIT),
@@ -221,41 +206,35 @@ class Run:
             started = time.monotonic()
             try:
                 answer: Answer = await retrying(
-                    self._caller.send, messages, timeout, settings.max_output_tokens * len(group)
+                    self.caller.send, messages, timeout, settings.max_output_tokens * len(group)
                 )
             except CallFailedError as error:
-                server.call_ended(failed=error.fatal)
+                self.server.call_ended(failed=error.fatal)
                 record.call(lookup.batch.document, len(group), error=error.reason)
                 raise
-        server.call_ended(failed=False)
-        answer = replace(answer, seconds=time.monotonic() - started)
-        record.charge(answer, tokens)
-        return answer
+        self.server.call_ended(failed=False)
+        uncounted = 0 if answer.tokens != Tokens() else tokens + count_tokens(answer.text)
+        return replace(answer, uncounted=uncounted, seconds=time.monotonic() - started)
 
     async def _accept(self, lookup: Lookup, group: list[int], answer: Answer) -> None:
         """Take the contexts out of an answer, store them, and ask again about the chunks that it left out."""
         answers = split_answers(answer.text, len(group))
         if len(group) > 1:
-            self._generator.budget.note_batch(matched=bool(answers))
-        contexts: dict[int, str] = {}
-        reasons: dict[int, str] = {}
-        omitted = []
-        for number, index in enumerate(group, 1):
-            context = answers.get(number)
-            if context is None:
-                omitted.append(index)
-            elif (reason := self._refusal(context, lookup, index)) is not None:
-                reasons[index] = reason
-            else:
-                contexts[index] = lookup.contexts[index] = context
-        nodes, document = lookup.batch.nodes, lookup.batch.document
-        pairs = [(nodes[index], context) for index, context in contexts.items()]
-        await self._store(self._generator.cache.keep, pairs, document)
-        self.record.call(document, len(group), answer, accepted=len(contexts))
+            self.budget.note_batch(matched=bool(answers))
+        contexts = {index: answers[number] for number, index in enumerate(group, 1) if number in answers}
+        reasons = {index: self._refusal(context, lookup, index) for index, context in contexts.items()}
+        refused = {index: reason for index, reason in reasons.items() if reason is not None}
+        omitted = [index for index in group if index not in contexts]
         if len(group) == 1 and omitted:
-            reasons, omitted = {group[0]: "malformed" if answer.text.strip() else "empty"}, []
-        await self._refuse(lookup, reasons)
-        self.record.done(len(contexts))
+            refused, omitted = {group[0]: "malformed" if answer.text.strip() else "empty"}, []
+        accepted = [(index, context) for index, context in contexts.items() if index not in refused]
+        self.record.call(lookup.batch.document, len(group), answer, accepted=len(accepted))
+        for index, context in accepted:
+            lookup.contexts[index] = context
+        pairs = [(lookup.batch.nodes[index], context) for index, context in accepted]
+        await self._store(self.cache.keep, pairs, lookup.batch.document)
+        await self._refuse(lookup, refused)
+        self.record.done(len(accepted))
         for index in omitted:
             await self._group(lookup, [index])
 
@@ -265,38 +244,38 @@ class Run:
         metadata = {**document.metadata, **node.metadata}
         values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
         source = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
-        prompt = self._generator.prompts.texts(document)[0]
+        prompt = self.prompts.texts(document)[0]
         return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), source, prompt)
 
     async def _refuse(self, lookup: Lookup, reasons: dict[int, str]) -> None:
         """Give up chunks that the model said nothing of use about, and remember that for later runs."""
         pairs = [(lookup.batch.nodes[index], reason) for index, reason in reasons.items()]
-        await self._store(self._generator.cache.note_failed, pairs, lookup.batch.document)
+        await self._store(self.cache.note_failed, pairs, lookup.batch.document)
         for reason in reasons.values():
             self.record.fail(reason, 1)
 
     def _divide_window(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""
-        self._generator.budget.divide(self._settings.context_window or context_window(self._llm))
+        self.budget.divide(self.settings.context_window or context_window(self.llm))
 
     def _split(self, lookup: Lookup, indexes: list[int]) -> list[list[int]]:
         """Split some chunks of a document, by their indexes, into those of one call each."""
-        nodes, budget = lookup.batch.nodes, self._generator.budget
+        nodes, budget = lookup.batch.nodes, self.budget
         groups = batches([nodes[index] for index in indexes], lookup.batch.document, budget.size, budget.window)
         remaining = iter(indexes)
         return [[next(remaining) for _ in group] for group in groups]
 
     def _prompt(self, lookup: Lookup, group: list[int]) -> FilledPrompt:
         nodes, document = lookup.batch.nodes, lookup.batch.document
-        chunks, generator = [nodes[index] for index in group], self._generator
-        return FilledPrompt.about(chunks, document, nodes, generator.budget.window, generator.prompts.of(document))
+        chunks = [nodes[index] for index in group]
+        return FilledPrompt.about(chunks, document, nodes, self.budget.window, self.prompts.of(document))
 
     def estimate(self, documents: Sequence[DocumentChunks], prices: Prices | None) -> ContextEstimate:
         """Return what the run would cost: its calls are planned and added up, and the model is not asked."""
-        settings = self._settings
+        settings = self.settings
         self._divide_window()
         total, calls, calls_again = Tokens(), 0, 0
-        lookups = [Lookup.of(batch, self._generator) for batch in documents]
+        lookups = list(map(self._look_up, documents))
         for lookup in lookups:
             before = ""
             for group in self._split(lookup, lookup.missing):
@@ -305,7 +284,7 @@ class Run:
                 total += Tokens(prompt.tokens, cached, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
                 before, calls = prompt.document, calls + 1
                 calls_again += len(group) if len(group) > 1 else 0
-        model, local = model_name(self._llm), self._local
+        model, local = model_name(self.llm), self._local
         reading = READING_RATE if local else _REMOTE_READING
         writing = _LOCAL_WRITING if local else _REMOTE_WRITING
         seconds = (total.prompt - total.cached) / reading + total.completion / writing
