@@ -224,7 +224,10 @@ def explained() -> Iterator[None]:
 
 
 class Checked:
-    """The first base of a pydantic class whose wrong or unknown settings are a :class:`SettingError`."""
+    """The first base of a pydantic class whose wrong or unknown settings are a :class:`SettingError`.
+
+    LlamaIndex calls such a class by its name.
+    """
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead
 
@@ -232,6 +235,11 @@ class Checked:
             refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
             with explained():
                 super().__init__(**settings)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name in what LlamaIndex writes down."""
+        return cls.__name__
 
 
 def _explanation(fault: Any) -> SettingError:

@@ -139,26 +139,20 @@ class DocumentEmbedding(Checked, BaseEmbedding):
 
     def embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
         """Embed the chunks of one window, or take their vectors from the cache."""
-        vectors = self._window_vectors([replace_surrogates(chunk)[0] for chunk in chunks])
-        return cast("list[list[float]]", vectors.tolist())
-
-    def _window_vectors(self, chunks: list[str]) -> NDArray[np.float32]:
-        if self._windows is None:
-            return self._usable(chunks)
-        shown = json.dumps([self.class_name(), self.model_name, getattr(self, "dimensions", None), *chunks])
+        texts = [replace_surrogates(chunk)[0] for chunk in chunks]
+        shown = json.dumps([self.class_name(), self.model_name, getattr(self, "dimensions", None), *texts])
         key = hashlib.sha256(shown.encode()).hexdigest()
-        if (cached := self._windows.get(key)) is not None:
-            return np.frombuffer(b64decode(cached["vectors"]), np.float32).reshape(len(chunks), -1)
-        vectors = self._usable(chunks)
-        self._windows.put(key, {"vectors": b64encode(vectors.tobytes()).decode()})
-        return vectors
-
-    def _usable(self, chunks: list[str]) -> NDArray[np.float32]:
-        """Return vectors that can be stored; an answer that cannot be used is asked for once more."""
+        cached = None if self._windows is None else self._windows.get(key)
+        if cached is not None:
+            vectors = np.frombuffer(b64decode(cached["vectors"]), np.float32).reshape(len(texts), -1)
+            return vectors.tolist()
         try:
-            return _checked(self._embed_window(chunks), len(chunks))
-        except _UnusableError:
-            return _checked(self._embed_window(chunks), len(chunks))
+            vectors = _checked(self._embed_window(texts), len(texts))
+        except _UnusableError:  # an answer that cannot be used is asked for once more
+            vectors = _checked(self._embed_window(texts), len(texts))
+        if self._windows is not None:
+            self._windows.put(key, {"vectors": b64encode(vectors.tobytes()).decode()})
+        return vectors.tolist()
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self.embed_document([text])[0]

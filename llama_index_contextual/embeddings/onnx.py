@@ -119,9 +119,8 @@ class _Rewriting:
             self._rounded.add(rows)
             add_node(self.graph, "Abs", [rows], f"{rows}.abs")
             add_node(self.graph, "ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
-            add_node(
-                self.graph, "Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size"
-            )  # a row of zeros stays one of zeros
+            # A row of zeros stays one of zeros.
+            add_node(self.graph, "Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size")
             add_node(self.graph, "Div", [rows, f"{rows}.size"], f"{rows}.unit")
             add_node(self.graph, "QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
         add_node(self.graph, "MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")

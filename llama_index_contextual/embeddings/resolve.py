@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.embeddings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
-from llama_index_contextual.errors import SettingError, needs
+from llama_index_contextual.errors import Checked, SettingError, needs
 from llama_index_contextual.text import short_hash
 from llama_index_contextual.text.e5_pieces import PACKAGE as E5_PACKAGE
 
@@ -25,7 +24,7 @@ _TIMED_TEXTS: Final = 32  # about a second on two cores
 _SHOWN: Final = 60  # characters of a text in a message
 
 
-class NoEmbedding(BaseEmbedding):
+class NoEmbedding(Checked, BaseEmbedding):
     """No embedding: an index that has it finds by keywords alone.
 
     Raises:
@@ -33,11 +32,6 @@ class NoEmbedding(BaseEmbedding):
     """
 
     model_name: str = Field(default="none", description="Name under which the index is recorded.")
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "NoEmbedding"
 
     def _get_text_embedding(self, text: str) -> list[float]:
         raise SettingError(
@@ -178,15 +172,47 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
         return spec
     if not isinstance(spec, str):
         raise SettingError(f"is no embedding. Cure: an embedding of LlamaIndex, or one of {FORMS}", embed_model=spec)
-    if spec in _WITHOUT_MODEL:
-        return _WITHOUT_MODEL[spec]()
+    if spec in _PLAIN:
+        return _PLAIN[spec]()
     kind, _, model = spec.partition(":")
-    if kind not in _MAKERS or (kind != "local" and not model):
+    if kind == "local" and model:
+        return LocalEmbedding(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
+    if kind not in _CLASSES or not model:
         raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
-    return _MAKERS[kind](model)
+    name, _, url = model.partition("@")
+    options: dict[str, Any] = {"model_name": name, **({"base_url": url} if url else {})}
+    match kind:
+        case "ollama":
+            options |= {"embed_batch_size": 64, **_instructions(name)}
+        case "huggingface":
+            options = {"model_name": model, **_instructions(model.rsplit("/", 1)[-1])}
+        case "openai" if url.startswith("http"):
+            # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
+            options = {"model_name": name, "api_base": url, "api_key": "none"}
+        case "openai":
+            options = {"model": model}
+    package, class_name = _CLASSES[kind]
+    with needs(f"llama-index-embeddings-{kind}", kind):
+        make: Callable[..., BaseEmbedding] = getattr(import_module(package), class_name)
+    embedding: BaseEmbedding = make(**options)
+    return embedding
 
 
-_WITHOUT_MODEL: Final[dict[str, Callable[[], BaseEmbedding]]] = {"none": NoEmbedding, "e5": E5Embedding}
+_PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
+_SERVICES: Final = "llama_index_contextual.embeddings.services"
+_CLASSES: Final = {
+    "ollama": ("llama_index.embeddings.ollama", "OllamaEmbedding"),
+    "openai": ("llama_index.embeddings.openai", "OpenAIEmbedding"),
+    "huggingface": ("llama_index.embeddings.huggingface", "HuggingFaceEmbedding"),
+    "voyage": (_SERVICES, "VoyageDocumentEmbedding"),
+    "jina": (_SERVICES, "JinaDocumentEmbedding"),
+    "llamacpp": (_SERVICES, "LlamaCppDocumentEmbedding"),
+}
+
+
+_SHAPING: Final = (
+    "query_instruction", "text_instruction", "dimensions", "pooling", "normalize", "max_length", "max_tokens"
+)  # fmt: skip
 
 
 def model_id(embedding: BaseEmbedding) -> str:
@@ -194,59 +220,10 @@ def model_id(embedding: BaseEmbedding) -> str:
 
     Two embeddings with the same id make comparable vectors. Keys, hosts and batch sizes are not part of it.
     """
-    shaping = (
-        "query_instruction",
-        "text_instruction",
-        "dimensions",
-        "pooling",
-        "normalize",
-        "max_length",
-        "max_tokens",
-    )
-    config = {key: repr(getattr(embedding, key)) for key in shaping if getattr(embedding, key, None) is not None}
+    values = {key: getattr(embedding, key, None) for key in _SHAPING}
+    config = {key: repr(value) for key, value in values.items() if value is not None}
     digest = short_hash(config)[:8]
     return f"{embedding.class_name()}:{embedding.model_name}#{digest}"
-
-
-def _local(folder: str) -> BaseEmbedding:
-    if not folder:
-        return LocalEmbedding()
-    return LocalEmbedding(model_folder=folder, model_name=folder.rstrip("/").rsplit("/", 1)[-1])
-
-
-def _ollama(model: str) -> BaseEmbedding:
-    name, _, url = model.partition("@")
-    options: dict[str, Any] = {"base_url": url} if url else {}
-    return _imported("ollama", "OllamaEmbedding")(
-        model_name=name, embed_batch_size=64, **_instructions(name), **options
-    )
-
-
-def _openai(model: str) -> BaseEmbedding:
-    name, _, url = model.partition("@http")
-    if not url:
-        return _imported("openai", "OpenAIEmbedding")(model=name)
-    # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
-    return _imported("openai", "OpenAIEmbedding")(model_name=name, api_base=f"http{url}", api_key="none")
-
-
-def _huggingface(model: str) -> BaseEmbedding:
-    return _imported("huggingface", "HuggingFaceEmbedding")(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
-
-
-def _seeing_documents(kind: str, model: str) -> BaseEmbedding:
-    from llama_index_contextual.embeddings import services
-
-    name, _, url = model.partition("@")
-    options = {"base_url": url} if url else {}
-    maker: type[BaseEmbedding] = getattr(services, f"{kind}DocumentEmbedding")
-    return maker(model_name=name, **options)
-
-
-def _imported(provider: str, name: str) -> Callable[..., BaseEmbedding]:
-    with needs(f"llama-index-embeddings-{provider}", provider):
-        maker: Callable[..., BaseEmbedding] = getattr(import_module(f"llama_index.embeddings.{provider}"), name)
-    return maker
 
 
 def _instructions(model: str) -> dict[str, str]:
@@ -254,14 +231,3 @@ def _instructions(model: str) -> dict[str, str]:
         if model.startswith(prefix):
             return {"query_instruction": query, "text_instruction": text}
     return {}
-
-
-_MAKERS: Final[dict[str, Callable[[str], BaseEmbedding]]] = {
-    "local": _local,
-    "ollama": _ollama,
-    "openai": _openai,
-    "huggingface": _huggingface,
-    "voyage": partial(_seeing_documents, "Voyage"),
-    "jina": partial(_seeing_documents, "Jina"),
-    "llamacpp": partial(_seeing_documents, "LlamaCpp"),
-}

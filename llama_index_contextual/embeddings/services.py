@@ -66,11 +66,6 @@ class VoyageDocumentEmbedding(VendorEmbedding):
     model_name: str = Field(default="voyage-context-3", description="The model.")
     window_tokens: int = Field(default=30_000, gt=0, le=32_000, description="Tokens of a document read at once.")
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "VoyageDocumentEmbedding"
-
     def _embed(self, texts: Sequence[str], kind: str) -> list[list[float]]:
         body: dict[str, Any] = {"inputs": [list(texts)], "model": self.model_name, "input_type": kind}
         if self.dimensions is not None:
@@ -93,11 +88,6 @@ class JinaDocumentEmbedding(VendorEmbedding):
 
     model_name: str = Field(default="jina-embeddings-v3", description="The model.")
     window_tokens: int = Field(default=7_500, gt=0, le=32_000, description="Tokens of a document read at once.")
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "JinaDocumentEmbedding"
 
     def _embed(self, texts: Sequence[str], task: str, *, together: bool) -> list[list[float]]:
         body: dict[str, Any] = {"model": self.model_name, "task": task, "late_chunking": together, "input": list(texts)}
@@ -123,11 +113,6 @@ class LlamaCppDocumentEmbedding(DocumentEmbedding):
     window_tokens: int = Field(
         default=2_000, gt=0, description="Tokens read at once; the server's batch must hold them."
     )
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "LlamaCppDocumentEmbedding"
 
     def _tokens(self, text: str, *, special: bool = False) -> list[int]:
         clean = replace_surrogates(text)[0]

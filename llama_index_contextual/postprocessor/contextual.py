@@ -21,7 +21,7 @@ from llama_index_contextual.context.base import ChunkContext, ContextGenerator, 
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.kinds import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
-from llama_index_contextual.errors import ContextError, SettingError, explained
+from llama_index_contextual.errors import Checked, ContextError, SettingError, explained
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,
     CONTEXT_VERSION,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from llama_index.core.storage.docstore import BaseDocumentStore
 
 
-class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
+class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
     """Write each chunk's context into its metadata, where the EMBED view shows it and the displayed text does not.
 
     All else that the views showed stays in them: what documents brought, and what extractors found. Only what the
@@ -127,11 +127,6 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 leave_out_keys=leave_out,
                 **own,
             )
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Name in serialised pipelines."""
-        return "ContextualNodePostprocessor"
 
     @field_serializer("generator")
     def _plain_generator(self, value: ContextGenerator | None) -> dict[str, Any] | None:

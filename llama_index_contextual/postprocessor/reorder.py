@@ -125,11 +125,6 @@ class RecencyPostprocessor(_Reordering):
     top_k: int | None = Field(default=None, ge=1, description="Return at most this many nodes; None returns all.")
     now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name in serialised pipelines."""
-        return "RecencyPostprocessor"
-
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
         """Say for every node, in the given order, what its age does to its score. Changes nothing."""
         return [weight for weight, _ in self._weighed(nodes)]
@@ -237,11 +232,6 @@ class GroupingPostprocessor(_Reordering):
     group_size: int = Field(default=1, ge=1, description="How many nodes of one group are kept.")
     group_by: str | None = Field(default=None, description="A metadata key; None is the document a node was cut from.")
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name in serialised pipelines."""
-        return "GroupingPostprocessor"
-
     def _postprocess_nodes(
         self,
         nodes: list[NodeWithScore],
@@ -267,11 +257,6 @@ class CollectionWeights(_Reordering):
     """Multiply the scores of hits by the weight of the folder that their path begins with, and sort them again."""
 
     weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name in serialised pipelines."""
-        return "CollectionWeights"
 
     def _postprocess_nodes(
         self,

@@ -77,7 +77,7 @@ def reranker(spec: str | BaseNodePostprocessor, pool: int, llm: str | LLM | None
     raise SettingError(f"names no reranker. Cure: {FORMS}", rerank=spec)
 
 
-class _ScoringReranker(BaseNodePostprocessor):
+class _ScoringReranker(Checked, BaseNodePostprocessor):
     """A reranker that scores texts; it reads each as it was embedded, with its context."""
 
     @abstractmethod
@@ -111,11 +111,6 @@ class ServiceReranker(_ScoringReranker):
     model: str = Field(default="", description="The model; a llama.cpp server has only one.")
     key_names: tuple[str, ...] = Field(default=(), description="Environment variables with the key; the first set one.")
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "ServiceReranker"
-
     def _scores(self, query: str, texts: list[str]) -> list[float]:
         body: dict[str, Any] = {"query": query, "documents": texts, "top_n": len(texts)}
         body |= {"model": self.model} if self.model else {}
@@ -145,11 +140,6 @@ class FastEmbedReranker(_ScoringReranker):
 
             self._encoder = TextCrossEncoder(model_name=model, **options)
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "FastEmbedReranker"
-
     def _scores(self, query: str, texts: list[str]) -> list[float]:
         return [float(score) for score in self._encoder.rerank(query, texts)]
 
@@ -166,11 +156,6 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
 
     def __init__(self, reranker: BaseNodePostprocessor, **settings: Any) -> None:
         super().__init__(reranker=reranker, **settings)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "RerankWithContext"
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -230,8 +215,8 @@ class LLMReranker(LLMRerank):
 
     @classmethod
     def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "LLMReranker"
+        """Return the name in what LlamaIndex writes down."""
+        return cls.__name__
 
     def _get_predict_kwargs(self, nodes_batch: list[BaseNode], query_str: str) -> dict[str, Any]:
         texts = (node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes_batch)
