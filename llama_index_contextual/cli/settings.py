@@ -123,7 +123,7 @@ def in_force(settings: IndexSettings) -> list[tuple[str, Any, str]]:
     """Return key, value and origin of every setting of an open index: what was said, what it remembers, the default."""
     config, objects, rows = settings.configuration, settings.remembered.missing, []
     for key, setting in SETTINGS.items():
-        value = config.get(key) if key in config.origins else _used(settings, setting)
+        value = setting.plain(config.get(key)) if key in config.origins else _used(settings, setting)
         origin = config.origins.get(key, "default")
         if kind := objects.get("node_parser" if setting.table == "chunks" else key):
             value, origin = f"({kind}, which is not written down)", "index"

@@ -137,6 +137,10 @@ class Setting:
         kind: Any = Annotated[self.info.annotation, self.info]
         return TypeAdapter(kind)
 
+    def plain(self, value: Any) -> Any:
+        """Return a value as a file says it."""
+        return self.adapter.dump_python(value, mode="json", by_alias=True, exclude_defaults=True)
+
 
 def settings_of(section: type[Section], table: str = "") -> Iterator[Setting]:
     """Yield the settings of a tree of sections, in the order of the file."""

@@ -9,11 +9,10 @@ remembers one, else it is the default.
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  pydantic reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PrivateAttr
-from typing_extensions import Required, TypedDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PrivateAttr
 
 from llama_index_contextual.config.declaring import (
     Calls,
@@ -241,17 +240,28 @@ def _one_line(descriptions: dict[str, str]) -> dict[str, str]:
     return {path: " ".join(text.split()) for path, text in descriptions.items() if text.split()}
 
 
-class Folder(TypedDict, total=False):
-    """One of several folders of an index; ``documents.folders.Collection`` says what each is."""
-
-    path: Required[Name]
-    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)]
-    include: Texts
-    exclude: Texts
-    weight: Share
+def _place(path: str | Path) -> Path:
+    if not path or not isinstance(path, str | Path):  # "" would be the working directory
+        raise ValueError("name a folder")
+    return Path(path).expanduser().resolve()
 
 
-Folder.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # a TypedDict has no other place
+class Collection(BaseModel, frozen=True, extra="forbid"):
+    """One of several folders of an index.
+
+    Attributes:
+        folder: Where it is; settings call it ``path``.
+        description: What it holds, in one line, or "".
+        include: Patterns of the files to read, as ``[files]`` has them; none for those of the index.
+        exclude: Patterns to leave out, beside those of the index.
+        weight: The scores of its hits are multiplied by it, 0 to 1.
+    """
+
+    folder: Annotated[Path, BeforeValidator(_place)] = Field(alias="path")
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] = ""
+    include: Texts = ()
+    exclude: Texts = ()
+    weight: Share = 1.0
 
 
 class Configuration(Section):
@@ -303,7 +313,7 @@ class Configuration(Section):
         example={"api/": "REST reference of the billing service"},
         safe=True,
     )
-    collections: dict[str, Folder] = setting(
+    collections: dict[str, Collection] = setting(
         'Folders that share one index, as in `notes = { path = "~/notes" }`. Your own file names them.',
         {},
         example={"notes": {"path": "~/notes"}},

@@ -9,62 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from pydantic import BaseModel, Field
 
 from llama_index_contextual.config.places import checked
 from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from llama_index_contextual.config.keys import Collection
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
-
-
-class Collection(BaseModel, frozen=True, extra="forbid"):
-    """One of several folders of an index.
-
-    Attributes:
-        name: What the paths of its documents begin with.
-        folder: Where it is; settings call it ``path``.
-        description: What it holds, in one line, or "".
-        include: Patterns of the files to read, as :class:`FileRules` takes them; none for those of the index.
-        exclude: Patterns to leave out, beside those of the index.
-        weight: The scores of its hits are multiplied by it, 0 to 1.
-    """
-
-    name: str
-    folder: Path = Field(alias="path")
-    description: str = ""
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    weight: float = 1.0
-
-    @classmethod
-    def of(cls, name: str, value: Any) -> Collection:
-        """Return a collection as settings have it: the path of its folder, or a mapping with ``path`` and more.
-
-        Raises:
-            SettingError: A value cannot work.
-        """
-        values = dict(value) if isinstance(value, Mapping) else {"path": value}
-        if "path" in values:
-            values["path"] = str(values["path"])
-        folder: Any = checked({"collections": {name: values}}, {}).collections[name]
-        return cls(**{**folder, "name": name, "path": Path(folder["path"]).expanduser().resolve()})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as :meth:`of` takes it, without what is as by default."""
-        return self.model_dump(mode="json", by_alias=True, exclude={"name"}, exclude_defaults=True)
-
-    def rules(self, rules: FileRules) -> FileRules:
-        """Return which of its files count, where ``rules`` are those of the index."""
-        return rules.changed(include=self.include or rules.include, exclude=(*rules.exclude, *self.exclude))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +139,9 @@ class Folders:
                 )
                 discovery.problems.append(Problem(f"{name}/", f"{reason}or llama-index-contextual delete --in {name}"))
                 continue
-            part = find_files(collection.folder, collection.rules(rules), below=rest, exclude=exclude, **options)
+            include, left_out = collection.include or rules.include, (*rules.exclude, *collection.exclude)
+            own_rules = rules.changed(include=include, exclude=left_out)
+            part = find_files(collection.folder, own_rules, below=rest, exclude=exclude, **options)
             discovery.files += [file._replace(path=f"{name}/{file.path}") for file in part.files]
             discovery.problems += [
                 replace(problem, path=f"{name}/{problem.path.removeprefix('./')}") for problem in part.problems
@@ -208,9 +168,10 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
             raise SettingError(
                 f"{name!r} is no name of a folder. Cure: letters, digits, '_', '-' and '.', such as notes=PATH"
             )
-        one = Collection.of(name, value)
-        for other in collections.values():
-            if other.name.casefold() == name.casefold():
+        values = {"path": value} if isinstance(value, str | Path) else value
+        one: Collection = checked({"collections": {name: values}}, {}).collections[name]
+        for other_name, other in collections.items():
+            if other_name.casefold() == name.casefold():
                 raise SettingError(f"two folders are called {name!r}. Cure: another name for one, as in {name}2=PATH")
             if one.folder.is_relative_to(other.folder) or other.folder.is_relative_to(one.folder):
                 raise SettingError(

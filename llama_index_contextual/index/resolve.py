@@ -176,8 +176,8 @@ def _remember(
         choices["show_context_to_llm"] = True
     if settings.store.name not in ("", EMBEDDED):
         choices["vector_store"] = settings.store.name
-    if folders := {name: one.to_dict() for name, one in settings.folders.collections.items()}:
-        choices["collections"] = folders
+    if collections := settings.folders.collections:
+        choices["collections"] = SETTINGS["collections"].plain(collections)
     choices |= {f"files.{name}": value for name, value in settings.files if value != getattr(rules, name)}
     if settings.readers:
         objects["readers"] = ", ".join(f"{suffix}: {type(one).__name__}" for suffix, one in settings.readers.items())

@@ -16,9 +16,9 @@ from typing_extensions import NotRequired, TypedDict
 
 from llama_index_contextual.errors import ContextualError, SettingError
 from llama_index_contextual.memory import MemoryDigest, note_filters
-from llama_index_contextual.notes import part_of
+from llama_index_contextual.notes import Related, part_of
 from llama_index_contextual.notes import related as find_related
-from llama_index_contextual.notes.folder import By  # noqa: TC001  the SDK reads the annotations
+from llama_index_contextual.notes.folder import By, Listing, Part  # the SDK reads the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,17 +100,6 @@ class DigestData(TypedDict):
     left_out: int
 
 
-class PartData(TypedDict):
-    """Some lines of a note."""
-
-    path: str
-    from_line: int
-    to_line: int
-    total_lines: int
-    text: str
-    is_cut: bool
-
-
 class NoteData(TypedDict):
     """A note."""
 
@@ -122,32 +111,6 @@ class NotesData(TypedDict):
     """Several notes, and how many there are."""
 
     notes: list[NoteData]
-    total: int
-
-
-class LinkData(TypedDict):
-    """A link between two notes."""
-
-    source: str
-    line: int
-    text: str
-    target: str | None
-    problem: str
-
-
-class RelatedData(TypedDict):
-    """What a note has to do with others."""
-
-    path: str
-    links: list[LinkData]
-    linked_from: list[LinkData]
-    shared: dict[str, list[str]]
-
-
-class ListData(TypedDict):
-    """Paths of notes, and how many there are."""
-
-    paths: list[str]
     total: int
 
 
@@ -206,7 +169,7 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
     """Add the tools and the resource that show notes as they are."""
 
     @server.tool(title="Read a note", annotations=_READS)
-    async def get(path: NotePath, from_line: FirstLine = 1, lines: Lines = 200) -> Annotated[CallToolResult, PartData]:
+    async def get(path: NotePath, from_line: FirstLine = 1, lines: Lines = 200) -> Annotated[CallToolResult, Part]:
         """Open and read one note, some lines or a page of it: whatever another tool has cited."""
         with _told():
             part = await asyncio.to_thread(part_of, notes.index, path, from_line, lines)
@@ -223,18 +186,18 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
             return _answer(blocks, {"notes": [{"path": path, "text": text} for path, text in parts], "total": total})
 
     @server.tool(title="Links of a note", annotations=_READS)
-    async def related(path: str) -> Annotated[CallToolResult, RelatedData]:
+    async def related(path: str) -> Annotated[CallToolResult, Related]:
         """A note's links, the links to it, and the notes that share its front matter."""
         with _told():
             answer = await asyncio.to_thread(find_related, notes.index, path)
             return _answer(str(answer), asdict(answer))
 
     @server.tool("list", title="List the notes", annotations=_READS)
-    async def list_notes(path: Below = "") -> Annotated[CallToolResult, ListData]:
+    async def list_notes(path: Below = "") -> Annotated[CallToolResult, Listing]:
         """List which notes there are, all or in a folder: their paths."""
         with _told():
             listing = await asyncio.to_thread(notes.listing, path)
-            return _answer(str(listing), {"paths": listing.paths, "total": listing.total})
+            return _answer(str(listing), asdict(listing))
 
     @server.tool(title="State of the index", annotations=_READS)
     async def status() -> Annotated[CallToolResult, StatusData]:

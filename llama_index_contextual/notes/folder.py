@@ -45,7 +45,7 @@ _MOST_CHARS: Final = 64_000  # of one answer
 By = Literal["both", "words", "meaning"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: MCP's SDK makes a schema of it
 class Part:
     """Some lines of a note; both ends are included, and count from 1. ``is_cut``: the last line goes on."""
 
@@ -68,7 +68,7 @@ class Part:
         return f"{self.text}\n\n({self.extent})" if self.extent else self.text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: MCP's SDK makes a schema of it
 class Listing:
     """Paths of notes, the first of them; how many there are, and of which kinds."""
 

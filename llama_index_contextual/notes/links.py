@@ -60,7 +60,7 @@ class Link:
         return citation(shown_path(self.source), self.line, self.line)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: MCP's SDK makes a schema of it
 class Related:
     """What a note has to do with others."""
 
