@@ -10,7 +10,6 @@ says: then the index or the default decides.
 """
 
 from llama_index_contextual.config.declaring import MOST_HITS, Setting
-from llama_index_contextual.config.file import FILE
 from llama_index_contextual.config.keys import (
     SETTINGS,
     Configuration,
@@ -19,7 +18,7 @@ from llama_index_contextual.config.keys import (
     Retrieval,
     descriptions_of,
 )
-from llama_index_contextual.config.places import PREFIX, USER_FILE, folder_config, load_configuration
+from llama_index_contextual.config.places import FILE, PREFIX, USER_FILE, folder_config, load_configuration
 from llama_index_contextual.config.trust import is_safe, user_folder
 
 __all__ = [

@@ -1,35 +1,70 @@
 """Where values come from: the user's own file, the folder's, environment variables, options. An error names the place.
 
 The folder's file is data of whoever made the folder. It counts as a whole where the user trusts it; otherwise only what
-:func:`is_safe` lets it say does, and a warning names the rest.
+:func:`is_safe` lets it say does, and a warning names the rest. It is read with bounds: at most 1 MB, 2,000 values and 8
+levels. These are checked before the parser meets the text, whose time grows with the square of a dotted key's parts.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from llama_index_contextual.config.file import FILE, PROJECT, ConfigFile, flat, read_settings, read_text
 from llama_index_contextual.config.keys import SETTINGS, Configuration
 from llama_index_contextual.config.trust import digest_of, is_safe, is_strange, is_trusted, user_folder
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FILE: Final = "contextual.toml"
+PROJECT: Final = "pyproject.toml"
+TABLE: Final = ("tool", "llama-index-contextual")
+MAX_BYTES: Final = 1_000_000
+MAX_VALUES: Final = 2_000
+MAX_DEPTH: Final = 8
+_MAX_NUMBER: Final = 10**18
+_WHOLE: Final = ("descriptions", "collections")  # tables with names of the user's own, each one value
+_CURE: Final = "Cure: say less in it."
+_MARK: Final = re.compile(r'"""|\'\'\'|["\'#.=,\[\]{}\n]')
+_IN_STRING: Final = {'"': re.compile(r'[\\"\n]'), '"""': re.compile(r'\\|"""')}
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 CURE: Final = "llama-index-contextual config --init"
 _PROMPT: Final = "context_options.prompt"
 _INDEX: Final = "index"
 _NAMED: Final = 8  # settings and mistakes in one message
-_SHOWN: Final = 100  # characters of a wrong value
+_SHOWN: Final = 100  # characters of a wrong value, or of what the parser says
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """What one file says, or another place that says settings.
+
+    Attributes:
+        path: The file; None where there is none.
+        values: By dotted key; ``descriptions`` is one value.
+        origins: ``FILE:LINE`` of each key, or the variable or option that says it.
+        owner: The number of the user whom the file belongs to.
+    """
+
+    path: Path | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    owner: int = 0
 
 
 class FolderConfig(NamedTuple):
@@ -213,3 +248,132 @@ def _unknown(key: str, value: Any) -> str:
     names = [setting.name for setting in SETTINGS.values() if table and setting.table == table]
     names = names or list(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
     return f" is not known. Cure: use one of {', '.join(names)}."
+
+
+# One file
+
+
+def read_settings(path: Path) -> ConfigFile:
+    """Read a file: all of it, or of a ``pyproject.toml`` our table.
+
+    Raises:
+        SettingError: It cannot be read, is no TOML, or is beyond the bounds.
+    """
+    text, owner = _text_of(path)
+    ours = TABLE if path.name == PROJECT else ()
+    if ours and f"[{'.'.join(TABLE)}" not in text:
+        return ConfigFile()
+    lines = _scanned(path, text)
+    try:
+        table: Any = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        line = re.search(r"line (\d+)", str(error))
+        place = f"{path}:{line[1]}" if line else str(path)
+        raise SettingError(f"{place} is not TOML: {str(error)[: 2 * _SHOWN]}. Cure: correct that line.") from error
+    for part in ours:
+        table = table.get(part, {}) if isinstance(table, dict) else {}
+    values = dict(flat(table)) if isinstance(table, dict) else {}
+    origins = {key: f"{path}:{_line(lines, '.'.join((*ours, key)))}" for key in values}
+    count = sum(len(value) if isinstance(value, list | dict) else 1 for value in values.values())
+    if count > MAX_VALUES:
+        raise SettingError(f"{path} has {count:,} values, and {MAX_VALUES:,} are read at most. {_CURE}")
+    for key, value in values.items():
+        numbers = value if isinstance(value, list) else [value]
+        if any(isinstance(number, int) and abs(number) > _MAX_NUMBER for number in numbers):
+            raise SettingError(f"{origins[key]}: {key} is a number beyond all limits. Cure: a smaller one.")
+    return ConfigFile(path, values, origins, owner)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a small file that a setting names.
+
+    Raises:
+        SettingError: It cannot be read, or is larger than 1 MB.
+    """
+    return _text_of(path)[0]
+
+
+def _text_of(path: Path) -> tuple[str, int]:
+    try:
+        if not path.is_file():
+            raise SettingError(f"{path} cannot be read: it is no file. Cure: name one, or give the text itself.")
+        with path.open("rb") as file:
+            content, owner = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_uid
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} cannot be read: {error}. Cure: make it a readable file in UTF-8.") from error
+    if len(content) > MAX_BYTES:
+        raise SettingError(f"{path} is larger than {MAX_BYTES:,} bytes, which are read at most. {_CURE}")
+    return text, owner
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and values; a table with names of the user's own is one value."""
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and key not in _WHOLE:
+            yield from flat(value, f"{key}.")
+        elif value != {}:
+            yield key, value
+
+
+def _scanned(path: Path, text: str) -> dict[str, int]:
+    """Return the line of each table and key, as far as a look outside of strings and comments tells it.
+
+    Raises:
+        SettingError: It is too deep or too much.
+    """
+    lines: dict[str, int] = {}
+    table, number, start = "", 1, 0  # the number of a line, and where it starts
+    keys = depth = dots = place = 0
+    while match := _MARK.search(text, place):
+        mark, at, place = match[0], match.start(), match.end()
+        if mark[0] in "\"'":
+            place = _end_of_string(text, mark, place)
+            number += text.count("\n", at, place)
+        elif mark == "#":
+            place = end if (end := text.find("\n", place)) >= 0 else len(text)
+        elif mark == ".":
+            dots += 1
+        else:
+            if mark == "[" and not depth and not text[start:at].strip():
+                table = _unquoted(text[place : text.find("]", place)].strip("[ "))
+                lines.setdefault(table, number)
+                table += "."
+            elif mark == "=" and not depth:
+                lines.setdefault(table + _unquoted(text[start:at]), number)
+            elif mark == "\n":
+                number, start = number + 1, place
+            dots = 0
+            keys += mark == "="
+            depth += (mark in "[{") - (mark in "]}")
+        if dots > MAX_DEPTH or depth > MAX_DEPTH:
+            raise SettingError(f"{path}:{number} is deeper than {MAX_DEPTH} levels. {_CURE}")
+    if keys > MAX_VALUES:
+        raise SettingError(f"{path} has {keys:,} keys, and {MAX_VALUES:,} are read at most. {_CURE}")
+    return lines
+
+
+def _end_of_string(text: str, mark: str, place: int) -> int:
+    """Return where a string ends; the end of the text where it does not, as no parser gets beyond it."""
+    if mark not in _IN_STRING:  # no character is escaped in it
+        end = text.find(mark, place)
+        return end + len(mark) if end >= 0 else len(text)
+    while match := _IN_STRING[mark].search(text, place):
+        place = match.end()
+        if match[0] == mark:
+            return place
+        if match[0] == "\n":
+            break
+        place += 1
+    return len(text)
+
+
+def _line(lines: Mapping[str, int], key: str) -> int:
+    """Return the line of a key, else of the table that it is in, else the first."""
+    parts = key.split(".")
+    return next((lines[name] for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in lines), 1)
+
+
+def _unquoted(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))

@@ -23,7 +23,6 @@ from platformdirs import user_config_path, user_data_path
 from pydantic import ValidationError
 
 from llama_index_contextual.config.declaring import as_list
-from llama_index_contextual.config.file import MAX_BYTES
 from llama_index_contextual.config.keys import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _NAME: Final = "llama-index-contextual"
+_MAX_BYTES: Final = 100_000_000  # of the file that says whom the user trusts
 _SECONDS: Final = 10.0  # to wait for another process that changes the file
 
 
@@ -149,7 +149,7 @@ def _read() -> dict[str, Any]:
     path = _file()
     try:
         with path.open("rb") as file:
-            record = json.loads(file.read(100 * MAX_BYTES))
+            record = json.loads(file.read(_MAX_BYTES))
         folders = {str(folder): [str(digest) for digest in digests] for folder, digests in record["folders"].items()}
         return {"key": str(record["key"]), "folders": folders}
     except (FileNotFoundError, NotADirectoryError):

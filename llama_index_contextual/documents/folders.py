@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.config.places import checked
 from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
-from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,16 +114,6 @@ class Folders:
         if not place.exists():
             raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
         return path
-
-    def require(self) -> None:
-        """Refuse an index of which no folder is there, perhaps as it is not mounted: it must not be emptied.
-
-        Raises:
-            StorageError: None is.
-        """
-        if not any(place.is_dir() for place in self.places):
-            folders = " or ".join(map(str, self.places))
-            raise StorageError(f"the folder {folders} is no longer there. Cure: put it back, then refresh.")
 
     def find(self, rules: FileRules, *, below: str = "", exclude: Path | None = None, **options: Any) -> Discovery:
         """Walk the folder, or all of the several, as :func:`find_files` does. Of one that is gone nothing is known."""

@@ -26,7 +26,7 @@ from llama_index.core.schema import Document, MediaResource
 from llama_index_contextual.documents.conversion import FORMATS, suffix_of
 from llama_index_contextual.documents.files import FolderFile, Problem, stamp_of
 from llama_index_contextual.documents.reader import DocumentReader
-from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.markdown import without_comments
 from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import counted, decode, storable
@@ -201,7 +201,9 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
         SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
         StorageError: The folder is gone.
     """
-    folders.require()
+    if not any(place.is_dir() for place in folders.places):  # perhaps not mounted: the index must not be emptied
+        places = " or ".join(map(str, folders.places))
+        raise StorageError(f"the folder {places} is no longer there. Cure: put it back, then refresh.")
     if source is None or isinstance(source, str | Path):
         folders.part_of(source)
         return source

@@ -70,15 +70,7 @@ def resolve_settings(
     config: str | Path | Configuration | Callable[[Path], Configuration] | None,
     **arguments: Any,
 ) -> IndexSettings:
-    """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
-
-    Args:
-        folder: The documents.
-        storage: Where the index lives.
-        reindex: What happens when settings differ from those of the index.
-        lock_timeout: Seconds to wait while another process writes.
-        config: The configuration, or where it is read.
-        **arguments: The others; None is not said.
+    """Make the settings of an index from the arguments of :meth:`ContextualIndex.open`; None is not said.
 
     Raises:
         SettingError: One is wrong.

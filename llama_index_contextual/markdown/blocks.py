@@ -163,7 +163,7 @@ class _Marker:
         masked, previous = self._masked, self._previous
         encloses, self._encloses = self._encloses, False
         if kind in _MARKUP and masked[start] in _FIRST:
-            if _only_closes(masked, start, end):
+            if _CLOSERS.fullmatch(masked, start, end):
                 encloses = True
             else:
                 self._encloses = _opens(masked, start, end)
@@ -210,10 +210,10 @@ class _Marker:
         marks = self.outline
         total = first = len(marks.offsets)
         while first and marks.kinds[first - 1] in _MARKUP and start - marks.offsets[first - 1] <= _LONGEST_ANCHORS:
-            if not _ANCHORS.fullmatch(self._masked, marks.offsets[first - 1], start):
-                break
-            if not self._after_blank(marks.offsets[first - 1]):  # "<!-- tocstop -->" right under a list is of the list
-                break
+            at = marks.offsets[first - 1]
+            line_before = self._masked[self._masked.rfind("\n", 0, max(0, at - 1)) + 1 : at]
+            if not _ANCHORS.fullmatch(self._masked, at, start) or line_before.strip():
+                break  # "<!-- tocstop -->" right under a list is of the list
             first -= 1
         if first == total:
             return False
@@ -221,11 +221,6 @@ class _Marker:
         marks.strengths[first:] = [SECTION if marks.strengths[first] else GLUED]
         del marks.offsets[first + 1 :]
         return True
-
-    def _after_blank(self, start: int) -> bool:
-        """Return whether the line before this one is blank, or the text starts here."""
-        before = self._masked.rfind("\n", 0, max(0, start - 1)) + 1
-        return not self._masked[before:start].strip()
 
     def _detail(self, start: int, end: int, kind: str, value: Any) -> None:
         """Note a fence or table, to be kept whole."""
@@ -260,11 +255,6 @@ class _Marker:
             marks.offsets.append(start)
             marks.strengths.append(strength)
             marks.kinds.append(kind)
-
-
-def _only_closes(masked: str, start: int, end: int) -> bool:
-    """Return whether a block does nothing but close what was opened before it."""
-    return _CLOSERS.fullmatch(masked, start, end) is not None
 
 
 def _opens(masked: str, start: int, end: int) -> bool:

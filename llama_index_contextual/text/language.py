@@ -144,7 +144,7 @@ def _told(text: str) -> str:
     few = len(spelled) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
     if plain and (english > 1 or (english and few)):
         return "en"
-    if not plain and _is_foreign(text):
+    if not plain and 2 * sum(map(len, _FOREIGN_LETTERS.findall(text))) > sum(map(len, _WORD.findall(text))):
         shares = {code: share for code, share in _shares(text).items() if code in _OTHER_ALPHABETS}
         code = max(shares, key=lambda code: shares[code], default="en")
         if shares.get(code, 0) > _LIKELY:
@@ -158,11 +158,6 @@ def _told(text: str) -> str:
         if code != "en" and (shares[code] > _SURE or (agrees and shares[code] > _LIKELY * sum(shares.values()))):
             return code
     return "es" if len(words & evidence("es")) > evidence_of_english else "en"
-
-
-def _is_foreign(text: str) -> bool:
-    """Return whether most letters are of another alphabet than English ones."""
-    return 2 * sum(map(len, _FOREIGN_LETTERS.findall(text))) > sum(map(len, _WORD.findall(text)))
 
 
 def _shares(text: str) -> dict[str, float]:

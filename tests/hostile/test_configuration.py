@@ -8,7 +8,7 @@ import pytest
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.config import load_configuration
-from llama_index_contextual.config.file import MAX_BYTES
+from llama_index_contextual.config.places import MAX_BYTES
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.lexicon import lexicon
 
