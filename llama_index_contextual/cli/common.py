@@ -17,8 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from llama_index_contextual.config import SETTINGS, load_configuration
-from llama_index_contextual.config.trust import is_strange, user_storage
+from llama_index_contextual.config import SETTINGS, is_strange, load_configuration, user_storage
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import counted, printable
 

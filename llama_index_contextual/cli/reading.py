@@ -35,7 +35,7 @@ from llama_index_contextual.cli.common import (
     with_options,
     write_page,
 )
-from llama_index_contextual.config.trust import user_storage
+from llama_index_contextual.config import user_storage
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import value_of
 

@@ -18,8 +18,8 @@ from llama_index_contextual.cli.common import (
     tell,
     with_options,
 )
-from llama_index_contextual.config import FILE, SETTINGS, Setting, folder_config
-from llama_index_contextual.config.trust import distrust, is_trusted, trusted_folders
+from llama_index_contextual.config import FILE, SETTINGS, Setting, folder_config, is_trusted
+from llama_index_contextual.config.trust import distrust, trusted_folders
 from llama_index_contextual.config.trust import trust as trust_folder
 from llama_index_contextual.errors import SettingError
 

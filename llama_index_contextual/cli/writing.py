@@ -30,9 +30,7 @@ from llama_index_contextual.cli.common import (
     tell_skipped,
     with_options,
 )
-from llama_index_contextual.config import SETTINGS, load_configuration
-from llama_index_contextual.config.places import USER_FILE
-from llama_index_contextual.config.trust import user_folder, user_storage
+from llama_index_contextual.config import SETTINGS, USER_FILE, load_configuration, user_folder, user_storage
 from llama_index_contextual.documents.folders import named_folders
 from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, SettingError, needs
 from llama_index_contextual.text import counted, money

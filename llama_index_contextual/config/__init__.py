@@ -9,32 +9,37 @@ This room knows these places but for the argument and the index. ``Configuration
 says: then the index or the default decides.
 """
 
-from llama_index_contextual.config.declaring import MOST_HITS, Setting
+from llama_index_contextual.config.declaring import MOST_HITS, Calls, Setting, Size
 from llama_index_contextual.config.keys import (
     SETTINGS,
+    Chunks,
+    Collection,
     Configuration,
+    ContextOptions,
+    Files,
     MemorySettings,
     Refreshing,
     Retrieval,
+    Reuse,
     descriptions_of,
 )
-from llama_index_contextual.config.places import FILE, PREFIX, USER_FILE, folder_config, load_configuration
-from llama_index_contextual.config.trust import is_safe, user_folder
-
-__all__ = [
-    "FILE",
-    "MOST_HITS",
-    "PREFIX",
-    "SETTINGS",
-    "USER_FILE",
-    "Configuration",
-    "MemorySettings",
-    "Refreshing",
-    "Retrieval",
-    "Setting",
-    "descriptions_of",
-    "folder_config",
-    "is_safe",
-    "load_configuration",
-    "user_folder",
-]
+from llama_index_contextual.config.places import (
+    FILE,
+    PREFIX,
+    USER_FILE,
+    checked,
+    completed,
+    folder_config,
+    load_configuration,
+)
+from llama_index_contextual.config.trust import (
+    digest_of,
+    is_safe,
+    is_sealed,
+    is_strange,
+    is_trusted,
+    may_say,
+    seal_of,
+    user_folder,
+    user_storage,
+)

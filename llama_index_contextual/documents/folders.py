@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.config.places import checked
+from llama_index_contextual.config import checked
 from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from llama_index_contextual.config.keys import Collection
+    from llama_index_contextual.config import Collection
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 

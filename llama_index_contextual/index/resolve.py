@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from llama_index.core.prompts import PromptTemplate
 
-from llama_index_contextual.config import SETTINGS, Configuration, load_configuration
-from llama_index_contextual.config.keys import Chunks
-from llama_index_contextual.config.places import completed
-from llama_index_contextual.config.trust import user_storage
+from llama_index_contextual.config import SETTINGS, Chunks, Configuration, completed, load_configuration, user_storage
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.kinds import LLM, OFF
 from llama_index_contextual.documents import DocumentReader

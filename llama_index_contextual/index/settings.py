@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted, may_say, seal_of
+from llama_index_contextual.config import digest_of, is_sealed, is_trusted, may_say, seal_of
 from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.sources import Reading
 from llama_index_contextual.embeddings import model_id

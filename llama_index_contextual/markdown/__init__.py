@@ -7,18 +7,3 @@ from llama_index_contextual.markdown.prose import inline_tags, prose_lines, with
 from llama_index_contextual.markdown.sections import TOP, Open
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.spans import Span, headings_of, split_markdown
-
-__all__ = [
-    "TOP",
-    "ChunkSettings",
-    "FrontMatter",
-    "Open",
-    "Span",
-    "headings_of",
-    "inline_tags",
-    "prose_lines",
-    "read_front_matter",
-    "split_markdown",
-    "with_fences",
-    "without_comments",
-]
