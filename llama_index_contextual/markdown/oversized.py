@@ -151,10 +151,10 @@ def _alone(text: str, start: int, end: int, scale: Scale) -> int:
 
 
 def _closing_fence(text: str, start: int, end: int) -> int:
-    """Return the offset of a fence's last line if that has nothing but fence characters, else ``end``."""
+    """Return the offset of a fence's last line if that only closes it, as ``{% endhighlight %}`` does, else ``end``."""
     last = text[start:end].rstrip()
     line = max(last.rfind("\n"), last.rfind("\r")) + 1
-    return start + line if not last[line:].strip("`~> \t") else end
+    return start + line if not last[line:].strip("`~> \t") or "highlight" in last[line:] else end
 
 
 def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:

@@ -37,6 +37,9 @@ _BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
 HTML_HEADING: Final = re.compile(
     r"^( {0,3})<h([1-6])(?:[ \t][^<>\n]*)?>((?:(?!</?h[1-6]\b)[^\n])*)</h\2>[ \t]*$", re.MULTILINE | re.IGNORECASE
 )
+# A line around code of Jekyll or Hugo, which is no Markdown: its comments would be headings.
+_HIGHLIGHT: Final = re.compile(r"^ {0,3}\{(?:%-?|\{<)[ \t]*(end|/)?[ \t]*highlight\b([^\n]*)$", re.MULTILINE)
+_FENCE: Final = "~" * 8
 _ENDS_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)  # quick to look for
 _TAGS: Final = re.compile("<[^<>]*>")
 _DEEP_LINE: Final = re.compile(r"^((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)[^\n]*", re.MULTILINE)
@@ -70,6 +73,8 @@ def mask(text: str, body: int = 0) -> str:
         text = _as_paragraphs(text)
     if _ENDS_HEADING.search(text):
         text = HTML_HEADING.sub(_as_heading, text)
+    if "highlight" in text:
+        text = _with_fences(text)
     text = _DEEP_LINE.sub(_shallow, text)
     return "\n" * body + text[body:] if body else text
 
@@ -78,6 +83,20 @@ def _as_heading(line: re.Match[str]) -> str:
     """Return a heading of Markdown that is as long as one of HTML."""
     title = _TAGS.sub("", line[3]).strip()
     return f"{line[1]}{'#' * int(line[2])} {title}".ljust(len(line[0])) if title else line[0]
+
+
+def _with_fences(text: str) -> str:
+    """Return a text in which fences stand for the tags around highlighted code, and are as long."""
+    parts, done, opening = [], 0, None
+    for tag in _HIGHLIGHT.finditer(text):
+        if not tag[1]:
+            opening = opening or tag
+        elif opening:
+            language = opening[2].split(maxsplit=1)[0].rstrip("%}>") if opening[2].strip() else ""
+            parts += [text[done : opening.start()], f"{_FENCE} {language}".ljust(len(opening[0]))]
+            parts += [text[opening.end() : tag.start()], _FENCE.ljust(len(tag[0]))]
+            done, opening = tag.end(), None
+    return "".join([*parts, text[done:]])
 
 
 def _shallow(line: re.Match[str]) -> str:
