@@ -58,7 +58,7 @@ async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, fo
 
 @pytest.mark.filterwarnings("ignore:.*searched for")
 async def test_a_search_says_which_words_no_note_holds(index):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
         said = await text_of(client, "memory_search", query="zzzqq")
         assert said.startswith("(No relevant prior context for this message.)\n(Search: left out ")
         assert said.endswith('(Search: the index does not know "zzzqq".)')
@@ -210,7 +210,7 @@ async def test_a_page_of_a_document_is_read_by_its_citation_and_kinds_are_counte
     source = Path(__file__).parents[2] / "examples" / "documents"
     for name in ("report.pdf", "fees.xlsx"):
         (folder / name).write_bytes((source / name).read_bytes())
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
         listed = await text_of(client, "list")
         assert listed.splitlines()[-1] == "(2 md, 1 xlsx, 1 pdf)"
         page = await text_of(client, "get", path="report.pdf#page=2")
