@@ -8,7 +8,9 @@ would not read. What a command replaces or deletes is kept in ``.contextual/back
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +39,7 @@ _MOST_LINES: Final = 999_999
 _MOST_CHARS: Final = 64_000  # of one view
 _NO_PLACE: Final = "is no note that the index reads. Cure: a name such as facts.md that no ignore file leaves out"
 _AROUND: Final = 2  # lines shown around an edit
+_MOST_PLACES: Final = 20  # of a passage that is not unique
 
 
 class MemoryCommands:
@@ -146,7 +149,7 @@ class MemoryCommands:
 
         def edit(before: bytes | None) -> bytes:
             nonlocal after, position
-            text, codec = self._text(before, name)
+            text, codec = _decoded(before, name)
             quote, passage = old, new
             if quote not in text and "\r\n" in text:  # views show no carriage returns
                 quote, passage = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (quote, passage))
@@ -156,9 +159,11 @@ class MemoryCommands:
                     f"No replacement was performed, old_str `{old[:200]}` did not appear verbatim in {name}."
                 )
             if count > 1:
+                places = islice(re.finditer(re.escape(quote), text), _MOST_PLACES)
+                lines = ", ".join(str(text.count("\n", 0, place.start()) + 1) for place in places)
                 raise DocumentError(
-                    f"No replacement was performed. Multiple occurrences of old_str `{old[:200]}` in lines: "
-                    f"{', '.join(map(str, _lines_of(text, quote)))}. Please ensure it is unique"
+                    f"No replacement was performed. Multiple occurrences of old_str `{old[:200]}` in lines: {lines}. "
+                    "Please ensure it is unique"
                 )
             position = text.index(quote)
             after = text.replace(quote, passage)
@@ -172,7 +177,7 @@ class MemoryCommands:
         number, inserted = command.insert_line, _clean(command.insert_text)
 
         def edit(before: bytes | None) -> bytes:
-            text, codec = self._text(before, command.path)
+            text, codec = _decoded(before, command.path)
             end = "\r\n" if "\r\n" in text else "\n"
             mark = "\ufeff" if text.startswith("\ufeff") else ""
             lines = text.removeprefix(mark).split(end)
@@ -275,19 +280,15 @@ class MemoryCommands:
                 place.unlink()
                 raise DocumentError(f"{name} {_NO_PLACE}")
 
-    @staticmethod
-    def _text(before: bytes | None, name: str) -> tuple[str, str]:
-        if before is None:
-            raise DocumentError(f"The path {name} does not exist. Please provide a valid path.")
-        return _decoded(before, name)
-
 
 _ERRORS: Final = {"utf-8": "surrogatepass", "utf-16-le": "surrogatepass", "utf-16-be": "surrogatepass",
                   "cp1252": "xmlcharrefreplace"}  # fmt: skip
 
 
-def _decoded(data: bytes, name: str) -> tuple[str, str]:
+def _decoded(data: bytes | None, name: str) -> tuple[str, str]:
     """Return a text that encodes to the same bytes again, and how."""
+    if data is None:
+        raise DocumentError(f"The path {name} does not exist. Please provide a valid path.")
     codec = codec_of(data)
     try:
         text = data.decode(codec, "strict" if codec == "cp1252" else "surrogatepass")
@@ -302,16 +303,6 @@ def _clean(text: object) -> str:
     if not isinstance(text, str):
         raise SettingError(f"{text!r} is no text. Cure: a text")
     return replace_surrogates(text)[0]
-
-
-def _lines_of(text: str, quote: str) -> list[int]:
-    """Return the lines where a passage begins."""
-    numbers: list[int] = []
-    position = text.find(quote)
-    while position >= 0 and len(numbers) < 20:  # noqa: PLR2004  enough to see it
-        numbers.append(text.count("\n", 0, position) + 1)
-        position = text.find(quote, position + len(quote))
-    return numbers
 
 
 def _numbered(lines: list[str], first: int, last: int) -> list[str]:

@@ -22,9 +22,9 @@ from llama_index_contextual.memory.digest import MemoryEntry, shown_path
 from llama_index_contextual.metadata import PATH, split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.notes.links import note_named, section_of
-from llama_index_contextual.notes.writing import appended, change, turn
+from llama_index_contextual.notes.writing import appended, change, turn, writable
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.text import counted, decode, lines_of, replace_surrogates
+from llama_index_contextual.text import counted, decode, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -268,8 +268,8 @@ class Notes:
             LockedError: Others have been writing for half a minute.
             StorageError: The note cannot be read or written; what it held is unharmed.
         """
-        clean = "".join(char for char in replace_surrogates(text)[0].strip() if char.isprintable() or char in "\n\t")
-        if not clean.strip():
+        clean = writable(text).strip()
+        if not clean:
             raise SettingError("text holds nothing to keep. Cure: a sentence")
         item = f"- {now:%H:%M} " + "\n  ".join(clean.splitlines())
         folders = self.index.settings.folders

@@ -26,8 +26,8 @@ from llama_index_contextual.notes.transcripts import (
     read_codex,
     redact,
 )
-from llama_index_contextual.notes.writing import change, turn
-from llama_index_contextual.text import counted, replace_surrogates
+from llama_index_contextual.notes.writing import change, turn, writable
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,7 +194,7 @@ class _Page:
     """
 
     def __init__(self, kind: str, session: Session) -> None:
-        clean = [redact(_printable(message.text)) for message in session.messages]
+        clean = [redact(writable(message.text)) for message in session.messages]
         self.messages = [
             Message(message.speaker, text, message.time.astimezone())
             for message, (text, _) in zip(session.messages, clean, strict=True)
@@ -229,9 +229,10 @@ class _Page:
 
     def _head(self) -> str:
         question = next((message.text for message in self.messages if message.speaker == "User"), "")
-        title = _headline(redact(_printable(self._session.title))[0] or question)
+        title = _headline(redact(writable(self._session.title))[0] or question)
         facts = {"title": title, "session": self._session.id, "project": self._session.project}
-        lines = [f"{key}: {_quoted(redact(value)[0])}" for key, value in facts.items() if value]
+        values = {key: writable(redact(value)[0]).replace("\n", " ") for key, value in facts.items() if value}
+        lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
         lines += [f"date: {self.messages[0].time.date()}", f"source: {self._kind}", self._state()]
         return "\n".join(["---", *lines, "---", "", f"# {title}", "", ""])
 
@@ -262,18 +263,6 @@ def _headline(text: str) -> str:
     """Return the first line of a text, or its beginning: a secret is out of it before it is cut."""
     line = next((line for line in map(str.strip, text.split("\n")) if line), "").lstrip("# ") or "Session"
     return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rsplit(" ", 1)[0] + "…"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(_printable(text).replace("\n", " "), ensure_ascii=False)
-
-
-def _printable(text: str) -> str:
-    """Leave out what a terminal would obey and what no file can hold."""
-    text = replace_surrogates(text)[0].replace("\r\n", "\n").replace("\r", "\n")
-    if text.replace("\n", "").replace("\t", "").isprintable():
-        return text
-    return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
 def _tame(text: str) -> str:

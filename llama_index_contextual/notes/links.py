@@ -9,6 +9,7 @@ import posixpath
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -154,12 +155,12 @@ class _NoteNames:
         self._texts = texts
         self._paths = set(paths)
         self._values = {path: read_front_matter(text, path).values for path, text in texts.items()}
-        self._by_name: dict[str, str | None] = {}
-        self._aliases: dict[str, str] = {}
-        self._headings: dict[str, set[str]] = {}
+        aliases: dict[str, str] = {}
         for path, values in self._values.items():
             for alias in (*_several(values.get("aliases")), *_several(values.get("alias"))):
-                self._aliases.setdefault(alias.casefold(), path)
+                aliases.setdefault(alias.casefold(), path)
+        self._by = cache(partial(note_named, paths=self._paths, aliases=aliases))
+        self._slugs = cache(lambda path: {_slug(title) for title, _, _ in headings_of(texts[path])})
 
     def path_of(self, target: str) -> str:
         target = target.strip()
@@ -172,11 +173,6 @@ class _NoteNames:
         if path_by_name is None or path_by_name not in self._texts:
             raise DocumentError(f"there is no note {target!r} that the index reads. Cure: its path, or its name")
         return path_by_name
-
-    def _by(self, name: str) -> str | None:
-        if name not in self._by_name:
-            self._by_name[name] = note_named(name, self._paths, self._aliases)
-        return self._by_name[name]
 
     def links_in(self, source: str, text: str) -> Iterator[Link]:
         """Give the links of a note to others; code holds none, and links to the web and to other files are left out."""
@@ -204,16 +200,10 @@ class _NoteNames:
 
     def _link(self, source: str, line: int, text: str, target: str | None, heading: str) -> Link:
         problem = "" if target else "no such note:"
-        if target and heading and not _NO_HEADING.match(heading) and not self._has_heading(target, heading):
-            problem = "no such heading:"
+        is_known = target in self._texts  # else it is a converted file
+        if target and is_known and heading and not _NO_HEADING.match(heading):
+            problem = "" if _slug(heading) in self._slugs(target) else "no such heading:"
         return Link(source, line, on_one_line(text), target, problem)
-
-    def _has_heading(self, path: str, heading: str) -> bool:
-        if path not in self._texts:  # a converted file
-            return True
-        if path not in self._headings:
-            self._headings[path] = {_slug(title) for title, _, _ in headings_of(self._texts[path])}
-        return _slug(heading) in self._headings[path]
 
     def shared_with(self, path: str) -> dict[str, list[str]]:
         """Return what a note's front matter has in common with others."""

@@ -16,7 +16,7 @@ from llama_index_contextual.documents.files import stamp_of
 from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import LockedError, SettingError, StorageError
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout
-from llama_index_contextual.text import UTF16_MARKS
+from llama_index_contextual.text import UTF16_MARKS, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,6 +147,14 @@ def _unchanged(note: Path, before: stat_result | None) -> None:
     now = _look(note)
     if (now and (now.st_ino, stamp_of(now))) != (before and (before.st_ino, stamp_of(before))):
         raise _ChangedError
+
+
+def writable(text: str) -> str:
+    """Return a text without what a terminal would obey and what no file can hold."""
+    text = replace_surrogates(text)[0].replace("\r\n", "\n").replace("\r", "\n")
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
 def codec_of(data: bytes) -> str:
