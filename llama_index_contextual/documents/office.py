@@ -8,8 +8,17 @@ import zipfile
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.archive import attribute, core_metadata, local, open_archive, table_of, xml_of
-from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
+from llama_index_contextual.documents.conversion import (
+    Conversion,
+    ConversionError,
+    Part,
+    attribute,
+    core_metadata,
+    local,
+    open_archive,
+    table_of,
+    xml_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

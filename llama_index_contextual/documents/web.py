@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
-from llama_index_contextual.documents.archive import attribute, core_metadata, open_archive, table_of, xml_of
-from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
+from llama_index_contextual.documents.conversion import (
+    Conversion,
+    ConversionError,
+    Part,
+    attribute,
+    core_metadata,
+    open_archive,
+    table_of,
+    xml_of,
+)
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:

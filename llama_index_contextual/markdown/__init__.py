@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from llama_index_contextual.markdown.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.markdown.prose import inline_tags, prose_lines, with_fences, without_comments
+from llama_index_contextual.markdown.properties import (
+    FrontMatter,
+    inline_tags,
+    prose_lines,
+    read_front_matter,
+    with_fences,
+    without_comments,
+)
 from llama_index_contextual.markdown.sections import TOP, Open
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.spans import Span, headings_of, split_markdown

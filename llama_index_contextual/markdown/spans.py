@@ -8,9 +8,9 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
-from llama_index_contextual.markdown.front_matter import read_front_matter
 from llama_index_contextual.markdown.oversized import refine
 from llama_index_contextual.markdown.packing import Piece, pack, uncut
+from llama_index_contextual.markdown.properties import read_front_matter
 from llama_index_contextual.markdown.sections import (
     TOP,
     Open,

@@ -71,7 +71,7 @@ ANCHORED = {
     "markdown.blocks._OPENERS",
     "markdown.parsing._COMPONENT_LINE",
     "markdown.blocks.OPENING_LINE",
-    "markdown.front_matter._FENCED",
+    "markdown.properties._FENCED",
     "markdown.oversized._ROW",
     "text.sentences._TRAILING",
 }
@@ -132,6 +132,8 @@ MADE = {
     "among": "an escaped name",
     "_pieces": "an escaped term",
     "corrected": "an escaped word of a question",
+    "replace": "an escaped passage of a note",
+    "edit": "the same",
 }
 
 
