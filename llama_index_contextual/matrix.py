@@ -12,7 +12,7 @@ On disk::
 
 A piece is the same bytes in memory and on disk, little-endian: how many rows it has and how many numbers a vector, the
 row numbers (int64), the vectors, of length 1 (float32), and zeros up to a multiple of 8. Saving after an edit writes
-the new pieces and the manifest. Once a third of all places is dead, they are thrown away.
+the new pieces and the manifest. Once a third of a piece's places is dead, they are thrown away.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Float64s = npt.NDArray[np.float64]
 
 _FORMAT: Final = 3
 _HEADER: Final = 16  # bytes
-_DEAD: Final = 3  # places are thrown away once one of so many is dead
+_DEAD: Final = 3  # places of a piece are thrown away once one of so many is dead
+_LARGEST: Final = 1 << 25  # bytes of a piece that is made of two: both are in memory meanwhile
 _BLOCK: Final = 4096  # vectors that are made wide at once
 _FEW: Final = 500  # vectors that are compared exactly at once
 _SPARSE: Final = 4  # of so many vectors one is asked for: then they are compared without the others
@@ -141,8 +142,9 @@ class Matrix:
         before = self.without(numbers) if len(self) else Matrix()
         live = np.concatenate([before.live, np.ones(len(numbers), dtype=np.bool_)])
         pieces = [*before.pieces, _Piece.of([numbers], [units])]
-        while len(pieces) > 1 and len(pieces[-2]) < 2 * len(pieces[-1]):  # so there are few, each larger than the next
-            smaller = pieces[-2:]
+        while len(smaller := pieces[-2:]) > 1 and sum(len(one.data) for one in smaller) <= _LARGEST:
+            if len(pieces[-2]) >= 2 * len(pieces[-1]):  # so there are few, each larger than the next
+                break
             pieces[-2:] = [_Piece.of([one.rows for one in smaller], [one.vectors for one in smaller])]
         return Matrix(pieces, live)
 
@@ -153,10 +155,20 @@ class Matrix:
             return self
         live = self.live.copy()
         live[places] = False
-        smaller = Matrix(self.pieces, live)
-        if (len(live) - len(smaller)) * _DEAD <= len(live):
-            return smaller
-        return Matrix([_Piece.of([smaller.rows], [smaller._of(smaller._places)])]) if len(smaller) else Matrix()
+        pieces: list[_Piece] = []
+        lives: list[Bools] = [np.empty(0, np.bool_)]
+        for piece, alive in zip(self.pieces, self._by_piece(live), strict=True):
+            count = np.count_nonzero(alive)
+            if (len(piece) - count) * _DEAD <= len(piece):
+                pieces.append(piece)
+                lives.append(alive)
+            elif count:
+                pieces.append(_Piece.of([piece.rows[alive]], [piece.vectors[alive]]))
+                lives.append(np.ones(count, dtype=np.bool_))
+        return Matrix(pieces, np.concatenate(lives))
+
+    def _by_piece(self, live: Bools) -> list[Bools]:
+        return np.split(live, np.cumsum([len(piece) for piece in self.pieces[:-1]], dtype=np.int64))[: len(self.pieces)]
 
     # Reading it
 
@@ -231,8 +243,8 @@ class Matrix:
             StorageError: The folder cannot be written.
         """
         with writing(folder, "The vectors"):
-            lives = np.split(self.live, np.cumsum([len(piece) for piece in self.pieces[:-1]], dtype=np.int64))
-            parts = [(one.key, one.data, live) for one, live in zip(self.pieces, lives, strict=False)]
+            lives = self._by_piece(self.live)
+            parts = [(one.key, one.data, live) for one, live in zip(self.pieces, lives, strict=True)]
             mapped = write_segments(folder, _FORMAT, "vectors", parts, {"stamp": stamp})
             return Matrix([_Piece(data, one.key) for data, one in zip(mapped, self.pieces, strict=True)], self.live)
 

@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
+from llama_index_contextual import matrix as matrix_module
 from llama_index_contextual.durable import checksum_of
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.matrix import Matrix
@@ -157,9 +158,20 @@ def test_an_edit_writes_what_is_new_and_nothing_else(vectors, tmp_path):
     assert (before.read_bytes(), before.stat().st_mtime_ns) == (content, status.st_mtime_ns)
     assert new.stat().st_size - 11 * (8 + DIMENSIONS * 4) < 32
     matrix.without(range(FIRST + 2000)).save(tmp_path, "three")
-    [smaller] = tmp_path.glob("*.vectors")
-    assert smaller.stat().st_size - 3011 * (8 + DIMENSIONS * 4) < 32
+    assert new.exists()  # of a piece that is mostly alive nothing is written again
+    assert not before.exists()
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.vectors")) - 3011 * (8 + DIMENSIONS * 4) < 64
     assert len(Matrix.load(tmp_path)[0]) == 3011
+
+
+def test_pieces_are_merged_up_to_a_size_so_that_a_large_matrix_is_never_in_memory_twice(vectors, monkeypatch):
+    monkeypatch.setattr(matrix_module, "_LARGEST", 1001 * (8 + DIMENSIONS * 4))
+    matrix = Matrix()
+    for start in range(0, 5000, 100):
+        matrix = matrix.with_rows(rows_of(vectors)[start : start + 100], vectors[start : start + 100])
+    assert max(map(len, matrix.pieces)) <= 1000
+    assert len(matrix.pieces) < 12
+    assert answer(matrix, vectors[7], 50) == answer(of(vectors[:5000]), vectors[7], 50)
 
 
 def test_what_a_killed_process_left_does_no_harm(vectors, tmp_path):

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,7 +31,7 @@ from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import counted, decode, storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.readers.base import BaseReader
 
@@ -72,15 +71,25 @@ class Source(NamedTuple):
         id: Path relative to the folder, or the id that the user set.
         sha256: Of its content now; empty for a file that is new for certain, which is hashed when it is read.
         kind: ``"file"`` or ``"document"``.
-        load: Returns its documents; may raise :class:`DocumentError`.
+        origin: The file, or what was given by hand.
+        reading: How the file is read.
         stamp: Size and times of the file now, or "".
     """
 
     id: str
     sha256: str
     kind: str
-    load: Callable[[], SourceContent]
+    origin: FolderFile | SourceContent
+    reading: Any = None  # a Reading
     stamp: str = ""
+
+    def load(self) -> SourceContent:
+        """Return its documents.
+
+        Raises:
+            DocumentError: The file cannot be read.
+        """
+        return self.origin if isinstance(self.origin, SourceContent) else _load(self.origin, self.reading)
 
     @property
     def size(self) -> int:
@@ -237,7 +246,7 @@ def file_sources(
         elif entry is not None or moved:
             with contextlib.suppress(DocumentError):  # loading it says so
                 sha256 = sha256_of(read_bytes(file.absolute))
-        sources.append(Source(file.path, sha256, "file", partial(_load, file, reading), file.stamp))
+        sources.append(Source(file.path, sha256, "file", file, reading, file.stamp))
     return sources
 
 
@@ -318,7 +327,7 @@ def _document_source(identity: str, group: list[Document]) -> Source:
     content = json.dumps([[d.doc_id, d.text, d.metadata] for d in documents], sort_keys=True, default=str)
     data = content.encode("utf-8", "backslashreplace")
     loaded = SourceContent(documents, sha256_of(data), len(data), repair=repair)
-    return Source(identity, loaded.sha256, "document", lambda: loaded)
+    return Source(identity, loaded.sha256, "document", loaded)
 
 
 def _parts(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:

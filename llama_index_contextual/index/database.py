@@ -60,9 +60,6 @@ class Database:
             has its own. Default: ``contextual``.
         cure: What a reader of a damaged file is told to do.
 
-    Attributes:
-        session: Of who writes now: random, and new each time that the index is written.
-
     Raises:
         SettingError: The address is none of these.
         MissingExtraError: The driver of PostgreSQL is not installed.
@@ -71,7 +68,6 @@ class Database:
     def __init__(self, location: Path | str, cure: str) -> None:
         self.file = location if isinstance(location, Path) else None
         self.shared = self.file is None
-        self.session = uuid.uuid4().hex
         self._cure = cure
         self._schema: str | None = None
         self._guard = threading.Lock()
@@ -157,7 +153,7 @@ class Database:
                 begun = connection.begin()
                 if self.shared:
                     connection.exec_driver_sql(_IDLE)
-                transaction = Transaction(connection, self.name, self._schema, self._explained, self.session)
+                transaction = Transaction(connection, self.name, self._schema, self._explained)
             yield transaction  # left with an error, the connection takes everything back
             with self._explained():
                 begun.commit()

@@ -8,7 +8,6 @@ next process. Whatever is wrong with such a copy, the engine is derived again.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 import time
@@ -26,7 +25,7 @@ from llama_index_contextual.keyword.filters import Column
 from llama_index_contextual.keyword.words import lexical_text
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.text import counted
-from llama_index_contextual.vector_stores.engine import catch_up
+from llama_index_contextual.vector_stores.engine import catch_up, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +41,7 @@ _T = TypeVar("_T")
 
 # While another process writes, an engine follows it only for a tenth of the time.
 _SHARE: Final = 10.0
+_PART: Final = 16_384  # nodes after which a writer puts on disk what an engine has got
 _TEXTS: Final = 1000  # nodes that are in memory while an engine is derived
 _COLUMNS: Final = 32  # metadata keys whose values are remembered
 _ANSWERS: Final = 64  # what was found among all nodes
@@ -67,7 +67,7 @@ class Engines:
         self._matrix = _Derived(self._load_matrix, self._with_vectors, self.known)
         self._opened: VectorEngine | None = None
         self._guard = threading.Lock()
-        self._known = Known([], np.empty(0, np.int64))
+        self._known = Known(("", 0), np.empty(0, np.int64))
 
     def keywords(self, snapshot: Snapshot) -> KeywordEngine:
         """Return the keyword engine, as near to a moment of the database as there is time for."""
@@ -126,14 +126,14 @@ class Engines:
         Raises:
             StorageError: The store cannot be filled; all else is there, and answers.
         """
-        stamp, count = json.dumps(_moment(snapshot)), snapshot.count()
-        self._keywords.save(snapshot, self._folder / "keywords", stamp)
+        count = snapshot.count()
+        self._keywords.save(snapshot, self._folder / "keywords")
         known = snapshot.state.store if self._store.is_installed else {}  # else what it holds is of before
         if not embeds:
             return known
         is_answering = count > self._limit and self._store.is_installed
         if not is_answering and not self._store.is_exact:
-            self._matrix.save(snapshot, self._folder / "matrix", stamp)
+            self._matrix.save(snapshot, self._folder / "matrix")
         if is_answering or self._store.is_shared:
             self._fill_store(snapshot)
             return {"name": self._store.name, "edition": snapshot.edition}
@@ -164,11 +164,9 @@ class Engines:
             return self._opened
 
     def _fill_store(self, snapshot: Snapshot) -> None:
-        store, rows, newest = self._store_at(snapshot), snapshot.rows(), snapshot.state.newest
-        if self._keywords.went_back:  # it has other vectors under the same numbers
-            store.clear()
-            self._keywords.went_back = False
-        catch_up(store, rows, lambda rows: snapshot.vectors(self.model, rows), newest)
+        newest = snapshot.state.change if snapshot.is_shared else None
+        store = self._store_at(snapshot)
+        catch_up(store, snapshot.rows(), lambda rows: snapshot.vectors(self.model, rows), newest)
 
     def _load_keywords(self) -> tuple[KeywordEngine, str]:
         return KeywordEngine.load(self._folder / "keywords", self.analyzer) or (KeywordEngine(self.analyzer), "")
@@ -197,7 +195,7 @@ class Known:
         earlier: Of the moment before.
     """
 
-    def __init__(self, moment: list[Any], rows: Rows, earlier: Known | None = None) -> None:
+    def __init__(self, moment: tuple[str, int], rows: Rows, earlier: Known | None = None) -> None:
         self.moment, self.rows = moment, rows
         self.answers: dict[str, Any] = {}
         """What was found among all nodes."""
@@ -205,7 +203,7 @@ class Known:
         self.row_of: dict[str, int] = {}
         self.by_key: dict[str, dict[int, Any]] = {}
         self.columns: dict[str, tuple[Rows, Column]] = {}
-        if earlier is not None and _leads_to(earlier.moment, moment):
+        if earlier is not None and earlier.moment[0] == moment[0]:
             self.by_key, self.columns = earlier.by_key, earlier.columns
             if len(earlier.id_of) <= _IDS:
                 self.id_of, self.row_of = earlier.id_of.copy(), earlier.row_of.copy()
@@ -285,56 +283,58 @@ class _Derived:
     ) -> None:
         self._load, self._add, self._known = load, add, known
         self._engine: Any = None
-        self._moment: list[Any] = []
-        self.went_back = False  # an older copy of the database was put back
+        self._moment = "", 0
         self._saved = ""
         self._lock = threading.Lock()
         self._cost = self._derived_at = 0.0
 
-    def at(self, snapshot: Snapshot, *, wait: bool = False) -> Any:
-        """Return the engine at a moment; other threads go on with an older one while it is brought up to date."""
+    def at(self, snapshot: Snapshot, folder: Path | None = None) -> Any:
+        """Return the engine at a moment; other threads go on with an older one while it is brought up to date.
+
+        Args:
+            snapshot: The moment.
+            folder: Of a writer, who waits, and keeps there what does not fit into memory together.
+        """
         wanted = _moment(snapshot)
         if self._engine is not None and self._shows(wanted):
             return self._engine
-        if not self._lock.acquire(blocking=wait or self._engine is None):
+        if not self._lock.acquire(blocking=folder is not None or self._engine is None):
             return self._engine
         try:
             started = time.monotonic()
-            following = self._engine is not None and _leads_to(self._moment, wanted)
+            following = self._engine is not None and self._moment[0] == wanted[0]
             busy = following and not snapshot.state.complete and started - self._derived_at < self._cost * _SHARE
-            if self._engine is not None and (self._shows(wanted) or (busy and not wait)):
+            if self._engine is not None and (self._shows(wanted) or (busy and folder is None)):
                 return self._engine
-            if self._engine is not None and _went_back(self._moment, wanted):
-                self.went_back = True
             engine, self._saved = (self._engine, self._saved) if following else self._read(wanted)
             rows = self._known(snapshot).rows
             gone = np.setdiff1d(engine.rows, rows, assume_unique=True)
-            if self._saved == json.dumps(wanted) and len(gone):
+            if self._saved == _stamp_of(wanted) and len(gone):
                 snapshot.refuse("it lacks nodes that its engines have")
             engine = engine.without(gone)
-            self._engine = self._add(engine, snapshot, np.setdiff1d(rows, engine.rows, assume_unique=True))
+            for part in pages(np.setdiff1d(rows, engine.rows, assume_unique=True), _PART):
+                engine = self._add(engine, snapshot, part)
+                if folder is not None and len(part) == _PART:
+                    engine = engine.save(folder, _stamp_of((wanted[0], 0)))
+            self._engine = engine
             self._moment, self._derived_at = wanted, time.monotonic()
             self._cost = self._derived_at - started
             return self._engine
         finally:
             self._lock.release()
 
-    def _shows(self, wanted: list[Any]) -> bool:
-        return _leads_to(wanted, self._moment)
+    def _shows(self, wanted: tuple[str, int]) -> bool:
+        return self._moment[0] == wanted[0] and self._moment[1] >= wanted[1]
 
-    def _read(self, wanted: list[Any]) -> tuple[Any, str]:
-        """Return the copy on disk, where it shows an earlier moment of what is wanted; else an empty engine."""
+    def _read(self, wanted: tuple[str, int]) -> tuple[Any, str]:
+        """Return the copy on disk, where it is of these nodes; else an empty engine."""
         engine, stamp = self._load()
-        moment = _read_moment(stamp)
-        if _leads_to(moment, wanted):
-            return engine, stamp
-        self.went_back = self.went_back or _went_back(moment, wanted)
-        return engine.without(engine.rows), ""
+        return (engine, stamp) if stamp.rpartition(" ")[0] == wanted[0] else (engine.without(engine.rows), "")
 
-    def save(self, snapshot: Snapshot, folder: Path, stamp: str) -> None:
+    def save(self, snapshot: Snapshot, folder: Path) -> None:
         """Keep it on disk as of a moment, and go on with that. Where it fails, the next process derives it."""
         with contextlib.suppress(StorageError):
-            engine = self.at(snapshot, wait=True)
+            engine, stamp = self.at(snapshot, folder), _stamp_of(_moment(snapshot))
             if self._saved != stamp:
                 engine = engine.save(folder, stamp)
                 with self._lock:
@@ -346,40 +346,13 @@ class _Derived:
             self._engine = None
 
 
-def _moment(snapshot: Snapshot) -> list[Any]:
-    state = snapshot.state
-    return [state.identity, snapshot.edition, state.change, state.sessions]
+def _moment(snapshot: Snapshot) -> tuple[str, int]:
+    """Return which nodes a snapshot is of, and the number of its last change."""
+    return f"{snapshot.state.identity} {snapshot.edition}", snapshot.state.change
 
 
-def _read_moment(stamp: str) -> list[Any]:
-    try:
-        identity, edition, change, sessions = json.loads(stamp)
-        return [identity, edition, int(change), [(str(session), int(first)) for session, first in sessions]]
-    except (ValueError, TypeError):
-        return []
-
-
-def _leads_to(earlier: list[Any], later: list[Any]) -> bool:
-    """Return whether the database went from one moment to another one, or stands there.
-
-    A copy that was put back and written again has as many changes as the moments that it lost, and the same numbers of
-    nodes. The session tells them apart.
-    """
-    if not earlier or not later or earlier[:2] != later[:2] or earlier[2] > later[2]:
-        return False
-    return _session_at(earlier[3], earlier[2]) == _session_at(later[3], earlier[2])
-
-
-def _went_back(earlier: list[Any], later: list[Any]) -> bool:
-    """Return whether an older copy of the database was put back, where that can be told."""
-    if not earlier or earlier[:2] != later[:2] or _leads_to(earlier, later):
-        return False
-    return bool(earlier[2] > later[2] or (later[3] and later[3][0][1] <= earlier[2]))
-
-
-def _session_at(sessions: list[tuple[str, int]], change: int) -> str:
-    """Return the last session that had begun by a change."""
-    return next((session for session, first in reversed(sessions) if first <= change), "")
+def _stamp_of(moment: tuple[str, int]) -> str:
+    return f"{moment[0]} {moment[1]}"
 
 
 def _with_texts(engine: KeywordEngine, snapshot: Snapshot, rows: Rows) -> KeywordEngine:

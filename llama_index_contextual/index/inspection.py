@@ -86,7 +86,7 @@ class IndexStatus:
         differences: Settings that are given otherwise now.
         pending: What a refresh would do.
         complete: False while a refresh is at work, or after one was killed: the next one finishes it.
-        change: How many writes there have been.
+        change: A number that grows with every write.
     """
 
     folder: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
@@ -15,7 +15,8 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.pipeline import default_parser, nodes_hash
-from llama_index_contextual.index.tables import Chunk, DocumentRow, Indexed, text_of
+from llama_index_contextual.index.plan import RefreshReport
+from llama_index_contextual.index.tables import Chunk, DocumentRow
 from llama_index_contextual.metadata import (
     END_LINE,
     HEADER_PATH,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 _AT_ONCE: Final = 16  # documents that are read, embedded and written together
-_SAMPLES: Final = 3
 _PATH_KEYS: Final = (PATH, "file_path", "source", "file_name")
 
 
@@ -50,7 +50,6 @@ class MigrationReport:
         embedded: Texts that were embedded.
         empty: Nodes without text, which are left out.
         contexts: Nodes by what made their context.
-        samples: What was embedded of some nodes, before and after.
         refused: Documents that were not written, by key, and why.
     """
 
@@ -60,12 +59,7 @@ class MigrationReport:
     embedded: int = 0
     empty: int = 0
     contexts: dict[str, int] = field(default_factory=dict)
-    samples: list[tuple[str, str]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
     def __str__(self) -> str:
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in sorted(self.contexts.items()))
@@ -95,31 +89,24 @@ def collection_of(existing: Any) -> Any:
 
 def migrate(existing: Any, storage: Storage) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
-    settings, report, counts = storage.settings, MigrationReport(), Counter[str]()
+    settings, report, work, counts = storage.settings, MigrationReport(), RefreshReport(), Counter[str]()
     made_with = nodes_hash(settings.fingerprint)
     sources = SourceFiles(settings.folder, default_parser(settings.embedding))
     with storage.writing() as writer:
         for documents in _documents(collection_of(existing), sources, report):
             nodes = [node for _, some in documents for node in some]
-            before = [text_of(node) for node in nodes]
             report.located += sum(sources.locate(node) for node in nodes)
             settings.pipeline.contexts(nodes, sources.documents(nodes))
-            indexed = []
-            for key, some in documents:
-                document = DocumentRow(key, "document", made_with=made_with, nodes=len(some))
-                indexed.append(Indexed(document, [Chunk.of(node) for node in some]))
-            chunks = [chunk for one in indexed for chunk in one.chunks]
-            report.embedded += writer.vectors.embed_all(chunks)
-            written = writer.write(indexed)
-            report.refused |= written.refused
-            sound = [one for one in indexed if one.key not in written.refused]
-            counts.update(chunk.row.context_source for one in sound for chunk in one.chunks)
-            for chunk, old in zip(chunks[: _SAMPLES - len(report.samples)], before, strict=False):
-                report.samples.append((old, chunk.text))
-            report.nodes += written.added
-            report.documents += len(sound)
+            indexed = [
+                (DocumentRow(key, "document", made_with=made_with, nodes=len(some)), [Chunk.of(node) for node in some])
+                for key, some in documents
+            ]
+            written = writer.write(indexed, work)
+            counts.update(chunk.row.context_source for _, chunks in written for chunk in chunks)
+            report.documents += len(written)
         writer.finish(whole=False)
-    report.contexts = dict(counts)
+    report.contexts, report.nodes, report.embedded = dict(counts), counts.total(), work.embedded
+    report.refused = {problem.path: problem.reason for problem in work.failed}
     return report
 
 

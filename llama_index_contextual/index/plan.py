@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.context.usage import ContextUsage
-    from llama_index_contextual.documents.files import Problem
     from llama_index_contextual.index.tables import DocumentRow
 
 EVERY: Final = 5.0  # seconds between two lines
@@ -158,6 +158,13 @@ class RefreshReport:
     removed: int = 0
     context_sources: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+
+    def fail(self, key: str, reason: str) -> None:
+        """Note that a document cannot be indexed, and why."""
+        self.failed.append(Problem(key, reason))
+        for names in (self.added, self.changed, self.outdated):
+            if key in names:
+                names.remove(key)
 
     @property
     def skipped(self) -> int:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections import deque
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
@@ -32,7 +31,7 @@ from llama_index_contextual.errors import (
 from llama_index_contextual.index.jobs import jobs_of
 from llama_index_contextual.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
 from llama_index_contextual.index.settings import PAID
-from llama_index_contextual.index.tables import Chunk, DocumentRow, Indexed
+from llama_index_contextual.index.tables import Chunk, DocumentRow
 from llama_index_contextual.index.vectors import see_documents
 from llama_index_contextual.text import storable
 from llama_index_contextual.watching import in_thread, step
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.distributed.ray_workers import RayWorkers, Workers
     from llama_index_contextual.documents.sources import Source, SourceContent
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.tables import Indexed
     from llama_index_contextual.index.writing import Storage, Writer
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
@@ -142,7 +142,6 @@ class Refresh:
     confirmed: bool
     progress: RefreshProgress
     report: RefreshReport
-    _writing: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
     def run(self, sources: Sequence[Source], covered: str | None) -> None:
@@ -226,7 +225,7 @@ class Refresh:
         return {
             source.id: documents[source.id]._replace(stamp=stamp)
             for source in unchanged
-            if source.stamp and (stamp := settled(source.stamp)) not in ("", documents[source.id].stamp)
+            if source.stamp != documents[source.id].stamp and (stamp := settled(source.stamp))
         }
 
     def _failures(self, sources: Mapping[str, Source], covered: str | None) -> dict[str, DocumentRow | None]:
@@ -274,7 +273,7 @@ class Refresh:
         except BaseException as error:  # before the index is closed nothing may be writing any more
             self._stopped = not isinstance(error, Exception)  # the user's Ctrl-C
             wait([] if written is None else [written], timeout=_ENDING if self._stopped else None)
-            with self._writing:
+            with self.writer.busy:
                 raise
 
     def _batches(self, sources: Sequence[Source], workers: Workers) -> Iterator[list[Indexed]]:
@@ -284,7 +283,7 @@ class Refresh:
         for group in iter_batch(self._parsed(sources, workers), GROUP):
             for document in self._prepared(group, workers):
                 batch.append(document)
-                waiting += len(document.chunks)
+                waiting += len(document[1])
                 if waiting >= BATCH_CHUNKS * workers.embedders:
                     yield batch
                     batch, waiting = [], 0
@@ -303,7 +302,7 @@ class Refresh:
                 try:
                     content = source.load()
                 except DocumentError as error:  # noqa: PERF203  the next one may be read
-                    self._failed(source.id, str(error))
+                    self.report.fail(source.id, str(error))
                     self.progress.read(source.size, 0)
                 else:
                     begun.append((source, content))
@@ -312,7 +311,7 @@ class Refresh:
         for nodes in workers.parse(documents()):
             source, content = begun.popleft()
             if isinstance(nodes, DocumentError):
-                self._failed(source.id, str(nodes))
+                self.report.fail(source.id, str(nodes))
                 self.progress.read(source.size, 0)
             else:
                 self.progress.read(source.size, len(nodes))
@@ -332,7 +331,7 @@ class Refresh:
             pipeline.contextualize(every, documents, lambda now: self.progress.at_work("contexts", now.done))
             del every
         self.progress.finished("contexts", sum(len(nodes) for *_, nodes in group))
-        indexed = []
+        indexed: list[Indexed] = []
         for source, content, nodes in group:
             if content.repair:
                 self.report.repaired.append(Problem(source.id, content.repair))
@@ -343,49 +342,18 @@ class Refresh:
             try:
                 see_documents(self.settings.embedding, chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model
-                self._failed(source.id, str(error))
+                self.report.fail(source.id, str(error))
                 continue
             state = (content.sha256, content.size, content.stamp, made_with(source.id), len(chunks))
-            indexed.append(Indexed(DocumentRow(source.id, source.kind, *state), chunks))
+            indexed.append((DocumentRow(source.id, source.kind, *state), chunks))
         return indexed
-
-    def _failed(self, key: str, reason: str) -> None:
-        self.report.failed.append(Problem(key, reason))
-        for names in (self.report.added, self.report.changed, self.report.outdated):
-            if key in names:
-                names.remove(key)
 
     def _write(self, batch: Sequence[Indexed]) -> None:
         """Embed a batch and write it; called in a thread of its own, which alone counts chunks meanwhile."""
-        embedded = self.writer.vectors.embed([chunk for one in batch for chunk in one.chunks], self._embedded)
-        sound: list[Indexed] = []
-        for one in batch:
-            reasons = [fault for chunk in one.chunks if (fault := embedded.failed.get(chunk.embed_hash))]
-            if reasons:
-                self._failed(one.key, reasons[0])
-            else:
-                sound.append(one)
-        if not sound:
-            return
-        with self._writing:
-            self._check_stopped()
-            written = self.writer.write(sound)
-        for one in sound:
-            if refusal := written.refused.get(one.key):
-                self._failed(one.key, refusal)
-        moved = {new for _, new in self.report.moved}
-        self.report.embedded += len(embedded.fresh)
-        self.report.embedded_for_moves += sum(key in moved and one in embedded.fresh for key, one in written.fresh)
-        if self.writer.vectors.embeds:
-            self.report.reused += sum(one not in embedded.fresh for _, one in written.fresh)
-        self.report.relocated += written.relocated
-        self.report.removed += written.removed
-        self.progress.finished("indexed", sum(len(one.chunks) for one in batch))
+        self.writer.write(batch, self.report, self._embedded)
+        self.progress.finished("indexed", sum(len(chunks) for _, chunks in batch))
 
     def _embedded(self, texts: int) -> None:
         self.progress.at_work("indexed", texts)
-        self._check_stopped()
-
-    def _check_stopped(self) -> None:
         if self._stopped:
             raise CancelledError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _NODE_NAMES: Final = ", ".join(column.name for column in NODE_COLUMNS)
 _WITH_DOCUMENTS: Final = NODES.join(DOCUMENTS)
-_SESSIONS: Final = 32  # that are remembered; an engine that is further behind is derived again
+_edition: Final = NODES.c.edition + 0  # without the index, by whose order SQLite would read all nodes at random
 
 
 class Snapshot:
@@ -58,12 +59,13 @@ class Snapshot:
     Attributes:
         state: What is true of the whole index.
         edition: Which of its editions is read.
+        is_shared: Whether other machines may write at the same time.
     """
 
     def __init__(self, connection: sa.Connection, name: str, schema: str | None, explained: Explained) -> None:
         self.connection = connection
         self._explained = explained
-        self._schema = schema
+        self._schema, self.is_shared = schema, schema is not None
         self._nodes = self._table("nodes")
         self._lock = threading.Lock()
         rows = self._fetch(f"SELECT key, CAST(value AS TEXT) FROM {self._table('state')}")  # noqa: S608  its own name
@@ -114,8 +116,11 @@ class Snapshot:
     def documents(self, keys: Iterable[str] | None = None) -> dict[str, DocumentRow]:
         """Return documents by key, or all of them, those that failed at their first time too."""
         wanted = sa.select(*DOCUMENT_COLUMNS).where(DOCUMENTS.c.edition == self.edition)
-        rows = self._fetch(wanted) if keys is None else self._among(wanted, DOCUMENTS.c.key, keys)
-        return {one[0]: DocumentRow._make(one) for one in rows}
+        if keys is not None:
+            return {one[0]: DocumentRow._make(one) for one in self._among(wanted, DOCUMENTS.c.key, keys)}
+        with self._lock, self._explained():  # SQLAlchemy's rows of 100,000 files go as ours are made
+            pages = self.connection.execute(wanted).partitions(PAGE)
+            return {one[0]: DocumentRow._make(one) for page in pages for one in page}
 
     def nodes_of(self, keys: Iterable[str]) -> dict[str, list[NodeRow]]:
         """Return the nodes of documents; documents without nodes are absent."""
@@ -129,14 +134,14 @@ class Snapshot:
     def context_sources(self) -> dict[str, int]:
         """Return how many nodes have a context from each source; "" counts those without."""
         source = NODES.c.context_source
-        wanted = sa.select(source, sa.func.count()).where(NODES.c.edition == self.edition).group_by(source)
+        wanted = sa.select(source, sa.func.count()).where(_edition == self.edition).group_by(source)
         return dict(sorted(map(tuple, self._fetch(wanted))))
 
     def by_document(self) -> list[tuple[str, str, int, int]]:
         """Return documents by key, a source of contexts, how many nodes have one from there, and the first's number."""
         names = DOCUMENTS.c.key, NODES.c.context_source
         wanted = sa.select(*names, sa.func.count(), sa.func.min(NODES.c.id)).select_from(_WITH_DOCUMENTS)
-        return [*map(tuple, self._fetch(wanted.where(NODES.c.edition == self.edition).group_by(*names)))]
+        return [*map(tuple, self._fetch(wanted.where(_edition == self.edition).group_by(*names)))]
 
     def miscounted(self) -> list[tuple[str, int, int]]:
         """Return documents by key that have another number of nodes than they should: that number, and how many."""
@@ -252,7 +257,7 @@ class Snapshot:
         wanted = (
             sa.select(NODES.c.node_id)
             .outerjoin(VECTORS, same)
-            .where(NODES.c.edition == self.edition, VECTORS.c.id.is_(None))
+            .where(_edition == self.edition, VECTORS.c.id.is_(None))
             .order_by(NODES.c.id)
         )
         return [node_id for (node_id,) in self._fetch(wanted)]
@@ -268,13 +273,11 @@ class Snapshot:
 class Transaction(Snapshot):
     """A moment that is being written. Leave it with an error, and nothing of it happened."""
 
-    def __init__(
-        self, connection: sa.Connection, name: str, schema: str | None, explained: Explained, session: str
-    ) -> None:
+    def __init__(self, connection: sa.Connection, name: str, schema: str | None, explained: Explained) -> None:
         # First: of a server, other writers wait here until this transaction ends.
         connection.execute(sa.select(STATE.c.value).where(STATE.c.key == "change").with_for_update())
         super().__init__(connection, name, schema, explained)
-        self._session, self._counted = session, False
+        self._counted = False
 
     def _run(self, statement: sa.Executable, rows: Sequence[dict[str, Any]] | None = None) -> int:
         """Write, and return how many rows that concerned."""
@@ -285,10 +288,7 @@ class Transaction(Snapshot):
         """Take the next number of change, once: readers look at the nodes again when it grows."""
         if not self._counted:
             self._counted = True
-            number, sessions = self.state.change + 1, self.state.sessions
-            self.set_state(change=number)
-            if self._session not in (session for session, _ in sessions):
-                self.set_state(sessions=[*sessions, (self._session, number)][-_SESSIONS:])
+            self.set_state(change=max(self.state.change + 1, time.time_ns()))
 
     def set_state(self, **values: Any) -> None:
         """Write what is true of the whole index."""
@@ -328,13 +328,14 @@ class Transaction(Snapshot):
     def put_nodes(self, nodes: Iterable[tuple[int, NodeRow]]) -> None:
         """Write nodes, each with the number of its document; they get numbers of their own."""
         self.count_change()
+        number = self.state.change
         for part in iter_batch(nodes, PAGE):
-            self._run(sa.insert(NODES), [self._values_of(document, node) for document, node in part])
-        [(newest,)] = self._fetch(sa.select(sa.func.max(NODES.c.id)))
-        self.set_state(newest=int(newest or 0))
+            self._run(sa.insert(NODES), [self._values_of(number + at, *one) for at, one in enumerate(part, start=1)])
+            number += len(part)
+        self.set_state(change=number)
 
-    def _values_of(self, document: int, node: NodeRow) -> dict[str, Any]:
-        fields = {name: value for name, value in node._asdict().items() if name != "row"}
+    def _values_of(self, number: int, document: int, node: NodeRow) -> dict[str, Any]:
+        fields = {name: value for name, value in node._asdict().items() if name != "row"} | {"id": number}
         checksum = checksum_of(node.node_id, node.text, node.metadata, node.rest, node.embed_hash)
         return {**fields, "document": document, "edition": self.edition, "checksum": checksum}
 

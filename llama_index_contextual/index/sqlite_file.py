@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from llama_index_contextual.errors import DamagedError, StorageError
 from llama_index_contextual.index.tables import (
-    AT_ONCE,
     TABLES,
     check_layout,
     checksum_of,
@@ -165,17 +164,16 @@ def check_content(connection: sa.Connection, edition: int, *, complete: bool) ->
     Raises:
         ValueError: Something is not as it was written.
     """
-    [[problem]] = connection.exec_driver_sql("PRAGMA integrity_check(1)")
+    database: Any = connection.connection.driver_connection  # SQLAlchemy would take a fifth of the time for its rows
+    [[problem]] = database.execute("PRAGMA integrity_check(1)")
     if problem != "ok":
         raise ValueError(problem)
-    query = "SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes"
-    for page in connection.exec_driver_sql(query).partitions(AT_ONCE):
-        for *values, checksum in page:
-            if checksum_of(*values) != checksum:
-                raise ValueError(f"chunk {values[0]!r} has another checksum")
-    for page in connection.exec_driver_sql("SELECT vector, checksum FROM vectors").partitions(AT_ONCE):
-        if any(vector_of(*stored) is None for stored in page):
+    for *values, checksum in database.execute("SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes"):
+        if checksum_of(*values) != checksum:
+            raise ValueError(f"chunk {values[0]!r} has another checksum")
+    for stored in database.execute("SELECT vector, checksum FROM vectors"):
+        if vector_of(*stored) is None:
             raise ValueError("a vector has another checksum")
     for query, problem in _NEVER.items() if complete else ():
-        if connection.exec_driver_sql(query, (edition,) * query.count("?")).first():
+        if database.execute(query, (edition,) * query.count("?")).fetchone():
             raise ValueError(problem)

@@ -137,10 +137,7 @@ class IndexState:
         folder: Of the documents.
         seal: Of the user who made it, over what a stranger may not say.
         complete: False while a refresh is at work or was killed.
-        change: How many writes there have been.
-        sessions: The last ones in which was written, and the change that each began with. A copy of the database that
-            was put back and written again has others from there on.
-        newest: The highest number that a node ever had.
+        change: Grows with every write, and is the highest number that a node ever had, or higher.
         edition: Which of its editions readers see.
         next: The settings of the edition that is to replace it; empty where there is none.
         store: What keeps the vectors beside the matrix, and which edition it was filled with.
@@ -157,8 +154,6 @@ class IndexState:
     seal: str = ""
     complete: bool = True
     change: int = 0
-    sessions: list[tuple[str, int]] = field(default_factory=list)
-    newest: int = 0
     edition: int = 0
     next: dict[str, dict[str, Any]] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)

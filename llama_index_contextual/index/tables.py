@@ -8,8 +8,10 @@
     vectors    by model and hash of the embedded text
     contexts   what a language model was paid for
 
-A row of ``nodes`` never changes and its id is never used again: a chunk of which anything changed gets a new row. So
-whoever derives something from the nodes compares two sets of numbers to know what is new and what is gone.
+A row of ``nodes`` never changes: a chunk of which anything changed gets a new row. Its id is never used again: it is
+larger than all before it, and than the time in nanoseconds, so that a copy of the database that was put back does not
+use it either. So whoever derives something from the nodes compares two sets of numbers to know what is new and what is
+gone.
 
 An *edition* is all of an index as one embedding model has it. While another model is to replace it, the next edition is
 written beside it. Readers see the edition that ``state`` names.
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float32]
 
-LAYOUT: Final = 2
+LAYOUT: Final = 3
 AT_ONCE: Final = 500  # values of one statement: SQLite before 3.32 takes 999
 PAGE: Final = 2000  # rows that are in memory together
 
@@ -69,7 +71,7 @@ DOCUMENTS: Final = sa.Table(
 NODES: Final = sa.Table(
     "nodes",
     TABLES,
-    sa.Column("id", _NUMBER, primary_key=True),
+    sa.Column("id", _NUMBER, primary_key=True, autoincrement=False),
     sa.Column("edition", sa.Integer, nullable=False),
     sa.Column("document", _NUMBER, sa.ForeignKey(DOCUMENTS.c.id), nullable=False, index=True),
     sa.Column("node_id", sa.Text, nullable=False),
@@ -81,7 +83,6 @@ NODES: Final = sa.Table(
     sa.Column("context_source", sa.Text, nullable=False),
     sa.Column("checksum", _NUMBER, nullable=False),
     sa.UniqueConstraint("edition", "node_id"),
-    sqlite_autoincrement=True,
 )
 VECTORS: Final = sa.Table(
     "vectors",
@@ -297,22 +298,7 @@ class Chunk:
         return self.row.embed_hash
 
 
-@dataclass(slots=True)
-class Indexed:
-    """A document as it is to be written.
-
-    Attributes:
-        document: What is known of it.
-        chunks: Its nodes.
-    """
-
-    document: DocumentRow
-    chunks: list[Chunk]
-
-    @property
-    def key(self) -> str:
-        """Return its path or id."""
-        return self.document.key
+Indexed = tuple[DocumentRow, list[Chunk]]  # a document as it is to be written
 
 
 def row_of(node: BaseNode, embedded: str) -> NodeRow:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -29,19 +28,6 @@ BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
 _ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SHOWN: Final = 60  # characters of a text in a message
-
-
-@dataclass(slots=True)
-class Embedded:
-    """What became of some texts, by the hash of each.
-
-    Attributes:
-        fresh: Texts that were sent to the model.
-        failed: Texts that the model gave no usable vector for, and why.
-    """
-
-    fresh: set[str] = field(default_factory=set)
-    failed: dict[str, str] = field(default_factory=dict)
 
 
 class Vectorizer:
@@ -71,7 +57,9 @@ class Vectorizer:
         """Return whether there is an embedding at all."""
         return not isinstance(self._embedding, NoEmbedding)
 
-    def embed(self, chunks: Sequence[Chunk], progress: Callable[[int], object] | None = None) -> Embedded:
+    def embed(
+        self, chunks: Sequence[Chunk], progress: Callable[[int], object] = lambda _: None
+    ) -> tuple[set[str], dict[str, str]]:
         """Have the database hold the vectors of chunks; those of texts that it has already are not made again.
 
         New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
@@ -81,12 +69,15 @@ class Vectorizer:
             chunks: The chunks.
             progress: Called with how many texts were embedded so far.
 
+        Returns:
+            Which texts were sent to the model, by their hashes, and why there is no usable vector of some of them.
+
         Raises:
             EmbeddingError: The model failed, or gave nothing that can be used.
             StorageError: The database cannot be written.
         """
         if not self.embeds:
-            return Embedded()
+            return set(), {}
         with step("embed", model=self._embedding.model_name, rows=len(chunks)) as facts:
             with self._database.reading() as snapshot:
                 known = snapshot.with_vectors(self.model, {chunk.embed_hash for chunk in chunks})
@@ -95,7 +86,7 @@ class Vectorizer:
             if isinstance(self._embedding, DocumentEmbedding):  # what no document is known of is embedded alone
                 for chunk in missing.values():
                     chunk.window = chunk.window or ((chunk.text,), 0)
-            result, done = Embedded(set(missing)), 0
+            faults, done = dict[str, str](), 0
             requests = list(_requests(missing))
             for number, answers in self.ask(texts for texts, _ in requests):
                 places = requests[number][1]
@@ -105,23 +96,21 @@ class Vectorizer:
                     model = name_of_model(self.model)
                     blobs = ((model, key, np.asarray(vector, "<f4").tobytes()) for key, vector in vectors.items())
                     transaction.put_vectors(blobs)
-                result.failed |= failed
+                faults |= failed
                 done += len(places)
-                if progress is not None:
-                    progress(done)
-            facts |= {"embedded": len(result.fresh), "failed": len(result.failed)}
-        return result
+                progress(done)
+            facts |= {"embedded": len(missing), "failed": len(faults)}
+        return set(missing), faults
 
-    def embed_all(self, chunks: Sequence[Chunk]) -> int:
-        """Have the database hold the vectors of chunks; return how many texts were embedded.
+    def embed_all(self, chunks: Sequence[Chunk]) -> None:
+        """Have the database hold the vectors of chunks.
 
         Raises:
             EmbeddingError: A text has no usable vector.
         """
-        result = self.embed(chunks)
-        if result.failed:
-            raise EmbeddingError(f"{next(iter(result.failed.values()))} Cure: see to the model, then try again.")
-        return len(result.fresh)
+        _, faults = self.embed(chunks)
+        if faults:
+            raise EmbeddingError(f"{next(iter(faults.values()))} Cure: see to the model, then try again.")
 
     def _checked(
         self, chunks: Mapping[str, Chunk], answers: dict[str, Sequence[float]]

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
+import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
+from llama_index_contextual.errors import DamagedError, EmbeddingError, FingerprintError, StorageError
+from llama_index_contextual.index.plan import RefreshReport
 from llama_index_contextual.index.rescue import finish_salvage, is_former, salvage, take_over_former
 from llama_index_contextual.index.state import IndexState, WriteLock
-from llama_index_contextual.index.tables import Chunk, Indexed, text_of, to_node
+from llama_index_contextual.index.tables import Chunk, text_of, to_node
 from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.index.view import Reader
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.snapshot import Snapshot, Transaction
-    from llama_index_contextual.index.tables import DocumentRow, NodeRow
+    from llama_index_contextual.index.tables import DocumentRow, Indexed, NodeRow
 
 logger = logging.getLogger(__name__)
 _SPARE_VECTORS: Final = 1000  # kept whatever the size: 1.5 MB of the local model's
@@ -66,7 +67,6 @@ class Storage:
         settings = self.settings
         settings.layout.create()
         with contextlib.nullcontext() if settings.shared else self.lock.hold():
-            settings.database.session = uuid.uuid4().hex
             looked = self._mend()
             state = settings.state()
             settings.check(state)
@@ -134,27 +134,6 @@ class Storage:
 
 
 @dataclass(slots=True)
-class Written:
-    """What a write changed, in nodes.
-
-    Attributes:
-        added: They are new.
-        changed: They were there, and anything of them changed.
-        relocated: Those of them whose text and context stayed, and whose lines or other metadata changed.
-        removed: They went.
-        fresh: The others of those that are new or changed: the key of the document, and the hash of the embedded text.
-        refused: Why documents were not written, by key.
-    """
-
-    added: int = 0
-    changed: int = 0
-    relocated: int = 0
-    removed: int = 0
-    fresh: list[tuple[str, str]] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Writer:
     """What one write needs, under the lock.
 
@@ -165,6 +144,7 @@ class Writer:
         edition: That is written.
         documents: What it holds, kept up to date.
         leaving: Keys of documents that are to be deleted: another one may take over their nodes' ids.
+        busy: Held while documents are put into the database.
     """
 
     storage: Storage
@@ -173,6 +153,7 @@ class Writer:
     edition: int
     documents: dict[str, DocumentRow]
     leaving: set[str] = field(default_factory=set)
+    busy: threading.Lock = field(default_factory=threading.Lock)
     _began: bool = False
 
     @property
@@ -211,62 +192,81 @@ class Writer:
             snapshot.edition = self.edition
             yield snapshot
 
-    def write(self, documents: Sequence[Indexed]) -> Written:
-        """Write documents, each whole. Nodes of which nothing changed stay as they are."""
-        chunks = [chunk for one in documents for chunk in one.chunks]
-        with step("store") as facts:
-            while True:
+    def write(
+        self, documents: Sequence[Indexed], report: RefreshReport, progress: Callable[[int], object] = lambda _: None
+    ) -> Sequence[Indexed]:
+        """Embed documents and write them, each whole. Nodes of which nothing changed stay as they are.
+
+        Args:
+            documents: The documents.
+            report: Counts what became of their nodes, and gets the documents that cannot be written.
+            progress: Called with how many texts were embedded so far. What it raises ends the work.
+
+        Returns:
+            Those that were written.
+        """
+        embedded, faults = self.vectors.embed([chunk for _, chunks in documents for chunk in chunks], progress)
+        failing = [(one.key, faults.get(chunk.embed_hash)) for one, chunks in documents for chunk in reversed(chunks)]
+        documents = _sound(documents, {key: fault for key, fault in failing if fault}, report)
+        report.embedded += len(embedded)
+        with self.busy, step("store") as facts:
+            progress(len(embedded))
+            while documents:
                 with self.transaction() as transaction:
-                    lost = self._forgotten(transaction, chunks)
+                    lost = self._forgotten(transaction, documents)
                     if not lost:
-                        result = self._put(transaction, documents)
+                        documents = _sound(documents, self._conflicts(transaction, documents), report)
+                        facts.update(self._put(transaction, documents, embedded, report))
                         break
                 self.vectors.embed_all(lost)
-            facts |= {"added": result.added, "changed": result.changed, "deleted": result.removed}
-        sound = (one.document for one in documents if one.key not in result.refused)
-        self.documents.update((one.key, one) for one in sound)
-        return result
+        self.documents.update((one.key, one) for one, _ in documents)
+        return documents
 
-    def _forgotten(self, transaction: Transaction, chunks: Sequence[Chunk]) -> list[Chunk]:
+    def _forgotten(self, transaction: Transaction, documents: Sequence[Indexed]) -> list[Chunk]:
         """Return the chunks whose vectors another process forgot, as no node had them yet."""
         if not (self.storage.settings.shared and self.vectors.embeds):
             return []
+        chunks = [chunk for _, its_chunks in documents for chunk in its_chunks]
         known = transaction.with_vectors(self.vectors.model, {chunk.embed_hash for chunk in chunks})
         return [chunk for chunk in chunks if chunk.embed_hash not in known]
 
-    def _put(self, transaction: Transaction, documents: Sequence[Indexed]) -> Written:
-        result = Written(refused=self._conflicts(transaction, documents))
-        sound = [one for one in documents if one.key not in result.refused]
-        numbers = transaction.put_documents(one.document for one in sound)
-        stored = transaction.nodes_of(list(numbers))
+    def _put(
+        self, transaction: Transaction, documents: Sequence[Indexed], embedded: set[str], report: RefreshReport
+    ) -> dict[str, int]:
+        """Write documents; return how many nodes are new, changed and gone."""
+        numbers = transaction.put_documents(one for one, _ in documents)
+        stored, moved = transaction.nodes_of(list(numbers)), {key for _, key in report.moved}
         gone: list[int] = []
         new: list[tuple[int, NodeRow]] = []
-        for one in sound:
-            before = {node.node_id: node for node in stored.get(one.key, [])}
-            for chunk in one.chunks:
+        added = removed = 0
+        for document, chunks in documents:
+            before = {node.node_id: node for node in stored.get(document.key, [])}
+            for chunk in chunks:
                 known = before.pop(chunk.row.node_id, None)
                 if known is not None and known[1:] == chunk.row[1:]:
                     continue
                 if known is None:
-                    result.added += 1
+                    added += 1
                 else:
                     gone.append(known.row)
-                    result.changed += 1
                 if known is not None and known.embed_hash == chunk.embed_hash:
-                    result.relocated += 1
-                else:
-                    result.fresh.append((one.key, chunk.embed_hash))
-                new.append((numbers[one.key], chunk.row))
+                    report.relocated += 1
+                elif chunk.embed_hash in embedded:
+                    report.embedded_for_moves += document.key in moved
+                elif self.vectors.embeds:
+                    report.reused += 1
+                new.append((numbers[document.key], chunk.row))
             gone += [node.row for node in before.values()]
-            result.removed += len(before)
+            removed += len(before)
         transaction.delete_nodes(gone)
         transaction.put_nodes(new)
-        return result
+        report.removed += removed
+        return {"added": added, "changed": len(new) - added, "deleted": removed}
 
     def _conflicts(self, transaction: Transaction, documents: Sequence[Indexed]) -> dict[str, str]:
         """Return why documents cannot be written: a node of another document has the id of one of theirs."""
-        owners = {chunk.row.node_id: one.key for one in documents for chunk in one.chunks}
-        twice = Counter(chunk.row.node_id for one in documents for chunk in one.chunks)
+        owners = {chunk.row.node_id: one.key for one, chunks in documents for chunk in chunks}
+        twice = Counter(chunk.row.node_id for _, chunks in documents for chunk in chunks)
         refused = {owners[node_id]: node_id for node_id, count in twice.items() if count > 1}
         for node_id, row, key in transaction.owners(owners):
             if key in self.leaving:
@@ -357,11 +357,19 @@ class Writer:
             missing = [key for key, one in former.items() if one.kind == "document" and key not in self.documents]
             nodes = snapshot.nodes_of(missing)
         for key in missing:
-            chunks = [Chunk(text_of(to_node(node)), node) for node in nodes.get(key, [])]
-            self.vectors.embed_all(chunks)
-            self.write([Indexed(former[key], chunks)])
+            report = RefreshReport()
+            self.write([(former[key], [Chunk(text_of(to_node(node)), node) for node in nodes.get(key, [])])], report)
+            if report.failed:
+                raise EmbeddingError(f"{report.failed[0]} Cure: see to the model, then try again.")
         written = replace(self.storage.settings.written_in(self.state), next={})
         with self.transaction() as transaction:
             transaction.switch_edition(self.edition)
             transaction.set_state(**written.written(), next={})
         self.state = replace(written, edition=self.edition)
+
+
+def _sound(documents: Sequence[Indexed], faults: Mapping[str, str], report: RefreshReport) -> Sequence[Indexed]:
+    """Return the documents without a fault; a report gets the others."""
+    for key, reason in faults.items():
+        report.fail(key, reason)
+    return [one for one in documents if one[0].key not in faults]

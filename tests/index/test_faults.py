@@ -94,6 +94,28 @@ def test_a_keyword_index_of_an_older_analyzer_is_made_again(used, folder, counti
     assert any(fingerprint.encode() in file.read_bytes() for file in older.rglob("*") if file.is_file())
 
 
+def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_number_of_a_node_twice(opened, folder):
+    def rows(index):
+        return set(index._storage.reader.ask(lambda view: view.snapshot.rows()).tolist())
+
+    with opened() as index:
+        index.refresh()
+        before = rows(index)
+    database = folder / ".contextual" / "index.sqlite3"
+    copy = database.read_bytes()
+    (folder / "new.md").write_text("# New\n\nWalruses whistle at night.\n")
+    with opened() as index:
+        index.refresh()
+        lost = rows(index)
+    database.write_bytes(copy)
+    (folder / "new.md").write_text("# New\n\nOtters juggle small stones.\n")
+    with opened() as index:
+        index.refresh()
+        assert lost & rows(index) == before
+        assert "Otters" in index.as_retriever(1).retrieve("Who juggles stones?")[0].node.text
+        assert index.verify().ok
+
+
 def test_a_storage_folder_that_cannot_be_made_is_named(folder, tmp_path, counting):
     (tmp_path / "file").write_text("")
     message = r"cannot be kept in .*Cure: .*storage folder"

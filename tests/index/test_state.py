@@ -18,7 +18,7 @@ def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(
     index.refresh()
     state, written = index.settings.state(), state_in(folder / ".contextual")
     assert (state.settings, state.folder) == (index.settings.fingerprint, str(folder))
-    assert (state.complete, state.layout, state.identity) == (True, 2, written["identity"])
+    assert (state.complete, state.layout, state.identity) == (True, 3, written["identity"])
     assert opened().refresh().skipped == 4
     assert state_in(folder / ".contextual") == written
 
@@ -48,7 +48,7 @@ def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     opened().refresh()
     change_state(folder / ".contextual", layout=99)
     before = state_in(folder / ".contextual")
-    with pytest.raises(StorageError, match=r"layout 99, this package reads up to 2\. Cure: upgrade"):
+    with pytest.raises(StorageError, match=r"layout 99, this package reads up to 3\. Cure: upgrade"):
         opened().refresh()
     assert state_in(folder / ".contextual") == before
 
@@ -99,7 +99,7 @@ def test_a_database_of_an_earlier_layout_is_made_anew_and_nothing_is_embedded_tw
     assert "4 chunks, 0 embedded, 4 reused" in done.stdout + done.stderr
     assert "of an earlier layout, and is set aside" in done.stderr
     assert "The settings that made it are lost. Cure: give those again" in done.stderr
-    assert state_in(folder / ".contextual")["layout"] == 2
+    assert state_in(folder / ".contextual")["layout"] == 3
     with opened() as index:
         assert index.refresh().skipped == 4
 
