@@ -26,9 +26,9 @@ from common import machine, markdown_table
 from datasets import DATA
 
 from llama_index_contextual import ContextualIndex
+from llama_index_contextual.converters.worker import ConversionProcess, Limits
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.reader import _PROCESS
-from llama_index_contextual.documents.worker import ConversionProcess, Limits
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)

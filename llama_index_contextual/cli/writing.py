@@ -31,7 +31,6 @@ from llama_index_contextual.cli.common import (
     with_options,
 )
 from llama_index_contextual.config import SETTINGS, USER_FILE, load_configuration, user_folder, user_storage
-from llama_index_contextual.documents.folders import named_folders
 from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, SettingError, needs
 from llama_index_contextual.text import counted, money
 
@@ -159,6 +158,8 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
             "an index of several folders is in none of them. Cure: --storage PLACE, or name them under [collections] "
             f"in {user_folder() / USER_FILE}"
         )
+    from llama_index_contextual.documents import named_folders  # slow: it imports LlamaIndex
+
     return named_folders(folders)
 
 

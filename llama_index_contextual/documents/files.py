@@ -21,7 +21,7 @@ from pydantic import Field, field_validator
 
 from llama_index_contextual.config import FILE as CONFIGURATION
 from llama_index_contextual.config import Files
-from llama_index_contextual.documents.conversion import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
+from llama_index_contextual.converters.conversion import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
 from llama_index_contextual.documents.patterns import Ignores, Wanted, pattern_of
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 

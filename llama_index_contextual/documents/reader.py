@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.documents.conversion import (
+from llama_index_contextual.converters.conversion import (
     EXTRA,
     FORMATS,
     PACKAGES,
@@ -19,7 +19,7 @@ from llama_index_contextual.documents.conversion import (
     is_installed,
     suffix_of,
 )
-from llama_index_contextual.documents.worker import ConversionProcess, Limits, LostError
+from llama_index_contextual.converters.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.documents.conversion import FORMATS, suffix_of
+from llama_index_contextual.converters.conversion import FORMATS, suffix_of
 from llama_index_contextual.documents.files import FolderFile, Problem, stamp_of
 from llama_index_contextual.documents.reader import DocumentReader
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError

@@ -1,6 +1,6 @@
 """The index: opened, refreshed, asked. What it keeps on disk is drawn in :mod:`llama_index_contextual.index.state`."""
 
-from llama_index_contextual.documents.files import FileRules
+from llama_index_contextual.documents import FileRules
 from llama_index_contextual.index.background import BackgroundRefresh, Freshness, is_refreshing
 from llama_index_contextual.index.contextual import ContextualIndex
 from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.config import Retrieval
-    from llama_index_contextual.documents.files import Discovery
+    from llama_index_contextual.documents import Discovery
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.tables import DocumentRow
     from llama_index_contextual.index.vector_store import ContextualVectorStore

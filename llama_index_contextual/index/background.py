@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from llama_index_contextual.config import Refreshing
-from llama_index_contextual.documents.sources import read_bytes, sha256_of
+from llama_index_contextual.documents import read_bytes, sha256_of
 from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
 from llama_index_contextual.index.plan import is_spared
 from llama_index_contextual.index.state import WriteLock

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from llama_index_contextual.documents.sources import readable_documents
+from llama_index_contextual.documents import readable_documents
 from llama_index_contextual.embeddings import EmbeddingEstimate, model_id
 from llama_index_contextual.errors import DamagedError, SettingError
 from llama_index_contextual.index import inspection
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.distributed.ray_workers import RayWorkers
-    from llama_index_contextual.documents.files import FileRules
+    from llama_index_contextual.documents import FileRules
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import RefreshReport

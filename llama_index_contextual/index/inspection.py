@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.documents.files import Problem
-from llama_index_contextual.documents.sources import UNREAD, gather, read_all
+from llama_index_contextual.documents import UNREAD, Problem, gather, read_all
 from llama_index_contextual.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.tables import Chunk, fault_of
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from llama_index_contextual.documents.folders import Folders
-    from llama_index_contextual.documents.sources import Source
+    from llama_index_contextual.documents import Folders, Source
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.snapshot import Snapshot
     from llama_index_contextual.index.tables import DocumentRow, NodeRow

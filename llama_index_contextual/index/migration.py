@@ -12,7 +12,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-from llama_index_contextual.documents.sources import read_bytes
+from llama_index_contextual.documents import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.pipeline import default_parser, nodes_hash
 from llama_index_contextual.index.plan import RefreshReport

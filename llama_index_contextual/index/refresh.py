@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.distributed.ray_workers import LocalWorkers, resolve_workers
-from llama_index_contextual.documents.files import Problem
-from llama_index_contextual.documents.sources import UNREAD, check_source, gather, settled
+from llama_index_contextual.documents import UNREAD, Problem, check_source, gather, settled
 from llama_index_contextual.embeddings import VendorEmbedding
 from llama_index_contextual.errors import (
     ConfirmationError,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.distributed.ray_workers import RayWorkers, Workers
-    from llama_index_contextual.documents.sources import Source, SourceContent
+    from llama_index_contextual.documents import Source, SourceContent
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.tables import Indexed
     from llama_index_contextual.index.writing import Storage, Writer

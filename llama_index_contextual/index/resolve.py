@@ -13,9 +13,14 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index_contextual.config import SETTINGS, Chunks, Configuration, completed, load_configuration, user_storage
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.kinds import LLM, OFF
-from llama_index_contextual.documents import DocumentReader
-from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
-from llama_index_contextual.documents.folders import Folders, collections_of
+from llama_index_contextual.documents import (
+    SOURCE_INCLUDE,
+    DocumentReader,
+    FileRules,
+    Folders,
+    collections_of,
+    default_include,
+)
 from llama_index_contextual.embeddings import model_id, resolve_embedding
 from llama_index_contextual.errors import (
     ContextualWarning,

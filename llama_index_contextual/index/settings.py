@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.config import digest_of, is_sealed, is_trusted, may_say, seal_of
-from llama_index_contextual.documents.conversion import suffix_of
-from llama_index_contextual.documents.sources import Reading
+from llama_index_contextual.documents import Reading, suffix_of
 from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.config import Configuration
-    from llama_index_contextual.documents import DocumentReader, FileRules
-    from llama_index_contextual.documents.folders import Folders
+    from llama_index_contextual.documents import DocumentReader, FileRules, Folders
     from llama_index_contextual.index.database import Database
     from llama_index_contextual.vector_stores.stores import Store
 

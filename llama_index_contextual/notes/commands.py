@@ -15,8 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.files import FileRules
-from llama_index_contextual.documents.folders import Folders
+from llama_index_contextual.documents import FileRules, Folders
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
 from llama_index_contextual.index.state import DEFAULT_NAME
 from llama_index_contextual.notes.writing import backup_place, change, codec_of, inside, turn

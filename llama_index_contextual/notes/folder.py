@@ -12,8 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.documents.conversion import suffix_of
-from llama_index_contextual.documents.sources import read_bytes
+from llama_index_contextual.documents import read_bytes, suffix_of
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.keyword.filters import items_of
 from llama_index_contextual.memory import MemoryContext, MemoryDigest

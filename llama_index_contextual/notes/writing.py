@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
-from llama_index_contextual.documents.files import stamp_of
+from llama_index_contextual.documents import stamp_of
 from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import LockedError, SettingError, StorageError
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout

@@ -5,9 +5,9 @@ import posixpath
 import pytest
 import samples
 
+from llama_index_contextual.converters.conversion import FORMATS, suffix_of
+from llama_index_contextual.converters.web import html_to_markdown
 from llama_index_contextual.documents import DocumentReader
-from llama_index_contextual.documents.conversion import FORMATS, suffix_of
-from llama_index_contextual.documents.web import html_to_markdown
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser

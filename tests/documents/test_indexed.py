@@ -6,8 +6,8 @@ from llama_index.core.schema import Document
 from llama_index.core.storage.kvstore import SimpleKVStore
 from rich.console import Console
 
+from llama_index_contextual.converters.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.documents import DocumentReader, FileRules, reader
-from llama_index_contextual.documents.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.evaluation import Passage, load_questions
 from llama_index_contextual.index import ContextualIndex
@@ -40,7 +40,7 @@ def conversions(monkeypatch):
 
 
 def missing(monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.documents.conversion.is_installed", lambda _: False)
+    monkeypatch.setattr("llama_index_contextual.converters.conversion.is_installed", lambda _: False)
     monkeypatch.setattr(reader, "is_installed", lambda _: False)
 
 

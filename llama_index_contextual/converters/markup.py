@@ -12,7 +12,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part, table_of
+from llama_index_contextual.converters.conversion import Conversion, ConversionError, Part, table_of
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from llama_index_contextual.documents.conversion import (
+from llama_index_contextual.converters.conversion import (
     MOST_CHARS,
     MOST_PARTS,
     Conversion,
@@ -31,7 +31,7 @@ from llama_index_contextual.errors import DocumentError
 # Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__".
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from llama_index_contextual.documents.worker import serve; serve(int(sys.argv[2]))"
+    "from llama_index_contextual.converters.worker import serve; serve(int(sys.argv[2]))"
 )
 _IDLE: Final = 30  # seconds without work after which a process ends
 _MOST_JOBS: Final = 300  # of one process: libraries leak

@@ -8,7 +8,7 @@ import zipfile
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.conversion import (
+from llama_index_contextual.converters.conversion import (
     Conversion,
     ConversionError,
     Part,

@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part, table_of
-from llama_index_contextual.documents.pdf_lines import LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
+from llama_index_contextual.converters.conversion import Conversion, ConversionError, Part, table_of
+from llama_index_contextual.converters.pdf_lines import LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
-from llama_index_contextual.documents.conversion import (
+from llama_index_contextual.converters.conversion import (
     Conversion,
     ConversionError,
     Part,
