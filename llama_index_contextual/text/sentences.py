@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import sentencex
 
@@ -161,8 +161,8 @@ def _true_starts(text: str, start: int, end: int, candidates: list[int], languag
         if not plain:
             letter = _LETTER.search(text, seen, offset)
             seen = letter.start() if letter else offset
-            place = _Place(sentence, bare[len(sentence) :], before[len(bare) :], text[offset])
-            if not letter or _goes_on(place, lower_goes_on=lower_goes_on) or _abbreviates(place, language):
+            place = sentence, bare[len(sentence) :], before[len(bare) :], text[offset]
+            if not letter or _goes_on(*place, lower_goes_on=lower_goes_on) or _abbreviates(*place, language):
                 continue
             if trailing := _TRAILING.match(text, offset, end):
                 offset = trailing.end()  # noqa: PLW2901  the sentence ends with its line
@@ -172,22 +172,6 @@ def _true_starts(text: str, start: int, end: int, candidates: list[int], languag
     return starts
 
 
-class _Place(NamedTuple):
-    """What stands around a place that may be a boundary.
-
-    Attributes:
-        sentence: The end of the sentence before it, up to its last mark.
-        closers: What closes that: quotes, brackets, emphasis.
-        space: The white space after it.
-        following: The character after that.
-    """
-
-    sentence: str
-    closers: str
-    space: str
-    following: str
-
-
 def _atoms(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Return the places of inline code and tags, in which no sentence ends."""
     if text.find("`", start, end) < 0 and text.find("<", start, end) < 0:
@@ -195,9 +179,16 @@ def _atoms(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     return (match.span() for match in _ATOM.finditer(text, start, end))
 
 
-def _goes_on(place: _Place, *, lower_goes_on: bool) -> bool:
-    """Return whether a sentence goes on after what looks like its end; ``lower_goes_on``: before any small letter."""
-    sentence, closers, space, following = place
+def _goes_on(sentence: str, closers: str, space: str, following: str, *, lower_goes_on: bool) -> bool:
+    """Return whether a sentence goes on after what looks like its end.
+
+    Args:
+        sentence: Its end, up to its last mark.
+        closers: What closes that: quotes, brackets, emphasis.
+        space: The white space after it.
+        following: The character after that.
+        lower_goes_on: Whether it goes on before any small letter.
+    """
     mark = sentence.rstrip()[-1:]
     if following in _GOES_ON or (not space and mark not in _WIDE):  # "![image](x)", "fastapi.Response"
         return True
@@ -211,13 +202,13 @@ def _goes_on(place: _Place, *, lower_goes_on: bool) -> bool:
     return dots or (quoted and (mark in _MARKS or not _CORNERS.isdisjoint(closers)))
 
 
-def _abbreviates(place: _Place, language: str) -> bool:
+def _abbreviates(sentence: str, closers: str, space: str, following: str, language: str) -> bool:
     """Return whether the full stop belongs to an abbreviation, an ordinal, or the marker of a list's next item."""
-    word = None if place.closers else _LAST_WORD.search(place.sentence)
+    word = None if closers else _LAST_WORD.search(sentence)
     if word is None:
         return False
     if word[1].isdecimal():
-        if "\n" not in place.space and _MARKER.search(place.sentence):
+        if "\n" not in space and _MARKER.search(sentence):
             return True
-        return language in _ORDINALS and len(word[1]) <= _LONGEST_ORDINAL and place.following.isalnum()
+        return language in _ORDINALS and len(word[1]) <= _LONGEST_ORDINAL and following.isalnum()
     return language != "en" and (len(word[1]) == 1 or word[1].lower() in _ABBREVIATIONS.get(language, ()))
