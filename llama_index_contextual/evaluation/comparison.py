@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from llama_index.core.base.base_retriever import BaseRetriever
+    from markupsafe import Markup
 
     from llama_index_contextual.evaluation.questions import Question
 
 TOP_K: Final = (5, 10, 20)
 RANK_DEPTH: Final = 10  # the same for all, so that MRR and nDCG do not grow with top_k
 COLLAPSED: Final = 50  # per cent of the nearest chunks with the same context
-FAILURES: Final = "Failures avoided"
 # Columns of the table of costs.
 CHARACTERS: Final = "characters embedded"
 ALIKE: Final = "chunks alike"
@@ -73,7 +73,7 @@ class RetrieverScores:
         mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th count as none.
         ndcg: Normalised discounted cumulative gain of the first 10 hits, 0 to 1.
         notes: What it costs and how alike its chunks are, by column name; times are in milliseconds.
-        firsts: For each question the first hit, as citation and text; "" where there is none.
+        firsts: For each question citation and text of the first hit; empty where there is none.
     """
 
     name: str
@@ -81,7 +81,7 @@ class RetrieverScores:
     mrr: float
     ndcg: float = 0.0
     notes: Mapping[str, float] = field(default_factory=dict)
-    firsts: tuple[str, ...] = ()
+    firsts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,38 +146,42 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
-        rows = [self._row_to_dict(row) for row in self.rows]
+        rows = []
+        for row in self.rows:
+            recalls = dict(zip(map(str, self.top_k), row.recalls.mean(axis=0).tolist(), strict=True))
+            data = {"name": row.name, "recall": recalls, "mrr": row.mrr, "ndcg": row.ndcg, **row.notes}
+            if row.name != self.baseline:
+                data["failures_avoided"] = {
+                    part: {"questions": sum(self._parts()[part]), **self._shares(intervals)}
+                    for part, intervals in self.failures_avoided(row.name).items()
+                }
+                data["difference"] = self._shares(self.difference(row.name))
+                data |= {kind: [each.text for each in changed] for kind, changed in self.changes(row.name).items()}
+            rows.append(data)
         return {"baseline": self.baseline, "questions": len(self.questions), "made": self.made, "rows": rows}
 
-    def _row_to_dict(self, row: RetrieverScores) -> dict[str, Any]:
-        def by_k(values: Iterable[Any]) -> dict[str, Any]:
-            return dict(zip(map(str, self.top_k), values, strict=True))
-
-        def share(ends: Interval | None) -> list[float] | None:
-            return None if ends is None else [percent / 100 for percent in ends]
-
-        recalls = by_k(row.recalls.mean(axis=0).tolist())
-        data = {"name": row.name, "recall": recalls, "mrr": row.mrr, "ndcg": row.ndcg, **row.notes}
-        if row.name == self.baseline:
-            return data
-        avoided = {
-            part: {"questions": sum(self._parts()[part]), **by_k(map(share, intervals))}
-            for part, intervals in self.failures_avoided(row.name).items()
-        }
-        changes = {
-            kind: [question.text for question in questions] for kind, questions in self.changes(row.name).items()
-        }
-        difference = by_k(map(share, self.difference(row.name)))
-        return {**data, "failures_avoided": avoided, "difference": difference, **changes}
+    def _shares(self, intervals: Iterable[Interval | None]) -> dict[str, list[float] | None]:
+        """Return intervals in per cent as shares from 0 to 1, by the number of hits."""
+        shares = (None if ends is None else [percent / 100 for percent in ends] for ends in intervals)
+        return dict(zip(map(str, self.top_k), shares, strict=True))
 
     def changes(self, name: str) -> dict[str, list[Question]]:
         """Return the questions that a row gained and lost at the smallest k."""
         return {"gained": self.gained(name), "lost": self.lost(name)}
 
-    def first_hit(self, name: str, question: Question) -> str:
-        """Return what a row found first for a question: citation and text; "" where it found nothing."""
+    def first_hit(self, name: str, question: Question) -> tuple[str, Markup]:
+        """Return what a row found first for a question: citation and text as HTML; empty where it found none."""
         firsts = self._row(name).firsts
-        return firsts[self.questions.index(question)] if firsts else ""
+        source, text = firsts[self.questions.index(question)] if firsts else ("", "")
+        return source, rendered(text, {PATH: source.partition("#")[0]}, Marker(), lambda _: "")
+
+    def intervals(self) -> list[tuple[str, float, float, float]]:
+        """Return each recall in per cent with its 95 % interval, after the name of the row and the number of hits."""
+        return [
+            (f"{row.name} @{k}", *ends)
+            for row in self.rows
+            for k, ends in zip(self.top_k, interval(100 * row.recalls), strict=True)
+        ]
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
@@ -203,12 +207,13 @@ class Comparison:
         failures_remarks = [
             f"Of the answers that “{self.baseline}” misses, the part that a row finds; less than 0: it misses more.",
             *([PARTS_REMARK] if self.parts else []),
+            _PUBLISHED,
         ]
         notes = list(dict.fromkeys(note for row in self.rows for note in row.notes))
         costs = [[row.name, *(_number(row.notes.get(note)) for note in notes)] for row in self.rows if notes]
         tables = [
             Table("", ["recall, %", *columns, f"MRR@{RANK_DEPTH}", f"nDCG@{RANK_DEPTH}"], recalls, self._remarks()),
-            Table(FAILURES, ["failures avoided, %", "of", "questions", *columns], failures, failures_remarks),
+            Table("Failures avoided", ["failures avoided, %", "of", "questions", *columns], failures, failures_remarks),
             Table("Costs", ["costs", *notes], costs, self._costs_remarks(notes)),
         ]
         return [table for table in tables if table.rows]
@@ -271,49 +276,21 @@ def html_report(comparison: Comparison, title: str = _TITLE) -> str:
         comparison: As :func:`~llama_index_contextual.evaluation.compare` or ``evaluate`` gives it.
         title: The page's.
     """
-    return render("comparison.html", title=title, **report_values(comparison))
-
-
-def report_values(comparison: Comparison) -> dict[str, Any]:
-    """Return what the templates show of a comparison."""
     *ks, most = map(str, comparison.top_k)
     summary = f"recall in the first {', '.join(ks)}{' and ' if ks else ''}{most} hits."
-    return {
-        "comparison": comparison,
-        "first": _first,
-        "summary": f"{counted(len(comparison.questions), 'question')}; {summary}",
-        "tables": _report_tables(comparison),
-        "recalls": [
-            (f"{row.name} @{k}", *ends)
-            for row in comparison.rows
-            for k, ends in zip(comparison.top_k, interval(100 * row.recalls), strict=True)
-        ],
-    }
-
-
-def _first(hit: str) -> tuple[str, str]:
-    """Return the source and the text of a first hit, the text as HTML."""
-    source, _, text = hit.partition("\n")
-    return source, rendered(text, {PATH: source.partition("#")[0]}, Marker(), lambda _: "")
+    summary = f"{counted(len(comparison.questions), 'question')}; {summary}"
+    return render("comparison.html", title=title, summary=summary, comparison=comparison)
 
 
 def markdown_report(comparison: Comparison, title: str = _TITLE) -> str:
     """Return the tables and the changed questions as Markdown."""
-    parts = [f"# {title}\n", *(table.to_markdown() for table in _report_tables(comparison))]
+    parts = [f"# {title}\n", *(table.to_markdown() for table in comparison.tables())]
     for row in comparison.others():
         for kind, questions in comparison.changes(row.name).items():
             lines = [f"- {' '.join(question.text.split())}\n" for question in questions]
             heading = f"## {row.name}: {len(lines)} {kind} in the first {comparison.top_k[0]}\n"
             parts.append("\n".join([heading, "".join(lines)]))
     return "\n".join(parts)
-
-
-def _report_tables(comparison: Comparison) -> list[Table]:
-    """Return the tables with what is published of such figures."""
-    return [
-        replace(table, remarks=[*table.remarks, _PUBLISHED]) if table.title == FAILURES else table
-        for table in comparison.tables()
-    ]
 
 
 def compare(
@@ -369,13 +346,13 @@ def measure(
         mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in answers], golds),
         ndcg(RANK_DEPTH, answers, golds),
         {**(notes or {}), TIME: milliseconds},
-        tuple(_beginning(hits[0].node) if hits else "" for hits in results),
+        tuple(_beginning(hits[0].node) if hits else ("", "") for hits in results),
     )
 
 
-def _beginning(node: BaseNode) -> str:
+def _beginning(node: BaseNode) -> tuple[str, str]:
     """Return a hit as a report shows it: where it is from, and how it begins."""
-    return f"{citation_of(node.metadata) or node.node_id}\n{node.get_content(MetadataMode.NONE)[:_SHOWN]}"
+    return citation_of(node.metadata) or node.node_id, node.get_content(MetadataMode.NONE)[:_SHOWN]
 
 
 def check_asking(questions: Sequence[Question], top_k: Iterable[int]) -> tuple[int, ...]:

@@ -301,13 +301,12 @@ class Labels:
 
     def _measured(self, kind: str) -> None:
         from llama_index_contextual.evaluation import evaluate, load_questions, tune
-        from llama_index_contextual.evaluation.comparison import report_values
 
         try:
             questions = load_questions(self._folder / FILE)
             if kind == "evaluate":
                 comparison = evaluate(self._folder, questions, say=self._say, config=self._config)
-                html = render("comparison_body.html", **report_values(comparison))
+                html = render("comparison_body.html", comparison=comparison)
             else:
                 tuned = tune(self._folder, questions, say=self._say, config=self._config)
                 html = f"<pre>{escape(str(tuned))}</pre>"
