@@ -101,18 +101,15 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         **options: Any,
     ) -> None:
         settings: dict[str, Any] = dict(options)
-        own = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
+        fields = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
         if isinstance(generator, dict):  # from to_dict()
             resolved = resolve_generator(
                 **{key: generator[key] for key in generator if key not in ("version", "state")}
             )
         else:
             resolved = resolve_generator(context if generator is None else generator, **settings)
-        keep, leave_out = _keys("keep_keys", keep_keys), _keys("leave_out_keys", leave_out_keys)
-        if both := sorted({*keep} & {*leave_out}):
-            raise SettingError(f"and leave_out_keys both name {both}. Cure: name a key in one of them.", keep_keys=keep)
         if callback_manager is not None:
-            own["callback_manager"] = callback_manager
+            fields["callback_manager"] = callback_manager
         with explained():
             super().__init__(
                 context=OFF if resolved is None else str(resolved.config()["spec"]),
@@ -123,10 +120,13 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 show_context_to_llm=show_context_to_llm,
                 show_progress=show_progress,
                 descriptions=dict(descriptions or {}),
-                keep_keys=keep,
-                leave_out_keys=leave_out,
-                **own,
+                keep_keys=keep_keys,
+                leave_out_keys=leave_out_keys,
+                **fields,
             )
+        if both := sorted({*self.keep_keys} & {*self.leave_out_keys}):
+            cure = f"and leave_out_keys both name {both}. Cure: name a key in one of them."
+            raise SettingError(cure, keep_keys=self.keep_keys)
 
     @field_serializer("generator")
     def _plain_generator(self, value: ContextGenerator | None) -> dict[str, Any] | None:
@@ -282,13 +282,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         lines = [context.text, *descriptions_of(self.descriptions, path_of(node.metadata) or "")]
         mark = version if context.source == self.generator.name else context.version
         return replace(context, text="\n".join(lines), version=mark)
-
-
-def _keys(name: str, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return metadata keys as a tuple; a single text would otherwise be taken for its letters."""
-    if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
-        raise SettingError(f"{name}={keys!r} is no list of metadata keys. Cure: {name}=['author'].")
-    return tuple(keys)
 
 
 def _whole(documents: Any) -> list[BaseNode]:

@@ -65,13 +65,20 @@ def reranker(spec: str | BaseNodePostprocessor, pool: int, llm: str | LLM | None
         return RerankWithContext(spec) if hides_contexts and not isinstance(spec, LLMReranker) else spec
     kind, _, model = spec.partition(":")
     if kind in _URLS and model:
-        return _service(kind, model)
+        name, _, url = model.partition("@")
+        if not url and not _key(_KEYS[kind]):
+            cure = f"needs a key. Cure: set the environment variable {_KEYS[kind][0]}."
+            raise SettingError(cure, rerank=f"{kind}:{name}")
+        return ServiceReranker(base_url=url or _URLS[kind], model=name, key_names=_KEYS[kind])
     if kind == "llama.cpp" and model.startswith("http"):
-        return ServiceReranker(base_url=_to_v1(model))
+        return ServiceReranker(base_url=f"{model.rstrip('/').removesuffix('/v1')}/v1")
     if kind == "fastembed" and model:
         return FastEmbedReranker(model=model)
     if kind in ("sentence-transformers", "huggingface") and model:
-        return _sentence_transformers(model, pool)
+        with _loading(f"sentence-transformers:{model}", "huggingface", "the name of a cross-encoder"):
+            from llama_index.core.postprocessor import SentenceTransformerRerank
+
+            return SentenceTransformerRerank(model=model, top_n=pool)
     if spec == "llm" or (kind in ("ollama", "openai") and model):
         return _by_llm(llm if spec == "llm" else spec, pool)
     raise SettingError(f"names no reranker. Cure: {FORMS}", rerank=spec)
@@ -179,14 +186,8 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
 def _readable(hit: NodeWithScore) -> NodeWithScore:
     """Return a hit whose text is its EMBED view, and of which no view shows more."""
     text = hit.node.get_content(metadata_mode=MetadataMode.EMBED)
-    hidden = list(hit.node.metadata)
-    node = hit.node.model_copy(
-        update={
-            "metadata": dict(hit.node.metadata),
-            "excluded_embed_metadata_keys": hidden,
-            "excluded_llm_metadata_keys": hidden,
-        }
-    )
+    node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
+    node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(node.metadata)
     node.set_content(text)
     return NodeWithScore(node=node, score=hit.score)
 
@@ -262,30 +263,8 @@ def _choices(answer: str, count: int) -> tuple[list[int], list[float]]:
     return list(relevances), list(relevances.values())
 
 
-def _service(kind: str, model: str) -> ServiceReranker:
-    name, _, url = model.partition("@")
-    if not url and not _key(_KEYS[kind]):
-        raise SettingError(
-            f"needs a key. Cure: set the environment variable {_KEYS[kind][0]}.", rerank=f"{kind}:{name}"
-        )
-    return ServiceReranker(base_url=url or _URLS[kind], model=name, key_names=_KEYS[kind])
-
-
 def _key(names: Sequence[str]) -> str:
     return next((key for name in names if (key := os.environ.get(name, ""))), "")
-
-
-def _to_v1(url: str) -> str:
-    bare = url.rstrip("/")
-    return bare if bare.endswith("/v1") else f"{bare}/v1"
-
-
-def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
-    with _loading(f"sentence-transformers:{model}", "huggingface", "the name of a cross-encoder"):
-        from llama_index.core.postprocessor import SentenceTransformerRerank
-
-        reranker: BaseNodePostprocessor = SentenceTransformerRerank(model=model, top_n=pool)
-    return reranker
 
 
 @contextmanager
