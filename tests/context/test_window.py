@@ -9,11 +9,18 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import SourceDocument
 from llama_index_contextual.context.documents import position
-from llama_index_contextual.context.llm.prompt import DocumentWindow, batches, shown
+from llama_index_contextual.context.llm.prompt import batches, shown
 
 
 def words(text):
     return len(text.split())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _words_are_tokens():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("llama_index_contextual.context.llm.prompt.count_tokens", words)
+        yield
 
 
 def cut(paragraphs):
@@ -34,14 +41,14 @@ PARAGRAPHS = [f"Paragraph {number} says a few words about thing {number}." for n
 
 def test_a_document_that_fits_is_shown_whole():
     document, nodes = cut(PARAGRAPHS)
-    window = DocumentWindow(10_000, words)
+    window = 10_000
     assert shown(nodes[:3], document, nodes, window) == document.text
     assert [len(group) for group in batches(nodes, document, 8, window)] == [8] * 7 + [4]
 
 
 def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
     document, nodes = cut(PARAGRAPHS)
-    window = DocumentWindow(120, words)
+    window = 120
     text = shown(nodes[30:32], document, nodes, window)
     assert text.startswith("(The document is longer than what is shown here.)\n\nIts outline:\nTitle")
     assert PARAGRAPHS[30] in text
@@ -54,7 +61,7 @@ def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
 
 def test_one_chunk_over_the_window_is_shown_by_its_ends():
     document, nodes = cut(["word " * 3000, "end"])
-    text = shown(nodes[:1], document, nodes, DocumentWindow(100, words))
+    text = shown(nodes[:1], document, nodes, 100)
     assert words(text) < 150
     assert "[…]" in text
 
@@ -73,17 +80,16 @@ def test_a_chunk_is_found_by_its_text_where_its_offsets_are_wrong():
 )
 def test_every_chunk_is_in_exactly_one_call_and_calls_keep_their_order(paragraphs, size, tokens):
     document, nodes = cut(paragraphs)
-    window = DocumentWindow(tokens, words)
-    groups = batches(nodes, document, size, window)
+    groups = batches(nodes, document, size, tokens)
     assert [node for group in groups for node in group] == nodes
     assert all(1 <= len(group) <= size for group in groups)
     for group in groups:
-        shown(group, document, nodes, window)
+        shown(group, document, nodes, tokens)
 
 
 @pytest.mark.parametrize("tokens", [40, 80, 200])
 def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
     document, nodes = cut(PARAGRAPHS)
-    for group in batches(nodes, document, 8, DocumentWindow(tokens, words)):
-        text = shown(group, document, nodes, DocumentWindow(tokens, words))
+    for group in batches(nodes, document, 8, tokens):
+        text = shown(group, document, nodes, tokens)
         assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate

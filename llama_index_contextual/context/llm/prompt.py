@@ -19,7 +19,7 @@ from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.text import date_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from llama_index.core.schema import BaseNode
 
@@ -73,21 +73,15 @@ def count_tokens(text: str) -> int:
     return len(get_tokenizer()(text))
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentWindow:
-    """How much of a document may be shown, in tokens, and how tokens are counted."""
+def _fits(text: str, window: int) -> bool:
+    """Return whether a text may be shown as a whole."""
+    return len(text) <= window * _MAX_CHARS_PER_TOKEN and count_tokens(text) <= window
 
-    tokens: int
-    count: Callable[[str], int] = count_tokens
 
-    def fits(self, text: str) -> bool:
-        """Return whether a text may be shown as a whole."""
-        return len(text) <= self.tokens * _MAX_CHARS_PER_TOKEN and self.count(text) <= self.tokens
-
-    def chars(self, text: str) -> int:
-        """Return about how many of a text's characters may be shown."""
-        sample = text[:20_000]
-        return int(self.tokens * len(sample) / max(1, self.count(sample)))
+def _room(text: str, window: int) -> int:
+    """Return about how many of a text's characters may be shown."""
+    sample = text[:20_000]
+    return int(window * len(sample) / max(1, count_tokens(sample)))
 
 
 class PromptBudget:
@@ -98,13 +92,13 @@ class PromptBudget:
         output_tokens: Tokens of a context at most.
 
     Attributes:
-        window: The room for the document.
+        window: Tokens of a document that may be shown.
         size: How many chunks a call has at most.
     """
 
     def __init__(self, batch_size: int, output_tokens: int) -> None:
         self._batch_size, self._output_tokens = batch_size, output_tokens
-        self.window, self.size = DocumentWindow(0), batch_size
+        self.window, self.size = 0, batch_size
         self._taught: int | None = None  # tokens of a document that the server takes, where the LLM named more
         self._singly = False  # whether the model cannot answer about several chunks at once
         self._unmatched_batches = 0
@@ -113,22 +107,22 @@ class PromptBudget:
         """Divide a model's window of so many tokens between the document and the rest, before a run."""
         room, size = self._divided(tokens)
         self.size = 1 if self._singly else size
-        self.window = DocumentWindow(min(room, self._taught or room))
+        self.window = min(room, self._taught or room)
 
-    def shrink(self, window: DocumentWindow, server_tokens: int | None) -> None:
+    def shrink(self, window: int, server_tokens: int | None) -> None:
         """Show less from now on, because a prompt did not fit.
 
         Args:
             window: The window that the prompt was made for.
             server_tokens: Tokens that the server takes, where its error names them.
         """
-        if window is not self.window:  # another call has done it
+        if window != self.window:  # another call has done it
             return
-        room = max(1, window.tokens * 2 // 3)
+        room = max(1, window * 2 // 3)
         if server_tokens is not None:
             divided, size = self._divided(server_tokens)
             room, self.size = min(room, divided), min(self.size, size)  # it may be 1 already, for another reason
-        self.window, self._taught = DocumentWindow(room), room
+        self.window = self._taught = room
 
     def note_batch(self, *, matched: bool) -> None:
         """Note whether an answer about several chunks could be matched to them; else they are asked about singly."""
@@ -215,7 +209,7 @@ class FilledPrompt:
         nodes: Sequence[BaseNode],
         document: SourceDocument,
         outline: Sequence[BaseNode],
-        window: DocumentWindow,
+        window: int,
         prompt: BasePromptTemplate,
     ) -> FilledPrompt:
         """Ask about some chunks; see :func:`shown` and :func:`check_prompt`."""
@@ -227,9 +221,8 @@ class FilledPrompt:
             "section": "; ".join(filter(None, dict.fromkeys(map(_section, nodes)))),
         }
         fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in fields.items()}
-        numbered = {"document": _DOCUMENT_MARK, "chunks": _describe(nodes), "count": str(len(nodes))}
-        filled = _filled(prompt, {**numbered, **fields})
-        before, _, after = filled.partition(_DOCUMENT_MARK)
+        fields |= {"document": _DOCUMENT_MARK, "chunks": _describe(nodes), "count": str(len(nodes))}
+        before, _, after = _filled(prompt, fields).partition(_DOCUMENT_MARK)
         return cls(before, shown(nodes, document, outline, window), after)
 
     @property
@@ -250,13 +243,11 @@ class FilledPrompt:
         return [ChatMessage(role=MessageRole.USER, content=blocks)]
 
 
-def batches(
-    nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: DocumentWindow
-) -> list[list[BaseNode]]:
+def batches(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: int) -> list[list[BaseNode]]:
     """Split chunks into calls of at most ``size``; chunks of one call lie together where the document does not fit."""
-    if window.fits(_without_padding(document)):
+    if _fits(_without_padding(document), window):
         return [list(nodes[start : start + size]) for start in range(0, len(nodes), size)]
-    room = int(window.chars(document.text) * _SPAN_SHARE)
+    room = int(_room(document.text, window) * _SPAN_SHARE)
     result: list[list[BaseNode]] = []
     first = 0
     for node in nodes:
@@ -269,20 +260,18 @@ def batches(
     return result
 
 
-def shown(
-    nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: DocumentWindow
-) -> str:
+def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int) -> str:
     """Return what a call for some chunks shows of their document; what is left out is marked.
 
     Args:
         nodes: The chunks that the call is about.
         document: Their document.
         outline: All known chunks of it, whose header paths are its outline.
-        window: The room there is.
+        window: Tokens of it that may be shown.
     """
-    if window.fits(visible := _without_padding(document)):
+    if _fits(visible := _without_padding(document), window):
         return visible
-    room = window.chars(document.text)
+    room = _room(document.text, window)
     headings = _outline(outline, int(room * _OUTLINE_SHARE))
     around = _neighbourhood(nodes, document, room - len(headings))
     note = "(The document is longer than what is shown here.)"
