@@ -1,4 +1,4 @@
-"""What contexts cost: usage, prices, estimates, and the events that LlamaIndex's instrumentation gets."""
+"""What contexts cost: usage, prices, estimates, and the event that LlamaIndex's instrumentation gets."""
 
 from __future__ import annotations
 
@@ -183,28 +183,10 @@ class ContextEstimate:
     calls_again: int = 0
 
 
-class _ContextEvent(BaseEvent):
-    """An event of a run; ``source`` is the generator's name."""
+class ContextCallEvent(BaseEvent):
+    """A model has answered, or has failed to answer (``error`` says how); ``source`` is the generator's name."""
 
     source: str
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the event's name."""
-        return cls.__name__
-
-
-class ContextRunStartEvent(_ContextEvent):
-    """A run begins."""
-
-    documents: int
-    chunks: int
-    from_cache: int
-
-
-class ContextCallEvent(_ContextEvent):
-    """A model has answered, or has failed to answer (``error`` says how)."""
-
     document: str
     chunks: int
     accepted: int
@@ -214,10 +196,7 @@ class ContextCallEvent(_ContextEvent):
     completion_tokens: int
     error: str = ""
 
-
-class ContextRunEndEvent(_ContextEvent):
-    """A run has ended; ``failed`` counts the chunks without a context, by reason."""
-
-    generated: int
-    from_cache: int
-    failed: dict[str, int]
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the event's name."""
+        return cls.__name__

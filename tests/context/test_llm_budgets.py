@@ -119,10 +119,8 @@ def test_events_tell_what_happens(step):
         run(step(), make_nodes(10))
     finally:
         root.event_handlers.remove(handler)
-    assert [event.class_name() for event in seen] == [
-        "ContextRunStartEvent", "ContextCallEvent", "ContextCallEvent", "ContextRunEndEvent",
-    ]  # fmt: skip
-    assert (seen[0].chunks, seen[1].accepted, seen[1].prompt_tokens, seen[3].generated) == (10, 8, 100, 10)
+    assert [event.class_name() for event in seen] == ["ContextCallEvent", "ContextCallEvent"]
+    assert [(event.accepted, event.prompt_tokens) for event in seen] == [(8, 100), (2, 100)]
 
 
 def test_progress_counts_chunks_across_documents(step):

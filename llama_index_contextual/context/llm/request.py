@@ -14,13 +14,7 @@ import anyio
 
 from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.llm.model import chat, probe
-from llama_index_contextual.context.usage import (
-    ContextCallEvent,
-    ContextRunEndEvent,
-    ContextRunStartEvent,
-    Tokens,
-    dispatcher,
-)
+from llama_index_contextual.context.usage import ContextCallEvent, Tokens, dispatcher
 from llama_index_contextual.service import is_busy, retry_after
 
 if TYPE_CHECKING:
@@ -224,22 +218,12 @@ class RunRecord:
         self._done = self._total = self._cached = 0
         self._reserved = 0  # tokens of the prompts that are being read
 
-    def start(self, *, documents: int, chunks: int, cached: int) -> None:
+    def start(self, *, chunks: int, cached: int) -> None:
         """Note that a run begins, and how many of its chunks have a context in the cache."""
         self._total, self._cached = chunks, cached
         self._usage.chunks += chunks
         self._usage.from_cache += cached
-        counts = {"documents": documents, "chunks": chunks, "from_cache": cached}
-        dispatcher.event(ContextRunStartEvent(source=self._source, **counts))
         self.done(0)
-
-    def end(self) -> None:
-        """Note that the run has ended."""
-        self._usage.failed.update(self.failed)
-        generated, failed = self._total - self._cached - self.failed.total(), dict(self.failed)
-        dispatcher.event(
-            ContextRunEndEvent(source=self._source, generated=generated, from_cache=self._cached, failed=failed)
-        )
 
     def done(self, chunks: int) -> None:
         """Note that so many more chunks are done, with a context or without."""
@@ -251,6 +235,7 @@ class RunRecord:
     def fail(self, reason: str, chunks: int, *, again: bool = True) -> None:
         """Note that chunks got no context; ``again`` means that the next run asks about them."""
         self.failed[reason] += chunks
+        self._usage.failed[reason] += chunks
         self.may_change |= again
         self.done(chunks)
 

@@ -114,7 +114,7 @@ class Run:
         lookups = await asyncio.to_thread(lambda: list(map(self._look_up, documents)))
         chunks = sum(len(lookup.contexts) for lookup in lookups)
         cached = sum(context is not None for lookup in lookups for context in lookup.contexts)
-        record.start(documents=len(documents), chunks=chunks, cached=cached)
+        record.start(chunks=chunks, cached=cached)
         for reason in [reason for lookup in lookups for reason in lookup.left_alone]:
             record.fail(f"{reason}, 3 times", 1, again=False)
         to_ask = [lookup for lookup in lookups if lookup.missing]
@@ -127,7 +127,6 @@ class Run:
             await _all(map(self._document, to_ask))
         if record.may_change:
             await self._store(self.cache.mark_failed, self.version)
-        record.end()
         return [lookup.contexts for lookup in lookups]
 
     def _look_up(self, batch: DocumentChunks) -> Lookup:
