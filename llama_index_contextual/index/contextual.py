@@ -207,7 +207,7 @@ class ContextualIndex(Asked):
     @property
     def folder(self) -> Path:
         """The documents; of several folders, the storage of their index."""
-        return self.settings.folder
+        return self.settings.folders.root
 
     @property
     def collections(self) -> dict[str, Path]:

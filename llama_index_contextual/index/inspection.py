@@ -258,7 +258,7 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
     snapshot, state = view.snapshot, view.snapshot.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
     return IndexStatus(
-        folder=str(settings.folder),
+        folder=str(settings.folders.root),
         collections=_collections(settings.folders, snapshot),
         storage=str(settings.layout.root),
         database=settings.database.name,

@@ -91,7 +91,7 @@ def migrate(existing: Any, storage: Storage) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
     settings, report, work, counts = storage.settings, MigrationReport(), RefreshReport(), Counter[str]()
     made_with = nodes_hash(settings.fingerprint)
-    sources = SourceFiles(settings.folder, default_parser(settings.embedding))
+    sources = SourceFiles(settings.folders.root, default_parser(settings.embedding))
     with storage.writing() as writer:
         for documents in _documents(collection_of(existing), sources, report):
             nodes = [node for _, some in documents for node in some]

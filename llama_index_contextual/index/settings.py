@@ -50,16 +50,6 @@ class IndexSettings:
     remembered: Remembered
     configuration: Configuration
 
-    @property
-    def folder(self) -> Path:
-        """Return the folder of the documents; of several, the storage of their index."""
-        return self.folders.root
-
-    @property
-    def shared(self) -> bool:
-        """Return whether a server has the database, where other machines may write at the same time."""
-        return self.database.shared
-
     def state(self) -> IndexState:
         """Return what is true of the whole index; see :meth:`Database.state`."""
         return self.database.state()
@@ -88,13 +78,13 @@ class IndexSettings:
                 f"the index in {self.layout.root} is of an earlier layout. Cure: {self.command()}, which makes it "
                 "anew: nothing is embedded or paid for twice."
             )
-        if writer := "" if self.shared else WriteLock(self.layout.lock).other_writer():
+        if writer := "" if self.database.shared else WriteLock(self.layout.lock).other_writer():
             raise StorageError(
                 f"there is nothing to ask yet in {self.database.name}: {writer} makes the index. Cure: wait a moment."
             )
-        if Layout(self.folder).database.is_file():
+        if Layout(folder := self.folders.root).database.is_file():
             raise StorageError(
-                f"{self.folder} is where an index is kept, and no folder of documents. Cure: --storage {self.folder} "
+                f"{folder} is where an index is kept, and no folder of documents. Cure: --storage {folder} "
                 "(storage= in Python) in place of the folder."
             )
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
@@ -140,7 +130,7 @@ class IndexSettings:
 
     def command(self, *options: str, name: str = "index") -> str:
         """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
-        database = ["--database", self.database.name] if self.shared and name == "index" else []
+        database = ["--database", self.database.name] if self.database.shared and name == "index" else []
         return command_line(name, self.folders, self.layout, *database, *options)
 
     def differences(self, state: IndexState) -> list[str]:
@@ -210,7 +200,7 @@ class IndexSettings:
     def written_in(self, state: IndexState) -> IndexState:
         """Return a state that says what the index is made with from now on."""
         choices, objects = self.remembered.choices.copy(), self.remembered.objects.copy()
-        folder = "" if self.folders.collections else str(self.folder)
+        folder = "" if self.folders.collections else str(self.folders.root)
         state = replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
         elsewhere = self.layout.root != Path(folder) / DEFAULT_NAME  # then it says of which folder it is
         needs_seal = elsewhere or not all(may_say(*choice) for choice in choices.items())

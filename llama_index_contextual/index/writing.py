@@ -66,7 +66,7 @@ class Storage:
         """Write: alone, unless a server has the database."""
         settings = self.settings
         settings.layout.create()
-        with contextlib.nullcontext() if settings.shared else self.lock.hold():
+        with contextlib.nullcontext() if settings.database.shared else self.lock.hold():
             looked = self._mend()
             state = settings.state()
             settings.check(state)
@@ -76,7 +76,7 @@ class Storage:
     def drop(self) -> None:
         """Delete the index for good: see :meth:`ContextualIndex.drop`."""
         settings = self.settings
-        if settings.shared:
+        if settings.database.shared:
             raise StorageError(f"the index in {settings.database.name} is shared. Cure: DROP SCHEMA in PostgreSQL.")
         settings.require_index()
         if strange := settings.layout.strange():
@@ -224,7 +224,7 @@ class Writer:
 
     def _forgotten(self, transaction: Transaction, documents: Sequence[Indexed]) -> list[Chunk]:
         """Return the chunks whose vectors another process forgot, as no node had them yet."""
-        if not (self.storage.settings.shared and self.vectors.embeds):
+        if not (self.storage.settings.database.shared and self.vectors.embeds):
             return []
         chunks = [chunk for _, its_chunks in documents for chunk in its_chunks]
         known = transaction.with_vectors(self.vectors.model, {chunk.embed_hash for chunk in chunks})
