@@ -57,7 +57,7 @@ def trusted():
     from llama_index_contextual.config.trust import trust
 
     def say(folder: Path) -> Path:
-        trust(folder, [folder_config(folder).digest])
+        trust(folder, [folder_config(folder)[0].digest])
         return folder
 
     return say

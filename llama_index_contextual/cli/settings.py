@@ -95,10 +95,10 @@ def trust(
         return
     if not root.is_dir():
         raise SettingError(f"{root} is no folder. Cure: name one that exists.")
-    request, state = folder_config(root), stored_state(root, target.storage)
+    (file, keys, _), state = folder_config(root), stored_state(root, target.storage)
     of_index = trusted_choices(state, root)[1]
-    choices = [(request.file.origins[key], key, request.file.values[key]) for key in request.keys]
-    digests = [request.digest]
+    choices = [(said.origin, key, said.value) for key in keys if (said := file.values[key])]
+    digests = [file.digest]
     if state.choices:
         choices += [("its index", key, state.choices[key]) for key in of_index]
         digests.append(digest_of_choices(state))
@@ -113,7 +113,7 @@ def trust(
 def _trusted(folder: str) -> str:
     """Return a folder that the user trusts, with a word on what it says now where that is not what was trusted."""
     try:
-        holds = is_trusted(folder, folder_config(Path(folder)).digest)
+        holds = is_trusted(folder, folder_config(Path(folder))[0].digest)
     except (SettingError, OSError):  # it is gone, or what it says cannot be read
         holds = False
     return folder if holds else f"{folder}: its configuration says something else now, and is not obeyed"

@@ -50,6 +50,13 @@ _NAMED: Final = 8  # settings and mistakes in one message
 _SHOWN: Final = 100  # characters of a wrong value, or of what the parser says
 
 
+class Said(NamedTuple):
+    """A value of a setting, and who says it: ``FILE:LINE``, a variable, an option, or the index."""
+
+    value: Any
+    origin: str
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
     """What one file says, or another place that says settings.
@@ -57,30 +64,17 @@ class ConfigFile:
     Attributes:
         path: The file; None where there is none.
         values: By dotted key; ``descriptions`` is one value.
-        origins: ``FILE:LINE`` of each key, or the variable or option that says it.
         owner: The number of the user whom the file belongs to.
     """
 
     path: Path | None = None
-    values: dict[str, Any] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Said] = field(default_factory=dict)
     owner: int = 0
 
-
-class FolderConfig(NamedTuple):
-    """What the file of a folder says, and what of it needs the user's trust.
-
-    Attributes:
-        file: The file; an empty one where the folder has none.
-        keys: What counts only from the user; all of it where the file or the folder belongs to another user.
-        strange: Whether it does.
-        digest: Of all that it says.
-    """
-
-    file: ConfigFile
-    keys: tuple[str, ...]
-    strange: bool
-    digest: str
+    @property
+    def digest(self) -> str:
+        """Return the hash of all that it says."""
+        return digest_of({key: said.value for key, said in self.values.items()})
 
 
 def load_configuration(
@@ -107,19 +101,16 @@ def load_configuration(
     user = read_settings(user_file) if user_file.is_file() else ConfigFile()
     main = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
     further = ConfigFile() if over is None else _named(over)
-    arguments = {key: value for key, value in (options or {}).items() if value is not None}
-    first = ConfigFile(values=arguments, origins={key: SETTINGS[key].option or key for key in arguments})
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for place in (user, main, _environment(), further, first):
-        values.update(place.values)
-        origins.update(place.origins)
-    prompt = values.get(_PROMPT)
+    first = {
+        key: Said(value, SETTINGS[key].option or key) for key, value in (options or {}).items() if value is not None
+    }
+    values = {**user.values, **main.values, **_environment(), **further.values, **first}
+    prompt, origin = values.get(_PROMPT, ("", ""))
     if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that says so
         files = (place.path for place in (user, main, further) if place.path)
-        beside = (path.parent for path in files if origins[_PROMPT].startswith(f"{path}:"))
-        values[_PROMPT] = read_text(next(beside, Path()) / prompt)
-    return checked(values, origins, main.path)
+        beside = (path.parent for path in files if origin.startswith(f"{path}:"))
+        values[_PROMPT] = Said(read_text(next(beside, Path()) / prompt), origin)
+    return checked(values, main.path)
 
 
 def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
@@ -128,7 +119,7 @@ def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Co
     Raises:
         SettingError: A value cannot work.
     """
-    settings = {key: value for key, value in remembered.items() if key in SETTINGS}
+    settings = {key: Said(value, _INDEX) for key, value in remembered.items() if key in SETTINGS}
     if unknown := [key for key in remembered if key not in settings and not key.startswith("context_options.")]:
         warnings.warn(
             f"The index remembers {', '.join(unknown)}, which is no setting of this version and does not count. Cure: "
@@ -136,12 +127,14 @@ def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Co
             ContextualWarning,
             stacklevel=3,
         )
-    origins = {**dict.fromkeys(settings, _INDEX), **configuration.origins}
-    return checked({**settings, **configuration.said()}, origins, configuration.file)
+    more = {key: Said(value, configuration.origins.get(key, key)) for key, value in configuration.said().items()}
+    return checked({**settings, **more}, configuration.file)
 
 
-def folder_config(folder: Path) -> FolderConfig:
-    """Return what the file of a folder says, and what of it needs trust.
+def folder_config(folder: Path) -> tuple[ConfigFile, list[str], bool]:
+    """Return the file of a folder, what of it counts only from the user, and whether another user's hand is in it.
+
+    Then all of it counts only from the user. Where the folder has no file, an empty one is returned.
 
     Raises:
         SettingError: The file cannot be read.
@@ -149,16 +142,15 @@ def folder_config(folder: Path) -> FolderConfig:
     path = next((path for name in (FILE, PROJECT) if (path := folder / name).is_file()), None)
     file = ConfigFile() if path is None else read_settings(path)
     strange = file.path is not None and (is_strange(file.owner) or is_strange(folder.stat().st_uid))
-    keys = tuple(key for key, value in file.values.items() if strange or not is_safe(key, value))
-    return FolderConfig(file, keys, strange, digest_of(file.values))
+    return file, [key for key, said in file.values.items() if strange or not is_safe(key, said.value)], strange
 
 
 def _of_folder(folder: Path) -> ConfigFile:
     """Return what a folder's own file may say."""
-    file, keys, strange, digest = folder_config(folder)
-    if not keys or is_trusted(folder, digest):
+    file, keys, strange = folder_config(folder)
+    if not keys or is_trusted(folder, file.digest):
         return file
-    checked(file.values, file.origins)  # a slip is an error, also in what does not count
+    checked(file.values)  # a slip is an error, also in what does not count
     names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
     why = "it belongs to another user" if strange else "a folder may not say this by itself"
     warnings.warn(
@@ -167,8 +159,7 @@ def _of_folder(folder: Path) -> ConfigFile:
         ContextualWarning,
         stacklevel=3,
     )
-    values = {key: value for key, value in file.values.items() if key not in keys}
-    return replace(file, values=values, origins={key: file.origins[key] for key in values})
+    return replace(file, values={key: said for key, said in file.values.items() if key not in keys})
 
 
 def _named(file: str | Path) -> ConfigFile:
@@ -178,15 +169,14 @@ def _named(file: str | Path) -> ConfigFile:
     return read_settings(path)
 
 
-def _environment() -> ConfigFile:
-    """Return what environment variables say; the origin of each value is its variable."""
-    place = ConfigFile()
+def _environment() -> dict[str, Said]:
+    """Return what environment variables say."""
+    values: dict[str, Said] = {}
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
         if variable.upper().startswith(PREFIX) and ("." in key or key in Configuration.model_fields):
-            for name, value in flat({key: _plain(text)}):
-                place.values[name], place.origins[name] = value, variable
-    return place
+            values |= {name: Said(value, variable) for name, value in flat({key: _plain(text)})}
+    return values
 
 
 def _plain(text: str) -> Any:
@@ -197,7 +187,7 @@ def _plain(text: str) -> Any:
         return text
 
 
-def checked(values: Mapping[str, Any], origins: Mapping[str, str], file: Path | None = None) -> Configuration:
+def checked(values: Mapping[str, Said], file: Path | None = None) -> Configuration:
     """Return the configuration of some values by key.
 
     Raises:
@@ -205,10 +195,10 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str], file: Path | 
     """
     tree: dict[str, Any] = {}
     mistakes = []
-    for key, value in values.items():
+    for key, (value, origin) in values.items():
         try:
             if key not in SETTINGS:
-                mistakes.append(f"{_shown(origins.get(key, key), key)}{_unknown(key, value)}")
+                mistakes.append(f"{_shown(origin, key)}{_unknown(key, value)}")
             else:
                 table, _, name = key.rpartition(".")
                 (tree.setdefault(table, {}) if table else tree)[name] = SETTINGS[key].adapter.validate_python(value)
@@ -217,13 +207,14 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str], file: Path | 
             cure = "leave it out, or correct its name" if fault["type"] == "extra_forbidden" else fault["msg"]
             cure = cure.removeprefix("Value error, ")
             inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
-            setting_text = f"{_shown(origins.get(key, key), key)}{inside}={_shortened(repr(fault['input']))}"
+            setting_text = f"{_shown(origin, key)}{inside}={_shortened(repr(fault['input']))}"
             mistakes.append(f"{setting_text} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
         raise SettingError(" ".join(mistakes[:_NAMED]) + more)
     configuration = Configuration(**tree)
-    configuration._origins, configuration._file = {**origins}, file  # noqa: SLF001  our own
+    origins = {key: said.origin for key, said in values.items()}
+    configuration._origins, configuration._file = origins, file  # noqa: SLF001  our own
     return configuration
 
 
@@ -272,16 +263,16 @@ def read_settings(path: Path) -> ConfigFile:
         raise SettingError(f"{place} is not TOML: {str(error)[: 2 * _SHOWN]}. Cure: correct that line.") from error
     for part in ours:
         table = table.get(part, {}) if isinstance(table, dict) else {}
-    values = dict(flat(table)) if isinstance(table, dict) else {}
-    origins = {key: f"{path}:{_line(lines, '.'.join((*ours, key)))}" for key in values}
-    count = sum(len(value) if isinstance(value, list | dict) else 1 for value in values.values())
+    pairs = [*flat(table)] if isinstance(table, dict) else []
+    values = {key: Said(value, f"{path}:{_line(lines, '.'.join((*ours, key)))}") for key, value in pairs}
+    count = sum(len(value) if isinstance(value, list | dict) else 1 for _, value in pairs)
     if count > MAX_VALUES:
         raise SettingError(f"{path} has {count:,} values, and {MAX_VALUES:,} are read at most. {_CURE}")
-    for key, value in values.items():
+    for key, (value, origin) in values.items():
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, int) and abs(number) > _MAX_NUMBER for number in numbers):
-            raise SettingError(f"{origins[key]}: {key} is a number beyond all limits. Cure: a smaller one.")
-    return ConfigFile(path, values, origins, owner)
+            raise SettingError(f"{origin}: {key} is a number beyond all limits. Cure: a smaller one.")
+    return ConfigFile(path, values, owner)
 
 
 def read_text(path: Path) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.config import checked
+from llama_index_contextual.config import Said, checked
 from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError
 
@@ -159,7 +159,7 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
                 f"{name!r} is no name of a folder. Cure: letters, digits, '_', '-' and '.', such as notes=PATH"
             )
         values = {"path": value} if isinstance(value, str | Path) else value
-        one: Collection = checked({"collections": {name: values}}, {}).collections[name]
+        one: Collection = checked({"collections": Said({name: values}, "collections")}).collections[name]
         for other_name, other in collections.items():
             if other_name.casefold() == name.casefold():
                 raise SettingError(f"two folders are called {name!r}. Cure: another name for one, as in {name}2=PATH")

@@ -326,7 +326,7 @@ def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_pat
 def test_a_damaged_record_of_trust_is_named_and_trusts_nothing(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (folder / "contextual.toml").write_text(ASKS, "utf-8")
-    trust.trust(folder, [folder_config(folder).digest])
+    trust.trust(folder, [folder_config(folder)[0].digest])
     record = trust.user_folder() / "trusted.json"
     assert record.stat().st_mode & 0o77 == 0, "nobody else reads the key"
     for content in ("", "[]", '{"folders": 1, "key": ""}', "[" * 100_000):
