@@ -46,6 +46,13 @@ class Folders:
         return [collection.folder for collection in self.collections.values()] or [self.root]
 
     @property
+    def gone(self) -> str:
+        """Say that none of the folders is there, as where a disk is not mounted; "" where one is."""
+        if any(place.is_dir() for place in self.places):
+            return ""
+        return f"the folder {' or '.join(map(str, self.places))} is no longer there"
+
+    @property
     def first(self) -> str:
         """Return the name of the first of several folders; "" of one."""
         return next(iter(self.collections), "")

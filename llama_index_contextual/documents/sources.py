@@ -210,9 +210,8 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
         SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
         StorageError: The folder is gone.
     """
-    if not any(place.is_dir() for place in folders.places):  # perhaps not mounted: the index must not be emptied
-        places = " or ".join(map(str, folders.places))
-        raise StorageError(f"the folder {places} is no longer there. Cure: put it back, then refresh.")
+    if folders.gone:  # the index must not be emptied
+        raise StorageError(f"{folders.gone}. Cure: put it back, then refresh.")
     if source is None or isinstance(source, str | Path):
         folders.part_of(source)
         return source

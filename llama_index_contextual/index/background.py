@@ -43,7 +43,7 @@ class Freshness:
         changed: Files that were added, changed or deleted since they were indexed, as far as was seen.
         certain: False where the time ended before all files were compared.
         refreshing: Whether they are being indexed now.
-        error: Why the last refresh in the background failed, "" where it did not.
+        error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
         files: Files of the folder, where another process is indexing them; else 0.
     """
 
@@ -77,6 +77,8 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
         documents: What is indexed, and which files failed.
         budget: Seconds that this may take.
     """
+    if settings.folders.gone:
+        return Freshness(certain=False, error=f"{settings.folders.gone}. Cure: put it back")
     until = time.monotonic() + budget
     discovery = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
     changed, certain = 0, not discovery.unfinished
@@ -181,12 +183,13 @@ class BackgroundRefresh:
             return self._index.freshness(self._patience)
         if not self.refreshing and time.monotonic() - self._ended >= _LOOK_EVERY:
             self._seen = self._index.freshness(self._patience / 2)
-            if self._seen.changed or not self._seen.certain:
+            if not self._seen.error and (self._seen.changed or not self._seen.certain):
                 self.start()
         self._join(min(until, self._began + self._patience))  # one that is not done by then is a long one
         if self.refreshing:
             return replace(self._seen, refreshing=True)
-        return replace(self._seen, error=self._error) if self._error else Freshness()
+        error = self._seen.error or self._error
+        return replace(self._seen, error=error) if error else Freshness()
 
     async def alook(self) -> Freshness:
         """Do the same as :meth:`look`, without blocking the event loop."""

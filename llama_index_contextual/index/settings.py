@@ -69,7 +69,7 @@ class IndexSettings:
             state: What is true of it, where that was read already.
 
         Raises:
-            StorageError: There is none, or it is of an earlier layout.
+            StorageError: There is none, its folder is gone with it, or it is of an earlier layout.
         """
         if (state or self.state()).settings:
             return
@@ -87,6 +87,8 @@ class IndexSettings:
                 f"{folder} is where an index is kept, and no folder of documents. Cure: --storage {folder} "
                 "(storage= in Python) in place of the folder."
             )
+        if self.folders.gone:
+            raise StorageError(f"{self.folders.gone}, nor is its index. Cure: put it back.")
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
 
     @property

@@ -32,8 +32,10 @@ def turn(folder: Path) -> Iterator[None]:
 
     Raises:
         LockedError: Others have been writing for half a minute.
-        StorageError: The lock cannot be made.
+        StorageError: The folder is not there, or the lock cannot be made.
     """
+    if not folder.is_dir():  # perhaps a disk is not mounted: what is written there now would be hidden under it
+        raise StorageError(f"the folder {folder} is no longer there. Nothing was written. Cure: put it back")
     layout = Layout(folder / DEFAULT_NAME)
     _refuse_link(layout.root)
     layout.create()

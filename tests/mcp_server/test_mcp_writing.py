@@ -1,5 +1,6 @@
 """The MCP tools that write: they add to the note of the day, and correct notes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from mcp_clients import READING, mcp, text_of, wait_for
 from llama_index_contextual import mcp_server
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import LockedError, SettingError, StorageError
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.notes import Notes, writing
 from llama_index_contextual.notes import folder as of_folder
@@ -197,3 +198,24 @@ def test_several_processes_lose_none_of_each_others_notes(folder, count):
     lines = (folder / "memory" / "2026-04-10.md").read_text("utf-8").splitlines()
     wanted = [f"- 08:05 {name} {number}" for name in names for number in range(count)]
     assert sorted(line for line in lines if line.startswith("- ")) == sorted(wanted)
+
+
+async def test_a_folder_that_is_gone_for_a_while_is_named_and_not_made_again(folder, index, tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "_LOOK_EVERY", 0)
+    create = {"command": "create", "path": "/memories/a.md", "file_text": "A"}
+    calls = {
+        "memory_add": {"text": "The emu eats."},
+        "memory": create,
+        "memory_search": {"query": "Cookie"},
+        "status": {},
+    }
+    async with mcp.Client(mcp_server.build_server(index, refresh="auto", allow_write=True)) as client:
+        await wait_for(client, "Cookie", "carrots")
+        folder.rename(tmp_path / "elsewhere")
+        for tool, arguments in calls.items():
+            result = await client.call_tool(tool, arguments)
+            assert f"{folder} is no longer there" in result.content[0].text, tool
+        assert not folder.exists(), "one that is made anew would hide what the mounted one holds"
+        (tmp_path / "elsewhere").rename(folder)
+        assert "carrots" in await wait_for(client, "Cookie", "carrots")
+        assert json.loads(await text_of(client, "status"))["freshness"]["error"] == ""
