@@ -20,7 +20,7 @@ from llama_index.core import Document
 from rich.console import Console
 
 from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.report.pages import chunks_page
+from llama_index_contextual.preview import chunks_page
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

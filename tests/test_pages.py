@@ -23,9 +23,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.preview import Preview
-from llama_index_contextual.report.markdown import Marker, rendered
-from llama_index_contextual.report.pages import chunks_page
+from llama_index_contextual.preview import Preview, chunks_page
+from llama_index_contextual.report.pages import Marker, rendered
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"

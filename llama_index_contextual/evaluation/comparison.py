@@ -23,8 +23,7 @@ from llama_index_contextual.evaluation.metrics import (
     recall_at,
 )
 from llama_index_contextual.metadata import PATH, citation_of
-from llama_index_contextual.report.markdown import Marker, rendered
-from llama_index_contextual.report.pages import Table, render
+from llama_index_contextual.report.pages import Marker, Table, render, rendered
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from llama_index_contextual.index.asked import explained
 from llama_index_contextual.memory import note_filters
 from llama_index_contextual.notes import part_of
 from llama_index_contextual.notes.writing import change, turn
-from llama_index_contextual.report.markdown import Marker
-from llama_index_contextual.report.pages import chunk_views, node_html, render
+from llama_index_contextual.preview import chunk_views
+from llama_index_contextual.report.pages import Marker, node_html, render
 from llama_index_contextual.retrievers.explain import hit_views
 
 if TYPE_CHECKING:

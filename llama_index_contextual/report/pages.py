@@ -1,30 +1,48 @@
-"""HTML pages from templates: the chunks of a document, and tables with remarks."""
+"""HTML that runs nothing and loads nothing: pages from templates, tables, and Markdown with matched words marked.
+
+HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link leads to a page of the
+web in another window, or to another document where the caller says how that is addressed. A callout shows its title.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import groupby
+from posixpath import dirname, join, normpath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from llama_index.core.schema import MetadataMode, TextNode
+from llama_index.core.schema import MetadataMode
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
 from rich.console import Console
-from rich.panel import Panel
 from rich.table import Table as Grid
 from rich.text import Text
 
 from llama_index_contextual import metadata
-from llama_index_contextual.report.markdown import rendered
-from llama_index_contextual.text import printable
+from llama_index_contextual.text import WIKI_LINK, is_markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
+    from markdown_it.rules_core import StateCore
+    from markdown_it.rules_inline import StateInline
 
-    from llama_index_contextual.report.markdown import Marker
+_WIDTH: Final = 200  # characters of a table
+_WORD: Final = re.compile(r"\w+|\W+")
+_WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_FENCE: Final = re.compile(r" {0,3}(```|~~~)")
+_WEB: Final = ("http://", "https://", "mailto:")
+_CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\](?:\|[^\]\n]{0,40}\])?[+-]?[ \t]*([^\n]*)\n?")
+_PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def render(template: str, **values: object) -> str:
@@ -49,9 +67,6 @@ def node_html(node: BaseNode, marker: Marker, address: Callable[[str], str], tex
 def _environment() -> Environment:
     loader = PackageLoader("llama_index_contextual", "report/templates")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-
-
-_WIDTH = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,118 +107,164 @@ class Table:
         return heading + "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *self.remarks, ""])
 
 
-_COLOURS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
+# Markdown
 
 
-class ChunkView(NamedTuple):
-    """A chunk as it is shown.
-
-    Attributes:
-        number: From 1.
-        node: The chunk.
-        values: Its metadata, under our names of the keys.
-        overlap: The start of its text that stands in the chunk before, too.
-        text: The rest of its text.
-    """
-
-    number: int
-    node: TextNode
-    values: dict[str, Any]
-    overlap: str
-    text: str
-
-    @property
-    def headings(self) -> str:
-        """The headings that it stands under; "" where there are none."""
-        return str(self.values.get(metadata.HEADER_PATH) or "")
-
-    @property
-    def citation(self) -> str:
-        """Its document and lines, as far as they are known."""
-        lines = self.values.get(metadata.START_LINE), self.values.get(metadata.END_LINE)
-        return metadata.citation_of(self.values) or metadata.citation("", *lines)
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens its text has; 0 where its parser has not counted them."""
-        return int(self.values.get(metadata.TOKEN_COUNT) or 0)
-
-    @property
-    def facts(self) -> list[str]:
-        """Its size, kind and day."""
-        tokens = f"{self.tokens} tokens" if self.tokens else ""
-        facts = tokens, self.values.get(metadata.CONTENT_TYPE), self.values.get(metadata.DATE)
-        return [str(fact) for fact in facts if fact]
-
-    @property
-    def added(self) -> dict[str, str]:
-        """What is added to its text where it is embedded, indexed by keywords, and shown to a language model."""
-        text = self.overlap + self.text
-        embedded, prompt = (
-            self.node.get_content(mode).removesuffix(text).strip() for mode in (MetadataMode.EMBED, MetadataMode.LLM)
-        )
-        lexical = str(self.values.get(metadata.LEXICAL_CONTEXT) or "")
-        front = str(self.node.metadata.get(metadata.FRONT_MATTER, ""))
-        keywords = "\n".join(filter(None, (embedded, lexical, front)))
-        return {"Embedded": embedded, "Keywords": keywords, "Language model": prompt}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what a page shows, as plain data."""
-        continues, source = (self.values.get(key) for key in (metadata.CONTINUES, metadata.CONTEXT_SOURCE))
-        facts = [*self.facts, *([f"context: {source}"] if source else [])]
-        warnings = ["over the budget"] if self.values.get(metadata.OVERFLOW) else []
-        return {
-            "number": self.number,
-            "headings": self.headings,
-            "source": self.citation,
-            "facts": facts,
-            "warnings": [*warnings, *([f"continues {continues}"] if continues else [])],
-            "tokens": self.tokens,
-            "overlap": self.overlap,
-            "text": self.text,
-            "added": self.added,
-        }
-
-
-def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
-    """Yield the chunks of one document, or of the pages of one, as they are shown; ``nodes`` are in order."""
-    end, page = 0, None
-    for number, node in enumerate((node for node in nodes if isinstance(node, TextNode)), start=1):
-        text = node.get_content(MetadataMode.NONE)
-        overlap = 0 if node.start_char_idx is None or node.ref_doc_id != page else max(0, end - node.start_char_idx)
-        end, page = node.end_char_idx or 0, node.ref_doc_id
-        values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-        yield ChunkView(number, node, values, text[:overlap], text[overlap:])
-
-
-def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
-    """Return a page that shows chunks, their boundaries and overlaps, and what is added to each in its other views.
-
-    The page holds each text once, and draws some chunks at a time.
+class Marker:
+    """Marks the words of texts that are matched terms of a question, and remembers them as they are written.
 
     Args:
-        nodes: The chunks of one document, in order.
-        title: What the page is called, such as the document's path.
-        budget: The most tokens of a chunk, as it was set. None leaves the bars out.
-        remark: A sentence about all chunks.
+        terms: As the keyword arm writes them.
+        split: Gives the terms of a text; None marks nothing.
+
+    Attributes:
+        words: For each term the first word of the texts that is one.
     """
-    chunks = [chunk.to_dict() for chunk in chunk_views(nodes)]
-    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=chunks)
+
+    def __init__(self, terms: Collection[str] = (), split: Callable[[str], Collection[str]] | None = None) -> None:
+        self._terms, self._split = frozenset(terms), split
+        self.words: dict[str, str] = {}
+
+    def html(self, text: str) -> Markup:
+        """Return a text as HTML."""
+        if self._split is None or not self._terms:
+            return Markup(escape(text))  # noqa: S704  escaped
+        pieces = [piece for word in _WORD.findall(text) for piece in self._pieces(word, self._split)]
+        runs = (
+            (matched, escape("".join(char for _, char in run)))
+            for matched, run in groupby(pieces, lambda char: char[0])
+        )
+        return Markup("".join(f"<mark>{run}</mark>" if matched else run for matched, run in runs))  # noqa: S704  escaped
+
+    def _pieces(self, word: str, split: Callable[[str], Collection[str]]) -> list[tuple[bool, str]]:
+        """Return the parts of a word and whether each is matched: languages without spaces have terms within words."""
+        terms = self._terms.intersection(split(word)) if word[0].isalnum() or word[0] == "_" else ()
+        if not terms or not _WIDE.search(word):
+            for term in terms:
+                self.words.setdefault(term, word)
+            return [(bool(terms), word)]
+        matched = [False] * len(word)
+        for term in terms:
+            self.words.setdefault(term, term)
+            for at in (match.start() for match in re.finditer(re.escape(term), word)):
+                matched[at : at + len(term)] = [True] * len(term)
+        return list(zip(matched, word, strict=True))
 
 
-def chunk_panel(chunk: ChunkView) -> Panel:
-    """Return a chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
-    title = Text(f"{chunk.number} ", style="bold")
-    title.append(printable(chunk.headings, one_line=True) or "(no heading)")
-    lines = chunk.citation.rpartition("#")[2]
-    continued = printable(str(chunk.values.get(metadata.CONTINUES) or ""), one_line=True)
-    subtitle = Text(" · ".join([lines, *chunk.facts, *([f"continues {continued}"] if continued else [])]), style="dim")
-    if chunk.values.get(metadata.OVERFLOW):
-        subtitle.append(" · over chunk_size", style="bold red")
-    body = Text()
-    if context := metadata.context_of(chunk.values):
-        body.append(f"{printable(context)}\n\n", style="green")
-    body.append(printable(chunk.overlap), style="dim italic")
-    body.append(printable(chunk.text))
-    colour = _COLOURS.get(str(chunk.values.get(metadata.CONTENT_TYPE)), "blue")
-    return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right", border_style=colour)
+def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Callable[[str], str]) -> Markup:
+    """Return a chunk as HTML: of Markdown what it means, of other files their lines.
+
+    Args:
+        text: Of the chunk.
+        values: Its metadata, under our names of the keys.
+        marker: Marks words.
+        address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
+    """
+    path = metadata.path_of(values)
+    if not is_markdown(path):
+        return Markup("<pre>{}</pre>").format(marker.html(text))
+    environment = {"marker": marker, "address": address, "path": path}
+    return Markup(_markdown().render(_whole(text, values), environment))  # noqa: S704  html is off
+
+
+def _whole(text: str, values: Mapping[str, Any]) -> str:
+    """Return a later piece of a table with its header row, and one of a fence with its fence."""
+    before = str(values.get(metadata.CONTINUES) or "")
+    if "|" in before:
+        return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
+    is_code = before or values.get(metadata.CONTENT_TYPE) == "code"
+    return f"```{before}\n{text}" if is_code and not _FENCE.match(text) and not text.startswith("    ") else text
+
+
+@lru_cache(maxsize=1)
+def _markdown() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    for name in ("text", "code_inline", "fence", "code_block", "image", "link_open", "link_close"):
+        markdown.add_render_rule(name, globals()[f"_{name}"])
+    markdown.core.ruler.after("block", "callouts", _callouts)
+    markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
+    markdown.add_render_rule("wiki_link", _wiki_link)
+    for name in ("heading_open", "heading_close"):
+        markdown.add_render_rule(name, _heading)
+    return markdown
+
+
+def _text(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    return str(env["marker"].html(tokens[at].content))
+
+
+def _code_inline(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    return f"<code>{env['marker'].html(tokens[at].content)}</code>"
+
+
+def _code_block(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    return f"<pre><code>{env['marker'].html(tokens[at].content)}</code></pre>\n"
+
+
+_fence = _code_block
+
+
+def _image(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    name = tokens[at].content or unquote(str(tokens[at].attrGet("src") or ""))
+    return f'<span class="image">{env["marker"].html(name)}</span>'
+
+
+def _heading(_: Any, tokens: list[Token], at: int, __: Any, ___: Any) -> str:
+    """Return a heading as a paragraph that looks like one: the outline of the page is the page's own."""
+    return f'<p class="title level{tokens[at].tag[1:]}">' if tokens[at].nesting > 0 else "</p>\n"
+
+
+def _link_open(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    target = str(tokens[at].attrGet("href") or "")
+    if target.lower().startswith(_WEB):
+        return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
+    if not _SCHEME.match(target) and not target.startswith(("/", "#")):
+        path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
+        if not path.startswith("..") and (address := env["address"](path)):
+            return f'<a href="{escape(address)}" rel="noopener noreferrer">'
+    return '<a class="nowhere">'
+
+
+def _link_close(*_: Any) -> str:
+    return "</a>"
+
+
+def _read_wiki_link(state: StateInline, silent: bool) -> bool:
+    """Read ``[[Name]]`` or ``![[Name]]`` where it stands."""
+    match = WIKI_LINK.match(state.src, state.pos, state.posMax)
+    if match is None or not (match[1].strip() or match[2]) or match[1].startswith(" "):  # "[[ -f x ]]" is code
+        return False
+    if not silent:
+        token = state.push("wiki_link", "", 0)
+        token.content, token.meta = match[0], {"parts": [(part or "").strip() for part in match.groups()]}
+    state.pos = match.end()
+    return True
+
+
+def _wiki_link(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    name, heading, text = tokens[at].meta["parts"]
+    embedded = tokens[at].content.startswith("!")
+    shown = env["marker"].html(" > ".join(filter(None, (name, *heading.split("#")))) if embedded or not text else text)
+    if embedded and name.lower().endswith(_PICTURES):
+        return f'<span class="image">{shown}</span>'
+    link = env["address"](f"[[{name or env['path']}{heading}]]")
+    opened = f'<a href="{escape(link)}" rel="noopener noreferrer">' if link else '<a class="nowhere">'
+    return f'<span class="embedded">{opened}{shown}</a></span>' if embedded else f"{opened}{shown}</a>"
+
+
+def _callouts(state: StateCore) -> None:
+    """Make the first line of a callout, ``> [!tip] Title``, a paragraph of its own: the title, or else the kind."""
+    tokens: list[Token] = []
+    for token in state.tokens:
+        tokens.append(token)
+        if [last.type for last in tokens[-3:]] != ["blockquote_open", "paragraph_open", "inline"]:
+            continue
+        if match := _CALLOUT.match(token.content):
+            tokens[-2].attrSet("class", "callout")
+            rest, token.content = token.content[match.end() :], match[2].strip() or match[1].capitalize()
+            if rest:
+                level = token.level
+                body = Token("inline", "", 0, content=rest, level=level, children=[])
+                tokens += [Token("paragraph_close", "p", -1, level=level - 1, block=True)]
+                tokens += [Token("paragraph_open", "p", 1, level=level - 1, block=True), body]
+    state.tokens = tokens

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.keyword import TermEvidence
-    from llama_index_contextual.report.markdown import Marker
+    from llama_index_contextual.report.pages import Marker
     from llama_index_contextual.retrievers.relevance import Evidence
 
 _SNIPPET = 60  # characters
@@ -241,7 +241,7 @@ def hit_views(explanation: Explanation, address: Callable[[str], str]) -> Iterat
         address: Gives the link to a document by its path; "" for none.
     """
     from llama_index_contextual.keyword import Analyzer
-    from llama_index_contextual.report.markdown import Marker
+    from llama_index_contextual.report.pages import Marker
 
     split = Analyzer().tokens
     most = {

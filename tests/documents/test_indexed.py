@@ -13,7 +13,7 @@ from llama_index_contextual.evaluation import Passage, load_questions
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.report.pages import chunk_panel, chunk_views
+from llama_index_contextual.preview import chunk_panel, chunk_views
 
 
 @pytest.fixture

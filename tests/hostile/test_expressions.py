@@ -56,7 +56,7 @@ ANCHORED = {
     "answering._OPEN",
     "memory.current._PAIR",
     "memory.search._CONDITION",
-    "report.markdown._SCHEME",
+    "report.pages._SCHEME",
     "converters.markup._HEADING",
     "converters.markup._ORG_BLOCK",
     "converters.markup._ORG_HEADING",
