@@ -4,7 +4,6 @@ from llama_index_contextual.documents import FileRules
 from llama_index_contextual.index.background import BackgroundRefresh, Freshness, is_refreshing
 from llama_index_contextual.index.contextual import ContextualIndex
 from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
-from llama_index_contextual.index.migration import MigrationReport
 from llama_index_contextual.index.plan import RefreshReport
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "FileRules",
     "Freshness",
     "IndexStatus",
-    "MigrationReport",
     "Pending",
     "RefreshReport",
     "Verification",

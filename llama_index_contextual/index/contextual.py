@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.distributed.ray_workers import RayWorkers
     from llama_index_contextual.documents import FileRules
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
-    from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.preview import Preview
@@ -157,7 +156,7 @@ class ContextualIndex(Asked):
     @classmethod
     def contextualize(
         cls, existing: Any, folder: str | Path, *, storage: str | Path | None = None, **settings: Any
-    ) -> tuple[ContextualIndex, MigrationReport]:
+    ) -> tuple[ContextualIndex, RefreshReport]:
         """Give the nodes of an index on Chroma contexts, in a new index; the old one is only read.
 
         Ids and texts stay. Headings and lines come from the source files where the folder has them, else the nodes'
@@ -168,6 +167,10 @@ class ContextualIndex(Asked):
             folder: Where the source files are.
             storage: Where the new index lives, ``FOLDER/.contextual`` by default; there must be none yet.
             **settings: As for :meth:`open`.
+
+        Returns:
+            The new index, and what became of the old one's documents: ``failed`` names those that were not written,
+            ``repaired`` those of which chunks are empty, or stand in no file.
 
         Raises:
             SettingError: There is an index in the storage already, or ``existing`` is not on Chroma.

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-from llama_index_contextual.documents import read_bytes
+from llama_index_contextual.documents import Problem, read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.pipeline import default_parser, nodes_hash
 from llama_index_contextual.index.plan import RefreshReport
@@ -35,40 +36,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.markdown import Span
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
+logger = logging.getLogger(__name__)
+
 _AT_ONCE: Final = 16  # documents that are read, embedded and written together
 _PATH_KEYS: Final = (PATH, "file_path", "source", "file_name")
-
-
-@dataclass(slots=True)
-class MigrationReport:
-    """What became of an index's nodes.
-
-    Attributes:
-        nodes: How many there are; ids and texts are those of the old index.
-        documents: How many documents they belong to.
-        located: Nodes whose text was found in its source file, and which so have their headings and lines.
-        embedded: Texts that were embedded.
-        empty: Nodes without text, which are left out.
-        contexts: Nodes by what made their context.
-        refused: Documents that were not written, by key, and why.
-    """
-
-    nodes: int = 0
-    documents: int = 0
-    located: int = 0
-    embedded: int = 0
-    empty: int = 0
-    contexts: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        contexts = ", ".join(f"{number} {source or 'none'}" for source, number in sorted(self.contexts.items()))
-        counts = (
-            f"{counted(self.nodes, 'node')} of {counted(self.documents, 'document')}; "
-            f"{self.located} found in their files; contexts: {contexts or 'none'}; "
-            f"{self.embedded} embedded, {self.empty} empty left out; the old index is as it was"
-        )
-        return "\n".join([counts, *(f"{key} was left out: {reason}" for key, reason in self.refused.items())])
 
 
 def collection_of(existing: Any) -> Any:
@@ -87,26 +58,30 @@ def collection_of(existing: Any) -> Any:
     return collection
 
 
-def migrate(existing: Any, storage: Storage) -> MigrationReport:
+def migrate(existing: Any, storage: Storage) -> RefreshReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
-    settings, report, work, counts = storage.settings, MigrationReport(), RefreshReport(), Counter[str]()
+    settings, report, started = storage.settings, RefreshReport(), time.monotonic()
     made_with = nodes_hash(settings.fingerprint)
     sources = SourceFiles(settings.folders.root, default_parser(settings.embedding))
     with storage.writing() as writer:
         for documents in _documents(collection_of(existing), sources, report):
-            nodes = [node for _, some in documents for node in some]
-            report.located += sum(sources.locate(node) for node in nodes)
-            settings.pipeline.contexts(nodes, sources.documents(nodes))
+            for key, nodes in documents.items():
+                if elsewhere := sum(not sources.locate(node) for node in nodes):
+                    reason = "stands in no file here, so that its headings and lines are what the old index has of them"
+                    report.repaired.append(Problem(key, f"{elsewhere} of {counted(len(nodes), 'chunk')} {reason}"))
+            every = [node for nodes in documents.values() for node in nodes]
+            settings.pipeline.contexts(every, sources.documents(every))
             indexed = [
-                (DocumentRow(key, "document", made_with=made_with, nodes=len(some)), [Chunk.of(node) for node in some])
-                for key, some in documents
+                (DocumentRow(key, "document", made_with=made_with, nodes=len(nodes)), [*map(Chunk.of, nodes)])
+                for key, nodes in documents.items()
             ]
-            written = writer.write(indexed, work)
-            counts.update(chunk.row.context_source for _, chunks in written for chunk in chunks)
-            report.documents += len(written)
+            report.added += [document.key for document, _ in writer.write(indexed, report)]
         writer.finish(whole=False)
-    report.contexts, report.nodes, report.embedded = dict(counts), counts.total(), work.embedded
-    report.refused = {problem.path: problem.reason for problem in work.failed}
+        with writer.reading() as snapshot:
+            report.chunks, report.context_sources = snapshot.count(), snapshot.context_sources()
+    for problem in (*report.failed, *report.repaired):
+        logger.warning("%s", problem)
+    report.seconds = time.monotonic() - started
     return report
 
 
@@ -173,9 +148,7 @@ class SourceFiles:
         return self._read[path]
 
 
-def _documents(
-    collection: Any, sources: SourceFiles, report: MigrationReport
-) -> Iterator[list[tuple[str, list[BaseNode]]]]:
+def _documents(collection: Any, sources: SourceFiles, report: RefreshReport) -> Iterator[dict[str, list[BaseNode]]]:
     """Yield some documents at a time, with their nodes."""
     ids: dict[str, list[str]] = {}
     for page in pages(collection, ["metadatas"]):
@@ -184,13 +157,17 @@ def _documents(
     for keys in iter_batch(sorted(ids), _AT_ONCE):
         owners = {id_: key for key in keys for id_ in sorted(ids[key])}
         documents: dict[str, list[BaseNode]] = {}
+        empty = Counter[str]()
         for page in pages(collection, ["metadatas", "documents"], node_ids=owners):
             for id_, metadata, text in zip(page["ids"], page["metadatas"], page["documents"], strict=True):
                 if (text or "").strip():
                     documents.setdefault(owners[id_], []).append(_node(id_, metadata, text))
                 else:
-                    report.empty += 1
-        yield list(documents.items())
+                    empty[owners[id_]] += 1
+        report.repaired += [
+            Problem(key, f"{counted(count, 'chunk')} without text left out") for key, count in empty.items()
+        ]
+        yield documents
 
 
 def _node(id_: str, metadata: dict[str, Any] | None, text: str | None) -> BaseNode:

@@ -33,8 +33,8 @@ def test_a_vector_store_index_gets_contexts_and_stays_as_it_was(folder, collecti
     before = collection.get(include=["metadatas", "documents"])
     index, report = ContextualIndex.contextualize(theirs, folder, embed_model=embedding)
     with index:
-        assert report.nodes == report.located == len(before["ids"])
-        assert report.contexts == {"headings": report.nodes}
+        assert (report.chunks, report.repaired) == (len(before["ids"]), [])
+        assert report.context_sources == {"headings": report.chunks}
         hit = index.as_retriever(1).retrieve("Which vegetable does Cookie like?")[0].node
         assert hit.node_id in before["ids"]
         assert hit.metadata["path"] == "memory/2026-01-28.md"
@@ -63,12 +63,14 @@ def test_a_bare_collection_gets_contexts_from_its_metadata(folder, collection, e
     )
     index, report = ContextualIndex.contextualize(collection, folder, embed_model=embedding)
     with index:
-        assert (report.nodes, report.empty, report.located, report.documents) == (2, 1, 0, 2)
+        assert (report.chunks, report.embedded, report.added) == (2, 2, ["a", "c"])
+        assert str(report.repaired[0]) == "b: 1 chunk without text left out"
+        assert [one.path for one in report.repaired] == ["b", "a", "c"]
         assert "Zoo > Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.metadata["context"]
         assert index.verify().problems == []
 
 
-def test_documents_that_cannot_be_written_are_reported(folder, collection, embedding):
+def test_documents_that_cannot_be_written_are_reported(folder, collection, embedding, caplog):
     collection.add(
         ids=["a\x00", "a\ufffd", "b"],
         embeddings=[[1.0, 0.0]] * 3,
@@ -77,9 +79,9 @@ def test_documents_that_cannot_be_written_are_reported(folder, collection, embed
     )
     index, report = ContextualIndex.contextualize(collection, folder, embed_model=embedding)
     with index:
-        assert (report.nodes, report.documents) == (1, 1)
-        assert "two of its chunks" in next(iter(report.refused.values()))
-        assert " was left out: two of its chunks" in str(report)
+        assert (report.chunks, report.added) == (1, ["b"])
+        assert "two of its chunks" in report.failed[0].reason
+        assert "two of its chunks" in caplog.text
 
 
 def test_what_cannot_be_migrated_is_named(folder, collection, opened, embedding):

@@ -129,7 +129,7 @@ def test_an_index_on_chroma_is_given_contexts_in_it(folder, address, model, tmp_
     collection.add(ids=["a", "b"], documents=texts, embeddings=[[1.0], [1.0]], metadatas=[{"path": "guide.md"}] * 2)
     index, report = ContextualIndex.contextualize(collection, folder, embed_model=model, database=address)
     with index:
-        assert report.nodes == 2
+        assert report.chunks == 2
         assert index.verify().ok
         assert {node.text for node in index.nodes()} == {texts[0], "A page with a NUL \ufffd in it."}
 
