@@ -19,8 +19,7 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.prompts import ChatPromptTemplate
 from llama_index.core.response_synthesizers import BaseSynthesizer
 
-from llama_index_contextual.context.llm.model import DEFAULT_MODEL, ModelSpec, context_window, model_name, probe
-from llama_index_contextual.context.llm.prompt import count_tokens
+from llama_index_contextual.context import DEFAULT_MODEL, ModelSpec, context_window, count_tokens, model_name, probe
 from llama_index_contextual.errors import AnswerError, MissingExtraError
 from llama_index_contextual.text import sentence_starts
 

@@ -37,7 +37,7 @@ from llama_index_contextual.text import counted, money
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.context.usage import ContextEstimate, Prices
+    from llama_index_contextual.context import ContextEstimate, Prices
     from llama_index_contextual.embeddings import EmbeddingEstimate
     from llama_index_contextual.index import ContextualIndex
 
@@ -354,7 +354,7 @@ def _prices(price: str | None, *, dry_run: bool) -> Prices | None:
         return None
     if not dry_run:  # who asks for a price does not want to pay yet
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
-    from llama_index_contextual.context.usage import Prices
+    from llama_index_contextual.context import Prices
 
     try:
         prompt, completion = (float(part) for part in price.split("/"))

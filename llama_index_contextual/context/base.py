@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    Progress = Callable[["ContextProgress"], None]
-    Contexts = list[list["ChunkContext | None"]]  # of documents, by chunk
-
+Progress: TypeAlias = "Callable[[ContextProgress], None]"
+Contexts: TypeAlias = "list[list[ChunkContext | None]]"  # of documents, by chunk
 MAX_CHARS: Final = 600  # of a context from a language model, about 150 tokens; its prompt asks for two sentences
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from llama_index_contextual.context.llm.request import Caller, CallFailedError
+from llama_index_contextual.context import Caller, CallFailedError
 from llama_index_contextual.distributed.ray_pool import RayPool, load_ray, reason_of
 from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError, optional_whole
 from llama_index_contextual.watching import in_thread
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.config import Configuration
-    from llama_index_contextual.context.llm.generator import LLMContextGenerator
-    from llama_index_contextual.context.llm.request import Answer
+    from llama_index_contextual.context import Answer, LLMContextGenerator
     from llama_index_contextual.distributed.ray_pool import Worker
 
     Vectors = Sequence[Sequence[float]]

@@ -32,7 +32,7 @@ from llama_index_contextual.evaluation.metrics import parts_of
 from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.metadata import EVERY_KEY
-from llama_index_contextual.postprocessor.rerank import reranker
+from llama_index_contextual.postprocessor import reranker
 from llama_index_contextual.retrievers import POOL, ContextualVectorRetriever
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import counted
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.context.usage import ContextEstimate
+    from llama_index_contextual.context import ContextEstimate
     from llama_index_contextual.evaluation.questions import Question
 
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing

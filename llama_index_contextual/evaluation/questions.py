@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.llms import ChatMessage
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.context import LLMContextGenerator
-from llama_index_contextual.context.llm.model import model_name
+from llama_index_contextual.context import LLMContextGenerator, model_name
 from llama_index_contextual.documents import readable_documents
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, whole, without_credentials
 from llama_index_contextual.index import ContextualIndex

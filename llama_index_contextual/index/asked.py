@@ -17,7 +17,7 @@ from llama_index_contextual.errors import (
 )
 from llama_index_contextual.index.tables import to_node
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
-from llama_index_contextual.postprocessor.reorder import CollectionWeights, GroupingPostprocessor, RecencyPostprocessor
+from llama_index_contextual.postprocessor import CollectionWeights, GroupingPostprocessor, RecencyPostprocessor
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 from llama_index_contextual.retrievers.relevance import said_least
 
@@ -294,7 +294,7 @@ def chosen_postprocessors(
         steps.append(RecencyPostprocessor(half_life_days=days))
     model = retrieval.rerank if rerank is None else rerank
     if model:
-        from llama_index_contextual.postprocessor.rerank import reranker  # LlamaIndex's prompts, which few need
+        from llama_index_contextual.postprocessor import reranker  # LlamaIndex's prompts, which few need
 
         steps.append(reranker(model, pool, llm))
     if retrieval.per_file is not None:

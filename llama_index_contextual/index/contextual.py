@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.config import Configuration
-    from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.context.usage import ContextEstimate, Prices
+    from llama_index_contextual.context import ContextEstimate, ContextGenerator, Prices
     from llama_index_contextual.distributed.ray_workers import RayWorkers
     from llama_index_contextual.documents import FileRules
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from llama_index_contextual.context.llm.model import ModelSpec
-from llama_index_contextual.context.llm.request import Caller
+from llama_index_contextual.context import Caller, ModelSpec
 from llama_index_contextual.distributed.ray_pool import Worker, with_warnings
 from llama_index_contextual.distributed.ray_workers import Jobs
 from llama_index_contextual.embeddings import LocalEmbedding, NoEmbedding, model_id, resolve_embedding
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.index.pipeline import NodePipeline, is_plain, parser_settings, plain_generator
 from llama_index_contextual.index.vectors import embed_texts
-from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

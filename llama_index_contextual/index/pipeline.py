@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.context.kinds import resolve_generator
+from llama_index_contextual.context import resolve_generator
 from llama_index_contextual.embeddings import DocumentEmbedding, embedding_limit
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.context.base import ContextGenerator, Progress
-    from llama_index_contextual.context.llm.generator import LLMContextGenerator
+    from llama_index_contextual.context import ContextGenerator, LLMContextGenerator, Progress
     from llama_index_contextual.index.tables import NodeRow
-    from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+    from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
@@ -83,7 +82,7 @@ class NodePipeline:
         generator = self.contexts.generator
         if generator is None or generator.free:
             return None
-        from llama_index_contextual.context.llm.generator import LLMContextGenerator
+        from llama_index_contextual.context import LLMContextGenerator
 
         return generator if isinstance(generator, LLMContextGenerator) else None
 

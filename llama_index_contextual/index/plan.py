@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from typing_extensions import Self
 
-    from llama_index_contextual.context.usage import ContextUsage
+    from llama_index_contextual.context import ContextUsage
     from llama_index_contextual.index.tables import DocumentRow
 
 EVERY: Final = 5.0  # seconds between two lines

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from llama_index.core.prompts import PromptTemplate
 
 from llama_index_contextual.config import SETTINGS, Chunks, Configuration, completed, load_configuration, user_storage
-from llama_index_contextual.context.base import ContextGenerator
-from llama_index_contextual.context.kinds import LLM, OFF
+from llama_index_contextual.context import LLM, OFF, ContextGenerator
 from llama_index_contextual.documents import (
     SOURCE_INCLUDE,
     DocumentReader,
@@ -50,7 +49,7 @@ from llama_index_contextual.index.settings import (
 )
 from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.vector_stores.stores import EMBEDDED, resolve_store
 
 if TYPE_CHECKING:

@@ -1,6 +1,17 @@
-"""Node postprocessors: context for nodes, recency for scores, and few of each document."""
+"""Node postprocessors: context for nodes, recency for scores, few of each document, and rerankers."""
 
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
-from llama_index_contextual.postprocessor.reorder import GroupingPostprocessor, RecencyExplanation, RecencyPostprocessor
+from llama_index_contextual.postprocessor.reorder import (
+    CollectionWeights,
+    GroupingPostprocessor,
+    RecencyExplanation,
+    RecencyPostprocessor,
+)
+from llama_index_contextual.postprocessor.rerank import reranker
 
-__all__ = ["ContextualNodePostprocessor", "GroupingPostprocessor", "RecencyExplanation", "RecencyPostprocessor"]
+__all__ = [  # what users import
+    "ContextualNodePostprocessor",
+    "GroupingPostprocessor",
+    "RecencyExplanation",
+    "RecencyPostprocessor",
+]

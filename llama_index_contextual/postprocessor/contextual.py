@@ -17,10 +17,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from llama_index_contextual.config import descriptions_of
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, ContextProgress, DocumentChunks
-from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.context.kinds import OFF, resolve_generator
-from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
+from llama_index_contextual.context import (
+    OFF,
+    ChunkContext,
+    ContextEstimate,
+    ContextGenerator,
+    ContextProgress,
+    ContextUsage,
+    DocumentChunks,
+    Prices,
+    Tokens,
+    group_by_document,
+    resolve_generator,
+)
 from llama_index_contextual.errors import Checked, ContextError, SettingError, explained
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,
