@@ -19,7 +19,7 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.prompts import ChatPromptTemplate
 from llama_index.core.response_synthesizers import BaseSynthesizer
 
-from llama_index_contextual.context import DEFAULT_MODEL, ModelSpec, context_window, count_tokens, model_name, probe
+from llama_index_contextual.context import DEFAULT_MODEL, context_window, count_tokens, make_llm, model_name, probe
 from llama_index_contextual.errors import AnswerError, MissingExtraError
 from llama_index_contextual.text import sentence_starts
 
@@ -225,7 +225,7 @@ class CitedSynthesizer(BaseSynthesizer):
         model = named or DEFAULT_MODEL
         try:
             if isinstance(model, str):
-                model = ModelSpec.parse(model).make(max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
+                model = make_llm(model, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
         except MissingExtraError as error:
             if named:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
+from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual.context.base import DocumentChunks, SourceDocument
 from llama_index_contextual.metadata import DATE, DESCRIPTION, PATH, TAGS, TITLE, display_path, path_of
@@ -104,11 +104,8 @@ def start_of(node: BaseNode) -> int:
 
 def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
     """Whether a document's text is the one its chunks were cut from; an edited document's is not."""
-    for chunk in chunks:
-        content, start = _content(chunk), start_of(chunk)
-        if not (start >= 0 and text.startswith(content, start)) and content not in text:
-            return False
-    return True
+    places = ((_content(chunk), max(0, start_of(chunk))) for chunk in chunks)
+    return all(text.startswith(content, start) or content in text for content, start in places)
 
 
 def _join_slices(chunks: Sequence[BaseNode]) -> tuple[str, bool]:
@@ -155,9 +152,5 @@ def _agree(chunks: Sequence[BaseNode]) -> bool:
 def _closed(chunks: Sequence[BaseNode]) -> bool:
     """Whether no chunk names a neighbour that is not here."""
     ids = {chunk.node_id for chunk in chunks}
-    for chunk in chunks:
-        for relation in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
-            other = chunk.relationships.get(relation)
-            if other is not None and not isinstance(other, list) and other.node_id not in ids:
-                return False
-    return True
+    neighbours = (other for chunk in chunks for other in (chunk.prev_node, chunk.next_node))
+    return all(other is None or other.node_id in ids for other in neighbours)

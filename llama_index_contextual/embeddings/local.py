@@ -135,8 +135,8 @@ class LocalEmbedding(_OnThisMachine):
         return len(self._tokenizer().encode(text, add_special_tokens=False).ids)
 
     def _tokenizer(self) -> BertWordPieceTokenizer:
-        own = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
-        return minilm_tokenizer(str(own) if own and own.is_file() else None)
+        vocabulary = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
+        return minilm_tokenizer(str(vocabulary) if vocabulary and vocabulary.is_file() else None)
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         clean = [replace_surrogates(text)[0] for text in texts]

@@ -51,8 +51,8 @@ class VendorEmbedding(DocumentEmbedding):
 
     def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
         key = self.require_key()
-        own = next(address for start, address in self.addresses.items() if key.startswith(start))
-        url = f"{self.base_url.rstrip('/') or own}/{path}"
+        address = next(address for start, address in self.addresses.items() if key.startswith(start))
+        url = f"{self.base_url.rstrip('/') or address}/{path}"
         return post(url, body, {"Authorization": f"Bearer {key}"}, failure=EmbeddingError)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from llama_index_contextual.context import Caller, ModelSpec
+from llama_index_contextual.context import Caller, make_llm
 from llama_index_contextual.distributed.ray_pool import Worker, with_warnings
 from llama_index_contextual.distributed.ray_workers import Jobs
 from llama_index_contextual.embeddings import LocalEmbedding, NoEmbedding, model_id, resolve_embedding
@@ -166,7 +166,7 @@ class LLMWorker(Worker):
 
     def _make(self) -> None:
         name, window, max_tokens = self._recipe.model or ("", None, 0)
-        self._caller = Caller(ModelSpec.parse(name).make(api_key=None, window=window, max_tokens=max_tokens))
+        self._caller = Caller(make_llm(name, window=window, max_tokens=max_tokens))
 
     async def do(self, request: tuple[str, tuple[Any, ...]]) -> Any:
         """Send a request, or ask whether the server answers; return what it says."""

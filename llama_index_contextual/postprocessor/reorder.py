@@ -131,20 +131,18 @@ class RecencyPostprocessor(_Reordering):
 
     def _weighed(self, nodes: Sequence[NodeWithScore]) -> list[tuple[RecencyExplanation, float]]:
         """Return the explanation for every node, and its days before the present, negative in the future."""
-        now = self._now()
+        now, scores = self._now(), _finite_scores(nodes)
         dates = [self._date_of(hit.node) for hit in nodes]
-        days = [None if when is None else age_in_days(when, now) for when, _ in dates]
-        ages = [None if days_old is None else max(0.0, days_old) for days_old in days]
-        decays = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
-        multipliers = [1.0 - self.weight * (1.0 - factor) for factor in decays]
-        scores = _finite_scores(nodes)
-        weighed = weigh(scores, multipliers)
-        return [
-            (RecencyExplanation(hit.node.node_id, before, after, multiplier, age, reason), day or 0.0)
-            for hit, before, after, multiplier, age, day, (_, reason) in zip(
-                nodes, scores, weighed, multipliers, ages, days, dates, strict=True
-            )
-        ]
+        ages = [None if when is None else age_in_days(when, now) for when, _ in dates]
+        factors = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
+        multipliers = [1.0 - self.weight * (1.0 - factor) for factor in factors]
+        rows = zip(nodes, scores, weigh(scores, multipliers), multipliers, ages, dates, strict=True)
+        weighed = []
+        for hit, before, after, multiplier, age, (_, reason) in rows:
+            past = None if age is None else max(0.0, age)
+            explanation = RecencyExplanation(hit.node.node_id, before, after, multiplier, past, reason)
+            weighed.append((explanation, age or 0.0))
+        return weighed
 
     def _postprocess_nodes(
         self,

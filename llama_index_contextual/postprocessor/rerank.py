@@ -21,7 +21,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.context import ModelSpec
+from llama_index_contextual.context import make_llm
 from llama_index_contextual.embeddings.onnx import send_no_telemetry
 from llama_index_contextual.errors import Checked, ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.service import post
@@ -286,7 +286,7 @@ def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
         from llama_index_contextual.context import LLMContextGenerator
 
         LLMContextGenerator(llm, cache=False).require_key()
-        llm = ModelSpec.parse(llm).make(max_tokens=_ANSWER, seconds=_SECONDS)
+        llm = make_llm(llm, max_tokens=_ANSWER, seconds=_SECONDS)
     if llm is None:
         try:
             llm = Settings.llm

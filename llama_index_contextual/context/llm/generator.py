@@ -13,7 +13,7 @@ from llama_index.core.prompts.mixin import PromptMixin
 from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.cache import OBJECT, ContextCache, open_store
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.llm.model import Connection, ModelSpec, is_local, model_name, probe
+from llama_index_contextual.context.llm.model import Connection, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
 from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, CircuitBreaker, RunRecord
 from llama_index_contextual.context.llm.run import LLMSettings, Run
@@ -140,7 +140,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     @property
     def _model(self) -> str:
         model = self._connection.model
-        return f"llm:{ModelSpec.parse(model).model if isinstance(model, str) else model_name(self.llm)}"
+        return f"llm:{model_name(model if isinstance(model, str) else self.llm)}"
 
     @property
     def version(self) -> str:

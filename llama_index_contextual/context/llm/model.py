@@ -12,7 +12,6 @@ import os
 import threading
 import weakref
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -43,71 +42,69 @@ _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """A model by name: ``provider:model`` or ``provider:model@base_url``."""
+def read_spec(spec: str) -> tuple[str, str, str]:
+    """Return provider, model and address ("" for the provider's own) of ``openai:MODEL@http://127.0.0.1:8080/v1``.
 
-    provider: str
-    model: str
-    base_url: str | None = None
+    Raises:
+        SettingError: It names no model.
+    """
+    provider, _, rest = spec.partition(":")
+    model, _, url = rest.partition("@http")
+    if provider not in ("ollama", "openai") or not model:
+        raise SettingError(
+            "names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
+            "LlamaIndex LLM object.",
+            llm=without_credentials(spec),
+        )
+    return provider, model, f"http{url}" if url else ""
 
-    @classmethod
-    def parse(cls, spec: str) -> ModelSpec:
-        """Read ``ollama:qwen3:0.6b``, ``openai:gpt-4.1-mini`` or ``openai:MODEL@http://127.0.0.1:8080/v1``."""
-        provider, _, rest = spec.partition(":")
-        model, _, url = rest.partition("@http")
-        if provider not in ("ollama", "openai") or not model:
-            raise SettingError(
-                "names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
-                "LlamaIndex LLM object.",
-                llm=without_credentials(spec),
-            )
-        return cls(provider, model, f"http{url}" if url else None)
 
-    def make(
-        self, *, max_tokens: int, seconds: float | None = None, api_key: str | None = None, window: int | None = None
-    ) -> LLM:
-        """Make the LLM. Its client does not try again by itself: that is done here, for every kind of model.
+def make_llm(
+    spec: str, *, max_tokens: int, seconds: float | None = None, api_key: str | None = None, window: int | None = None
+) -> LLM:
+    """Return the LLM of a name. Its client does not try again by itself: that is done here, for every kind of model.
 
-        Args:
-            max_tokens: What it writes at most.
-            seconds: Of silence, after which it is given up; None where each request has limits of its own.
-            api_key: By default the provider's environment variable.
-            window: Tokens that it takes.
+    Args:
+        spec: As :func:`read_spec` reads it.
+        max_tokens: What it writes at most.
+        seconds: Of silence, after which it is given up; None where each request has limits of its own.
+        api_key: By default the provider's environment variable.
+        window: Tokens that it takes.
 
-        Raises:
-            MissingExtraError: The integration is not installed.
-            SettingError: OpenAI has no model of this name.
-        """
-        options: dict[str, Any] = {"model": self.model, "temperature": 0.0}
-        if self.provider == "ollama":
-            return _integration("ollama", "Ollama")(
-                **options,
-                base_url=_with_credentials(self.base_url) if self.base_url else OLLAMA_URL,
-                context_window=window or _OLLAMA_WINDOW,
-                request_timeout=seconds or _CLIENT_TIMEOUT,
-                thinking=False,  # two sentences need no thoughts, which a small model does not end
-                additional_kwargs={"num_predict": max_tokens},
-            )
-        options |= {"max_retries": 0, "timeout": seconds or _CLIENT_TIMEOUT}
-        if self.base_url is not None:
-            return _integration("openai_like", "OpenAILike")(
-                **options,
-                api_base=_with_credentials(self.base_url),
-                api_key=api_key or "none",  # the client insists on one
-                is_chat_model=True,
-                context_window=window or DEFAULT_WINDOW,
-                max_tokens=max_tokens if seconds else None,  # OpenAI's own count what they think, too, and do end
-            )
-        llm = _integration("openai", "OpenAI")(**options, api_key=api_key)
-        try:
-            llm.metadata  # noqa: B018  looks the model up
-        except ValueError as error:
-            raise SettingError(
-                f"llm='openai:{self.model}': OpenAI's integration does not know this model. "
-                f"Cure: for another server say 'openai:{self.model}@http://HOST/v1'."
-            ) from error
-        return llm
+    Raises:
+        MissingExtraError: The integration is not installed.
+        SettingError: It names no model, or none that OpenAI has.
+    """
+    provider, model, url = read_spec(spec)
+    options: dict[str, Any] = {"model": model, "temperature": 0.0}
+    if provider == "ollama":
+        return _integration("ollama", "Ollama")(
+            **options,
+            base_url=_with_credentials(url) if url else OLLAMA_URL,
+            context_window=window or _OLLAMA_WINDOW,
+            request_timeout=seconds or _CLIENT_TIMEOUT,
+            thinking=False,  # two sentences need no thoughts, which a small model does not end
+            additional_kwargs={"num_predict": max_tokens},
+        )
+    options |= {"max_retries": 0, "timeout": seconds or _CLIENT_TIMEOUT}
+    if url:
+        return _integration("openai_like", "OpenAILike")(
+            **options,
+            api_base=_with_credentials(url),
+            api_key=api_key or "none",  # the client insists on one
+            is_chat_model=True,
+            context_window=window or DEFAULT_WINDOW,
+            max_tokens=max_tokens if seconds else None,  # OpenAI's own count what they think, too, and do end
+        )
+    llm = _integration("openai", "OpenAI")(**options, api_key=api_key)
+    try:
+        llm.metadata  # noqa: B018  looks the model up
+    except ValueError as error:
+        raise SettingError(
+            f"llm='openai:{model}': OpenAI's integration does not know this model. "
+            f"Cure: for another server say 'openai:{model}@http://HOST/v1'."
+        ) from error
+    return llm
 
 
 def _integration(package: str, name: str) -> Callable[..., LLM]:
@@ -123,8 +120,10 @@ def _with_credentials(url: str) -> str:
     return url if not login or without_credentials(url) != url else url.replace("://", f"://{login}@", 1)
 
 
-def model_name(llm: LLM) -> str:
+def model_name(llm: str | LLM) -> str:
     """Return a model's name, without asking its server."""
+    if isinstance(llm, str):
+        return read_spec(llm)[1]
     for field in ("model", "model_name", "model_id"):
         name = getattr(llm, field, None)
         if isinstance(name, str) and name:
@@ -243,7 +242,7 @@ class Connection:
                     f"{model[len(OBJECT) :]} was an LLM object, which is never written down. Cure: pass it again, "
                     "ContextualNodePostprocessor.from_dict(data, generator=resolve_generator('llm', llm=...))."
                 )
-            ModelSpec.parse(model)  # raises now and not in the middle of a run
+            read_spec(model)  # raises now and not in the middle of a run
         elif model is not None and not isinstance(model, LLM):
             raise SettingError(f"llm={type(model).__name__} is no LlamaIndex LLM. Cure: give one, or a name.")
         self.model, self._api_key = model, api_key
@@ -272,8 +271,7 @@ class Connection:
                 if isinstance(model, LLM):
                     self._llm = with_own_client(model)
                 else:
-                    spec = ModelSpec.parse(model)
-                    self._llm = spec.make(api_key=self._api_key, window=window, max_tokens=max_tokens)
+                    self._llm = make_llm(model, api_key=self._api_key, window=window, max_tokens=max_tokens)
             return self._llm
 
     def _chosen(self) -> str | LLM:
