@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +123,7 @@ class ContextGenerator(ABC):
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost: nothing for a free generator."""
         chunks = sum(len(batch.nodes) for batch in batches)
-        return ContextEstimate(chunks, 0, 0, Tokens(), 0.0, None if prices is None else 0.0)
+        return ContextEstimate(chunks, price=None if prices is None else 0.0)
 
     def at_query_time(self) -> ContextGenerator | None:
         """Return the generator that may run while a query waits, if there is one."""

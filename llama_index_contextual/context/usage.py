@@ -172,10 +172,10 @@ class ContextEstimate:
     """
 
     chunks: int
-    from_cache: int
-    calls: int
-    tokens: Tokens
-    seconds: float
+    from_cache: int = 0
+    calls: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
+    seconds: float = 0.0
     price: float | None = None
     priced_by: str = ""
     model: str = ""

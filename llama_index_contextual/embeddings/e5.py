@@ -41,7 +41,7 @@ class E5Model:
     """
 
     def __init__(self, file: E5File) -> None:
-        self._file = file
+        self._file, self.ids = file, file.ids
         self.width, self.layers, self.heads, self.inner, _, self.longest, _ = file.sizes
         if file.block != _BLOCK:
             raise ValueError(f"it has blocks of {file.block} weights")
@@ -49,10 +49,6 @@ class E5Model:
         self._words = self._weights("emb.word")
         self._places = self._floats("emb.pos").reshape(-1, self.width) + self._floats("emb.type")[: self.width]
         self._session = open_session(self._graph())
-
-    def ids(self, text: str) -> list[int]:
-        """Return the numbers of a text's pieces, without those for its beginning and its end."""
-        return self._file.ids(text)
 
     def vector(self, ids: Sequence[int]) -> Floats:
         """Return the mean of what the model makes of the pieces of one window, of shape ``(width,)``."""

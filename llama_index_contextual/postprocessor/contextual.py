@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Iterable
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
@@ -26,7 +25,6 @@ from llama_index_contextual.context import (
     ContextUsage,
     DocumentChunks,
     Prices,
-    Tokens,
     group_by_document,
     resolve_generator,
 )
@@ -177,7 +175,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             prices: Money per million tokens.
         """
         if self.generator is None:
-            return ContextEstimate(0, 0, 0, Tokens(), 0.0, None if prices is None else 0.0)
+            return ContextEstimate(0, price=None if prices is None else 0.0)
         estimate: ContextEstimate = self.generator.estimate(self._outdated(nodes, documents), prices)
         return estimate
 
@@ -267,14 +265,16 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         *,
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
-        missing, version = 0, self._version if self.descriptions else None
+        missing = sum(context is None for contexts in results for context in contexts)
+        described_version = self._version if self.descriptions else ""
         for group, contexts in zip(groups, results, strict=True):
             for node, context in zip(group.nodes, contexts, strict=True):
-                if context is None:
-                    missing += 1
-                else:
-                    written = self._described(node, context, version)
-                    put_context(node.metadata, written.text, written.source, written.version, written.lexical)
+                if context is not None:
+                    text, version = context.text, context.version
+                    if text and self.descriptions:  # an empty context stays empty
+                        text = "\n".join([text, *descriptions_of(self.descriptions, path_of(node.metadata) or "")])
+                        version = described_version if context.source == self.generator.name else version
+                    put_context(node.metadata, text, context.source, version, context.lexical)
         for node in nodes:
             set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
         if missing and required:
@@ -283,14 +283,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 "What was finished is kept. Cure: run again, or allow a fallback."
             )
         return list(nodes)
-
-    def _described(self, node: BaseNode, context: ChunkContext, version: str | None) -> ChunkContext:
-        """Return a context with the descriptions of the folders that its chunk is in; an empty one stays empty."""
-        if version is None or not context.text:
-            return context
-        lines = [context.text, *descriptions_of(self.descriptions, path_of(node.metadata) or "")]
-        mark = version if context.source == self.generator.name else context.version
-        return replace(context, text="\n".join(lines), version=mark)
 
 
 def _whole(documents: Any) -> list[BaseNode]:
