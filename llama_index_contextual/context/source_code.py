@@ -47,7 +47,7 @@ _MAX_SIGNATURE: Final = 24  # tokens between a parameter list and its body: cons
 
 
 class Token(NamedTuple):
-    """One token that is neither white space nor comment."""
+    """One token that is no white space; of comments that follow one another, their words without marks."""
 
     start: int
     kind: _TokenType
@@ -66,20 +66,13 @@ class Symbol(NamedTuple):
         return f"{self.kind} {self.name}"
 
 
-class Comments(NamedTuple):
-    """A run of comments: where it starts, and its words without the comment marks."""
-
-    start: int
-    text: str
-
-
 class SourceCode(NamedTuple):
     """What a file of source code, or a part of one, defines and says."""
 
     text: str
     language: str
     symbols: tuple[Symbol, ...]
-    comments: tuple[Comments, ...]
+    comments: tuple[Token, ...]
 
     def defined(self, start: int, end: int) -> list[Symbol]:
         """Return the symbols defined between two positions, in their order."""
@@ -102,10 +95,8 @@ class SourceCode(NamedTuple):
 
     def purpose(self, start: int, end: int) -> str:
         """Return the first sentence of the first comment between two positions that describes something."""
-        for comment in self.comments:
-            if start <= comment.start < end:
-                return first_sentence(comment.text)
-        return ""
+        inside = (comment for comment in self.comments if start <= comment.start < end)
+        return next((first_sentence(comment.text) for comment in inside), "")
 
 
 def read_code(text: str, path: str) -> SourceCode | None:
@@ -212,7 +203,7 @@ def _after_brackets(tokens: Sequence[Token], position: int) -> int:
     return len(tokens)
 
 
-def _comments(text: str, tokens: Sequence[Token]) -> Iterator[Comments]:
+def _comments(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
     """Join comments that only white space without a blank line parts; leave out licences and mere rules."""
     runs: list[list[Token]] = []
     for token in tokens:
@@ -227,7 +218,7 @@ def _comments(text: str, tokens: Sequence[Token]) -> Iterator[Comments]:
         start, end = run[0].start, run[-1].start + len(run[-1].text)
         words = "\n".join(_CLOSERS.sub("", _OPENERS.sub("", line)).strip() for line in text[start:end].splitlines())
         if any(character.isalpha() for character in words) and not _LICENCE.search(words):
-            yield Comments(start, words.strip())
+            yield Token(start, Comment, words.strip())
 
 
 def _indent(text: str, position: int) -> int:
