@@ -173,6 +173,22 @@ def test_later_pieces_of_tables_and_fences_are_shown_as_such():
     assert rendered("*x*", {"path": "a.py"}, Marker(), str) == "<pre>*x*</pre>"
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    {
+        "under its heading": ("# A\n\n```\n# b\n```\n", ["# b\n"]),
+        "the first piece under its heading": ("# A\n\n```\n*b*\n", ["*b*\n"]),
+        "after its introduction": ("And:\n\n```sh\n# b\n```\n```\nc\n```\n", ["# b\n", "c\n"]),
+        "a middle piece": ("*b*\n", ["*b*\n"]),
+        "the last piece": ("# b\nc\n```\n", ["# b\nc\n"]),
+        "the last piece and another": ("b\n```\n\n```sh\nc\n```\n", ["b\n", "c\n"]),
+    }.values(),
+)
+def test_a_chunk_of_code_shows_as_code_what_stands_in_its_fences(text, code):
+    html = rendered(text, {"path": "a.md", "content_type": "code"}, Marker(), str)
+    assert re.findall("<pre><code>(.*?)</code></pre>", html, re.DOTALL) == code
+
+
 def test_whole_words_are_marked_and_parts_of_texts_without_spaces():
     marker = Marker({"valu", "超时"}, Analyzer().tokens)
     assert marker.html("Values <and> 网关超时时间") == "<mark>Values</mark> &lt;and&gt; 网关<mark>超时</mark>时间"

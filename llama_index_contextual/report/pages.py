@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _WIDTH: Final = 200  # characters of a table
 _WORD: Final = re.compile(r"\w+|\W+")
 _WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-_FENCE: Final = re.compile(r" {0,3}(```|~~~)")
+_FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})(.*)$", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
 _CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\](?:\|[^\]\n]{0,40}\])?[+-]?[ \t]*([^\n]*)\n?")
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
@@ -172,8 +172,27 @@ def _whole(text: str, values: Mapping[str, Any]) -> str:
     before = str(values.get(metadata.CONTINUES) or "")
     if "|" in before:
         return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
-    is_code = before or values.get(metadata.CONTENT_TYPE) == "code"
-    return f"```{before}\n{text}" if is_code and not _FENCE.match(text) and not text.startswith("    ") else text
+    is_later = before or (values.get(metadata.CONTENT_TYPE) == "code" and _starts_inside(text))
+    return f"```{before}\n{text}" if is_later and not _FENCE.match(text) and not text.startswith("    ") else text
+
+
+def _starts_inside(text: str) -> bool:
+    """Return whether a chunk of code begins inside of a fence without a language: it shows at most where that ends."""
+    fences = list(_FENCE.finditer(text))
+    if not fences:
+        return True
+    above = text[: fences[0].start()].splitlines()
+    if fences[0][2].strip() or all(line.lstrip()[:1] in ("", "#") for line in above):
+        return False  # it has a language, or stands under its heading: it begins here
+    opened = ""
+    for fence in fences:
+        if not opened:
+            opened = fence[1]
+        elif fence[1].startswith(opened):
+            if fence[2].strip():  # nothing begins inside of a fence, so what seemed to begin had ended
+                return True
+            opened = ""
+    return bool(opened)
 
 
 @lru_cache(maxsize=1)
