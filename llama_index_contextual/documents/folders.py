@@ -52,11 +52,6 @@ class Folders:
             return ""
         return f"the folder {' or '.join(map(str, self.places))} is no longer there"
 
-    @property
-    def first(self) -> str:
-        """Return the name of the first of several folders; "" of one."""
-        return next(iter(self.collections), "")
-
     def home(self, path: str) -> tuple[Path, str]:
         """Return the folder that a path is in, and the rest of the path.
 

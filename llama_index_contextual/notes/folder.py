@@ -286,7 +286,7 @@ class Notes:
         return f"Added to {path}." + (f" The index does not read this note: {reason}" if reason else "")
 
     def _of_day(self, now: datetime) -> str:
-        return day_note(self.index.files(), now.date(), self.index.settings.folders.first)
+        return day_note(self.index.files(), now.date(), next(iter(self.index.collections), ""))
 
     def edit(self, path: str, old: str, new: str) -> str:
         """Replace a passage of a note; return a sentence that says where. The note as it was is kept.

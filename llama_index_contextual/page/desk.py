@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import Counter
@@ -224,7 +225,7 @@ class Labels:
 
     def state(self) -> dict[str, Any]:
         """Return how many questions there are, how many are needed, and what is measured or was."""
-        questions = {json.dumps(line.get("question")) for line in self._lines() if isinstance(line, dict)}
+        questions = {json.dumps(line.get("question")) for line in self._lines()}
         with self._guard:
             job = {**self._job, "running": self.measuring} if self._job else None
         return {"marked": len(questions), "needed": NEEDED, "file": FILE, "job": job}
@@ -242,11 +243,8 @@ class Labels:
 
     def of(self, question: str) -> set[str]:
         """Return the lines of a question, as :meth:`line` writes them."""
-        return {
-            json.dumps(line, ensure_ascii=False)
-            for line in self._lines()
-            if isinstance(line, dict) and line.get("question") == question.strip()
-        }
+        lines = (line for line in self._lines() if line.get("question") == question.strip())
+        return {json.dumps(line, ensure_ascii=False) for line in lines}
 
     def mark(self, question: str, node: BaseNode, *, answers: bool) -> None:
         """Append the line of a question and a chunk, or take it out; all other bytes of the file stay.
@@ -329,19 +327,14 @@ class Labels:
         with self._guard:
             self._job = {**self._job, "line": line}
 
-    def _lines(self) -> list[Any]:
-        """Return what the lines of the file hold; those that are no JSON are left to ``evaluate`` to name."""
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        """Yield what the lines of the file hold; those that are no JSON are left to ``evaluate`` to name."""
         file = self._folder / FILE
-        if file.is_symlink() or not file.is_file():
-            return []
-        return [line for text in file.read_text("utf-8", errors="replace").split("\n") for line in _parsed(text)]
-
-
-def _parsed(text: str) -> list[Any]:
-    try:
-        return [json.loads(text)]
-    except (ValueError, RecursionError):
-        return []
+        text = "" if file.is_symlink() or not file.is_file() else file.read_text("utf-8", errors="replace")
+        for line in text.split("\n"):
+            with contextlib.suppress(ValueError, RecursionError):
+                if isinstance(entry := json.loads(line), dict):
+                    yield entry
 
 
 class _EndedError(Exception):
