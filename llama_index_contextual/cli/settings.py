@@ -97,7 +97,7 @@ def trust(
         raise SettingError(f"{root} is no folder. Cure: name one that exists.")
     (file, keys, _), state = folder_config(root), stored_state(root, target.storage)
     of_index = trusted_choices(state, root)[1]
-    choices = [(said.origin, key, said.value) for key in keys if (said := file.values[key])]
+    choices = [(entry.origin, key, entry.value) for key in keys if (entry := file.values[key])]
     digests = [file.digest]
     if state.choices:
         choices += [("its index", key, state.choices[key]) for key in of_index]

@@ -27,7 +27,7 @@ from llama_index_contextual.config.places import (
     FILE,
     PREFIX,
     USER_FILE,
-    Said,
+    Entry,
     checked,
     completed,
     folder_config,

@@ -50,7 +50,7 @@ _NAMED: Final = 8  # settings and mistakes in one message
 _SHOWN: Final = 100  # characters of a wrong value, or of what the parser says
 
 
-class Said(NamedTuple):
+class Entry(NamedTuple):
     """A value of a setting, and who says it: ``FILE:LINE``, a variable, an option, or the index."""
 
     value: Any
@@ -68,13 +68,13 @@ class ConfigFile:
     """
 
     path: Path | None = None
-    values: dict[str, Said] = field(default_factory=dict)
+    values: dict[str, Entry] = field(default_factory=dict)
     owner: int = 0
 
     @property
     def digest(self) -> str:
         """Return the hash of all that it says."""
-        return digest_of({key: said.value for key, said in self.values.items()})
+        return digest_of({key: entry.value for key, entry in self.values.items()})
 
 
 def load_configuration(
@@ -102,14 +102,14 @@ def load_configuration(
     main = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
     further = ConfigFile() if over is None else _named(over)
     first = {
-        key: Said(value, SETTINGS[key].option or key) for key, value in (options or {}).items() if value is not None
+        key: Entry(value, SETTINGS[key].option or key) for key, value in (options or {}).items() if value is not None
     }
     values = {**user.values, **main.values, **_environment(), **further.values, **first}
     prompt, origin = values.get(_PROMPT, ("", ""))
     if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that says so
         files = (place.path for place in (user, main, further) if place.path)
         beside = (path.parent for path in files if origin.startswith(f"{path}:"))
-        values[_PROMPT] = Said(read_text(next(beside, Path()) / prompt), origin)
+        values[_PROMPT] = Entry(read_text(next(beside, Path()) / prompt), origin)
     return checked(values, main.path)
 
 
@@ -119,7 +119,7 @@ def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Co
     Raises:
         SettingError: A value cannot work.
     """
-    settings = {key: Said(value, _INDEX) for key, value in remembered.items() if key in SETTINGS}
+    settings = {key: Entry(value, _INDEX) for key, value in remembered.items() if key in SETTINGS}
     if unknown := [key for key in remembered if key not in settings and not key.startswith("context_options.")]:
         warnings.warn(
             f"The index remembers {', '.join(unknown)}, which is no setting of this version and does not count. Cure: "
@@ -127,7 +127,7 @@ def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Co
             ContextualWarning,
             stacklevel=3,
         )
-    more = {key: Said(value, configuration.origins.get(key, key)) for key, value in configuration.said().items()}
+    more = {key: Entry(value, configuration.origins.get(key, key)) for key, value in configuration.said().items()}
     return checked({**settings, **more}, configuration.file)
 
 
@@ -142,7 +142,7 @@ def folder_config(folder: Path) -> tuple[ConfigFile, list[str], bool]:
     path = next((path for name in (FILE, PROJECT) if (path := folder / name).is_file()), None)
     file = ConfigFile() if path is None else read_settings(path)
     strange = file.path is not None and (is_strange(file.owner) or is_strange(folder.stat().st_uid))
-    return file, [key for key, said in file.values.items() if strange or not is_safe(key, said.value)], strange
+    return file, [key for key, entry in file.values.items() if strange or not is_safe(key, entry.value)], strange
 
 
 def _of_folder(folder: Path) -> ConfigFile:
@@ -159,7 +159,7 @@ def _of_folder(folder: Path) -> ConfigFile:
         ContextualWarning,
         stacklevel=3,
     )
-    return replace(file, values={key: said for key, said in file.values.items() if key not in keys})
+    return replace(file, values={key: entry for key, entry in file.values.items() if key not in keys})
 
 
 def _named(file: str | Path) -> ConfigFile:
@@ -169,13 +169,13 @@ def _named(file: str | Path) -> ConfigFile:
     return read_settings(path)
 
 
-def _environment() -> dict[str, Said]:
+def _environment() -> dict[str, Entry]:
     """Return what environment variables say."""
-    values: dict[str, Said] = {}
+    values: dict[str, Entry] = {}
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
         if variable.upper().startswith(PREFIX) and ("." in key or key in Configuration.model_fields):
-            values |= {name: Said(value, variable) for name, value in flat({key: _plain(text)})}
+            values |= {name: Entry(value, variable) for name, value in flat({key: _plain(text)})}
     return values
 
 
@@ -187,7 +187,7 @@ def _plain(text: str) -> Any:
         return text
 
 
-def checked(values: Mapping[str, Said], file: Path | None = None) -> Configuration:
+def checked(values: Mapping[str, Entry], file: Path | None = None) -> Configuration:
     """Return the configuration of some values by key.
 
     Raises:
@@ -213,7 +213,7 @@ def checked(values: Mapping[str, Said], file: Path | None = None) -> Configurati
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
         raise SettingError(" ".join(mistakes[:_NAMED]) + more)
     configuration = Configuration(**tree)
-    origins = {key: said.origin for key, said in values.items()}
+    origins = {key: entry.origin for key, entry in values.items()}
     configuration._origins, configuration._file = origins, file  # noqa: SLF001  our own
     return configuration
 
@@ -264,7 +264,7 @@ def read_settings(path: Path) -> ConfigFile:
     for part in ours:
         table = table.get(part, {}) if isinstance(table, dict) else {}
     pairs = [*flat(table)] if isinstance(table, dict) else []
-    values = {key: Said(value, f"{path}:{_line(lines, '.'.join((*ours, key)))}") for key, value in pairs}
+    values = {key: Entry(value, f"{path}:{_line(lines, '.'.join((*ours, key)))}") for key, value in pairs}
     count = sum(len(value) if isinstance(value, list | dict) else 1 for _, value in pairs)
     if count > MAX_VALUES:
         raise SettingError(f"{path} has {count:,} values, and {MAX_VALUES:,} are read at most. {_CURE}")

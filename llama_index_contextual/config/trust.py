@@ -55,7 +55,7 @@ def is_safe(key: str, value: Any) -> bool:
     if isinstance(safe, bool):
         return safe
     listed = as_list(value)
-    return all(one in safe for one in (listed if isinstance(listed, list | tuple) else [listed]))
+    return all(item in safe for item in (listed if isinstance(listed, list | tuple) else [listed]))
 
 
 def may_say(key: str, value: Any) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.config import Said, checked
+from llama_index_contextual.config import Entry, checked
 from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError
 
@@ -161,16 +161,16 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
                 f"{name!r} is no name of a folder. Cure: letters, digits, '_', '-' and '.', such as notes=PATH"
             )
         values = {"path": value} if isinstance(value, str | Path) else value
-        one: Collection = checked({"collections": Said({name: values}, "collections")}).collections[name]
+        collection: Collection = checked({"collections": Entry({name: values}, "collections")}).collections[name]
         for other_name, other in collections.items():
             if other_name.casefold() == name.casefold():
                 raise SettingError(f"two folders are called {name!r}. Cure: another name for one, as in {name}2=PATH")
-            if one.folder.is_relative_to(other.folder) or other.folder.is_relative_to(one.folder):
+            if collection.folder.is_relative_to(other.folder) or other.folder.is_relative_to(collection.folder):
                 raise SettingError(
-                    f"{one.folder} and {other.folder} hold the same files, which would be indexed twice. Cure: one of "
-                    "them, or exclude= and the outer one alone"
+                    f"{collection.folder} and {other.folder} hold the same files, which would be indexed twice. Cure: "
+                    "one of them, or exclude= and the outer one alone"
                 )
-        collections[name] = one
+        collections[name] = collection
     return collections
 
 

@@ -93,7 +93,7 @@ class Wanted:
     def __init__(self, include: tuple[str, ...]) -> None:
         lines = [(_any_case(line, suffix := _suffix(line)), suffix.lower()) for line in include]
         tails = {_tail(suffix) for _, suffix in lines}
-        self._lines = {tail: [one for one in lines if _tail(one[1]) in ("", tail)] for tail in tails | {""}}
+        self._lines = {tail: [line for line in lines if _tail(line[1]) in ("", tail)] for tail in tails | {""}}
         self._specs: dict[tuple[str, ...], GitIgnoreSpec] = {}  # by the patterns that a name leaves
 
     def match_file(self, path: str) -> bool:

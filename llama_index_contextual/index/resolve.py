@@ -225,22 +225,22 @@ def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
     """
     collections = {}
     descriptions: dict[str, str] = {}
-    for name, one in folders.collections.items():
-        config = load_configuration(one.folder)
-        said = {key: config.get(key) for key, place in config.origins.items() if place.startswith(f"{config.file}:")}
-        if others := sorted(said.keys() - {"files.include", "files.exclude", "descriptions"}):
+    for name, collection in folders.collections.items():
+        config = load_configuration(collection.folder)
+        values = {key: config.get(key) for key, place in config.origins.items() if place.startswith(f"{config.file}:")}
+        if others := sorted(values.keys() - {"files.include", "files.exclude", "descriptions"}):
             warnings.warn(
                 f"{config.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
                 "options or in your own settings.",
                 ContextualWarning,
                 stacklevel=4,
             )
-        descriptions |= {f"{name}/{key.lstrip('/.')}": text for key, text in said.get("descriptions", {}).items()}
-        if one.description:
-            descriptions[f"{name}/"] = one.description
-        include = one.include or said.get("files.include", ())
-        exclude = (*said.get("files.exclude", ()), *one.exclude)
-        collections[name] = one.model_copy(update={"include": include, "exclude": exclude})
+        descriptions |= {f"{name}/{key.lstrip('/.')}": text for key, text in values.get("descriptions", {}).items()}
+        if collection.description:
+            descriptions[f"{name}/"] = collection.description
+        include = collection.include or values.get("files.include", ())
+        exclude = (*values.get("files.exclude", ()), *collection.exclude)
+        collections[name] = collection.model_copy(update={"include": include, "exclude": exclude})
     return replace(folders, collections=collections), descriptions
 
 
@@ -271,12 +271,12 @@ def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
     """Return the folders that an index says it is of, with more of them."""
     state, storage = _state(_database(None, layout, Folders(layout.root))), str(layout.root)
     former, more = state.choices.get("collections", {}), more or {}
-    unnamed = {name: one for name, one in former.items() if name not in more}
+    unnamed = {name: value for name, value in former.items() if name not in more}
     if not state.folder and not former and not more:
         raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=storage)
     root = Path(state.folder or layout.root)
     if (unnamed or (state.folder and layout.root != root / DEFAULT_NAME)) and not is_own(state, root):
-        paths = ", ".join(str(one.get("path")) for one in unnamed.values()) or str(root)
+        paths = ", ".join(str(value.get("path")) for value in unnamed.values()) or str(root)
         raise SettingError(
             f"says that it is of the folder {paths!r}, and it is not known to be yours. Cure: name the folder too.",
             storage=storage,

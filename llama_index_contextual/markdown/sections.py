@@ -99,9 +99,9 @@ def find_sections(
         depth = len(levels)
         while depth and levels[depth - 1] >= level:  # also right after a jump from H1 to H3 and back to H2
             depth -= 1
-        own = date_from_heading(title)
-        path, levels, days = (*path[:depth], title), (*levels[:depth], level), (*days[: depth + 1], own or days[depth])
-        yield from _cut(Section(mark, last, path, levels, last - mark == 1, days[-1], own is not None), rules)
+        day = date_from_heading(title)
+        path, levels, days = (*path[:depth], title), (*levels[:depth], level), (*days[: depth + 1], day or days[depth])
+        yield from _cut(Section(mark, last, path, levels, last - mark == 1, days[-1], day is not None), rules)
 
 
 def _marks_after_rules(outline: Outline) -> list[int]:
@@ -189,8 +189,8 @@ def _joins(group: list[Section], section: Section, cumulative: Sequence[int], mi
         return tokens < size
     if tokens >= min_size or not _related(group[0], section):
         return False
-    own = cumulative[section.last] - cumulative[section.first]
-    return tokens + own <= size or own > size
+    more = cumulative[section.last] - cumulative[section.first]
+    return tokens + more <= size or more > size
 
 
 def _joins_backwards(groups: list[list[Section]], cumulative: Sequence[int], min_size: int, size: int) -> bool:

@@ -114,16 +114,16 @@ class E5File:
         for start in range(len(word)):
             score = best[start]
             for end in range(start + 1, min(len(word), start + self._longest_piece) + 1):
-                own, number = self._pieces.get(word[start:end], (None, 0))
-                if own is None and end == start + 1:
-                    own, number = self._least, self._unknown
-                if own is not None and score + own > best[end]:
-                    best[end], back[end] = score + own, (start, number)
-        found, end = [], len(word)
+                gain, number = self._pieces.get(word[start:end], (None, 0))
+                if gain is None and end == start + 1:
+                    gain, number = self._least, self._unknown
+                if gain is not None and score + gain > best[end]:
+                    best[end], back[end] = score + gain, (start, number)
+        pieces, end = [], len(word)
         while end:
             end, number = back[end]
-            found.append(number)
-        return tuple(reversed(found))
+            pieces.append(number)
+        return tuple(reversed(pieces))
 
 
 _loading: Final = Lock()

@@ -190,12 +190,12 @@ def normalise(text: str) -> str:
 
 def _with_fewer_marks(match: re.Match[str]) -> str:
     """Return text in which no letter carries more than 30 marks; no language has such letters."""
-    kept, marks = [], 0
+    chars, marks = [], 0
     for char in match.group():
         marks = marks + 1 if unicodedata.combining(char) else 0
         if marks <= _MOST_MARKS:
-            kept.append(char)
-    return "".join(kept)
+            chars.append(char)
+    return "".join(chars)
 
 
 def fold(word: str) -> str:

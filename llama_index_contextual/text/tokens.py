@@ -325,8 +325,8 @@ class _Letters(dict[int, str]):
     def __missing__(self, code: int) -> str:
         steps: Any = minilm_tokenizer()._tokenizer  # noqa: SLF001  its own attributes set steps, and return none
         words = steps.pre_tokenizer.pre_tokenize_str(steps.normalizer.normalize_str(f"a{chr(code)}a"))
-        made = self[code] = " ".join(word for word, _ in words)[1:-1]
-        return made
+        letters = self[code] = " ".join(word for word, _ in words)[1:-1]
+        return letters
 
 
 class _Pieces(dict[str, int]):
