@@ -55,7 +55,6 @@ CITED_PROMPT: Final = ChatPromptTemplate(
 )
 _ANSWER_TOKENS: Final = 700
 _SECONDS: Final = 120.0  # of silence; a small machine reads a prompt for a minute
-_PROBE_SECONDS: Final = 3.0
 _PROMPT_TOKENS: Final = 300  # instructions, question, and what stands around the sources
 _SAFETY: Final = 0.85  # our tokenizer is not the model's
 _TAG: Final = re.compile(r"<(?=/?\s*source\b)", re.IGNORECASE)
@@ -267,7 +266,7 @@ class CitedSynthesizer(BaseSynthesizer):
 
     def _asked(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
         """Return what the model is sent, and what reads its answer."""
-        if reason := probe(self._llm, _PROBE_SECONDS):
+        if reason := probe(self._llm):
             unasked = f"{self.name} cannot be asked: {reason}. Cure: another llm, or a server that answers."
             raise AnswerError(unasked if self._is_named else _NOBODY.format(reason))
         room = int(_SAFETY * (context_window(self._llm) - _ANSWER_TOKENS - _PROMPT_TOKENS))

@@ -11,11 +11,12 @@ import httpx
 import tenacity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from llama_index_contextual.errors import ContextualError
 
-_LONGEST_WAIT: Final = 60.0  # seconds, whatever a server asks for
+LONGEST_WAIT: Final = 60.0  # seconds, whatever a server asks for
+_BACKOFF: Final = tenacity.wait_random_exponential(multiplier=1, max=LONGEST_WAIT)
 _TIMEOUT: Final = httpx.Timeout(120, connect=10)
 _NOT_OFFERED: Final = 501  # what llama.cpp answers where it was not started for this
 _SHOWN: Final = 200  # characters of an answer that an error shows
@@ -56,7 +57,7 @@ def post(
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(attempts),
         retry=tenacity.retry_if_exception_type(_Busy),
-        wait=pause(_LONGEST_WAIT),
+        wait=pause,
         reraise=True,
     )
     try:
@@ -104,17 +105,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return seconds if 0 <= seconds < math.inf else None
 
 
-def pause(longest: float) -> Callable[[tenacity.RetryCallState], float]:
-    """Return how tenacity waits: as long as the error's ``wait`` says, else exponentially longer with jitter.
-
-    Args:
-        longest: Seconds at most.
-    """
-    backoff = tenacity.wait_random_exponential(multiplier=1, max=longest)
-
-    def seconds(state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        wait = getattr(error, "wait", None)
-        return min(backoff(state) if wait is None else float(wait), longest)
-
-    return seconds
+def pause(state: tenacity.RetryCallState) -> float:
+    """Return how many seconds tenacity waits: what the error's ``wait`` says, else exponentially longer with jitter."""
+    error = state.outcome.exception() if state.outcome else None
+    wait = getattr(error, "wait", None)
+    return min(_BACKOFF(state) if wait is None else float(wait), LONGEST_WAIT)

@@ -292,8 +292,8 @@ class _RemoteCaller(Caller):
         answer: Answer = outcome
         return answer
 
-    def probe(self, seconds: float) -> str | None:
-        tasks = self._pool.submit_to_each(("probe", (seconds,)))
+    def probe(self) -> str | None:
+        tasks = self._pool.submit_to_each(("probe", ()))
         reasons = [outcome for task in tasks if (outcome := self._pool.outcome(task)) is not None]
         return str(reasons[0]) if reasons else None
 

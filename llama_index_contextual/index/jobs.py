@@ -172,5 +172,5 @@ class LLMWorker(Worker):
         """Send a request, or ask whether the server answers; return what it says."""
         what, arguments = request
         if what == "probe":
-            return await asyncio.to_thread(self._caller.probe, *arguments)
+            return await asyncio.to_thread(self._caller.probe)
         return await self._caller.send(*arguments)

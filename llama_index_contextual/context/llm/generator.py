@@ -15,7 +15,7 @@ from llama_index_contextual.context.cache import OBJECT, ContextCache, open_stor
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.llm.model import Connection, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, CircuitBreaker, RunRecord
+from llama_index_contextual.context.llm.request import Caller, CircuitBreaker, RunRecord
 from llama_index_contextual.context.llm.run import LLMSettings, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import ContextError, ContextualWarning
@@ -244,7 +244,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     def probe(self) -> str | None:
         """Return why the model cannot be used now, or None where its server shows a sign of life in time."""
-        return probe(self.llm, PROBE_SECONDS)
+        return probe(self.llm)
 
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""

@@ -37,6 +37,7 @@ OLLAMA_URL: Final = "http://localhost:11434"
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 _CLIENT_TIMEOUT: Final = 3600.0  # ours is shorter, and cancels the request
+_PROBE_SECONDS: Final = 5.0  # to wait for a server's sign of life
 _CLOSED: Final = frozenset({401, 403})
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
@@ -165,8 +166,8 @@ def marks_cache(llm: LLM) -> bool:
     return llm.class_name().casefold().startswith(_MARK_CACHE)
 
 
-def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return per reason
-    """Ask a model's server whether it is there; return why it cannot be used, or None.
+def probe(llm: LLM) -> str | None:  # noqa: PLR0911  one return per reason
+    """Ask a model's server whether it is there; return why it cannot be used, or None where it answers in time.
 
     A model that names no server is taken to be there. Any answer will do except 401, 403 and 5xx: servers differ in
     what they list.
@@ -182,7 +183,7 @@ def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return 
             return "no OPENAI_API_KEY"
         headers = {"Authorization": f"Bearer {key}"}
     try:
-        answer = httpx.get(f"{url}/api/tags" if ollama else f"{url}/models", headers=headers, timeout=seconds)
+        answer = httpx.get(f"{url}/api/tags" if ollama else f"{url}/models", headers=headers, timeout=_PROBE_SECONDS)
     except httpx.HTTPError as error:
         return f"no answer from {server} ({type(error).__name__})"
     if answer.status_code in _CLOSED:

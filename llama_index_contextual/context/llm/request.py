@@ -15,7 +15,7 @@ import anyio
 from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.llm.model import chat, probe
 from llama_index_contextual.context.usage import ContextCallEvent, Tokens, dispatcher
-from llama_index_contextual.service import is_busy, retry_after
+from llama_index_contextual.service import LONGEST_WAIT, is_busy, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,6 @@ _BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
 _LEFT_ALONE: Final = 30.0  # seconds, after so many failed calls in a row
 _FAILURES: Final = 3
 READING_RATE: Final = 200.0  # tokens a second: how fast a model reads its prompt at least
-MAX_WAIT: Final = 60.0  # seconds: a server that asks to wait longer is not asked again in this run
-PROBE_SECONDS: Final = 5.0  # to wait for a server's sign of life before a run
 
 
 class CallFailedError(Exception):
@@ -110,14 +108,14 @@ class Caller:
         except Exception as error:  # each integration has errors of its own
             raise _explained(error) from error
 
-    def probe(self, seconds: float) -> str | None:
-        """Return why the model cannot be used, or None where its server answers within so many seconds."""
-        return probe(self._llm, seconds)
+    def probe(self) -> str | None:
+        """Return why the model cannot be used, or None where its server answers in time."""
+        return probe(self._llm)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether a request may be answered soon, as its server is busy or away."""
-    return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= MAX_WAIT
+    """Return whether a request may be answered soon, as its server is busy or away and asks to wait no longer."""
+    return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= LONGEST_WAIT
 
 
 def _explained(error: Exception) -> CallFailedError:

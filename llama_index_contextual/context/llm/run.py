@@ -24,9 +24,7 @@ from llama_index_contextual.context.llm.model import (
 )
 from llama_index_contextual.context.llm.prompt import FilledPrompt, batches, count_tokens
 from llama_index_contextual.context.llm.request import (
-    MAX_WAIT,
     NO_ANSWER,
-    PROBE_SECONDS,
     READING_RATE,
     CallFailedError,
     ContextOverflowError,
@@ -148,7 +146,7 @@ class Run:
         """Return why the model is not to be asked, or None; this may ask its server."""
         if self.settings.fallback_only:
             return "fallback_only"
-        return self.server.why_not(lambda: self.caller.probe(PROBE_SECONDS))
+        return self.server.why_not(self.caller.probe)
 
     async def _document(self, lookup: Lookup) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -196,7 +194,7 @@ class Run:
         attempts = 1 if retries_by_itself(self.llm) else settings.attempts
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= attempts or not record.another_attempt(),
-            wait=pause(MAX_WAIT),
+            wait=pause,
             retry=retry_if_exception(may_pass),
             reraise=True,
         )
