@@ -9,7 +9,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import SourceDocument
 from llama_index_contextual.context.documents import position
-from llama_index_contextual.context.llm.prompt import batches, shown
+from llama_index_contextual.context.llm.prompt import calls_of, shown
 
 
 def words(text):
@@ -43,7 +43,7 @@ def test_a_document_that_fits_is_shown_whole():
     document, nodes = cut(PARAGRAPHS)
     window = 10_000
     assert shown(nodes[:3], document, nodes, window) == document.text
-    assert [len(group) for group in batches(nodes, document, 8, window)] == [8] * 7 + [4]
+    assert [len(group) for group in calls_of(nodes, document, 8, window)] == [8] * 7 + [4]
 
 
 def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
@@ -80,7 +80,7 @@ def test_a_chunk_is_found_by_its_text_where_its_offsets_are_wrong():
 )
 def test_every_chunk_is_in_exactly_one_call_and_calls_keep_their_order(paragraphs, size, tokens):
     document, nodes = cut(paragraphs)
-    groups = batches(nodes, document, size, tokens)
+    groups = calls_of(nodes, document, size, tokens)
     assert [node for group in groups for node in group] == nodes
     assert all(1 <= len(group) <= size for group in groups)
     for group in groups:
@@ -90,6 +90,6 @@ def test_every_chunk_is_in_exactly_one_call_and_calls_keep_their_order(paragraph
 @pytest.mark.parametrize("tokens", [40, 80, 200])
 def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
     document, nodes = cut(PARAGRAPHS)
-    for group in batches(nodes, document, 8, tokens):
+    for group in calls_of(nodes, document, 8, tokens):
         text = shown(group, document, nodes, tokens)
         assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate

@@ -243,7 +243,7 @@ class FilledPrompt:
         return [ChatMessage(role=MessageRole.USER, content=blocks)]
 
 
-def batches(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: int) -> list[list[BaseNode]]:
+def calls_of(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: int) -> list[list[BaseNode]]:
     """Split chunks into calls of at most ``size``; chunks of one call lie together where the document does not fit."""
     if _fits(_without_padding(document), window):
         return [list(nodes[start : start + size]) for start in range(0, len(nodes), size)]

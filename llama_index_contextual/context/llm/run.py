@@ -22,7 +22,7 @@ from llama_index_contextual.context.llm.model import (
     model_name,
     retries_by_itself,
 )
-from llama_index_contextual.context.llm.prompt import FilledPrompt, batches, count_tokens
+from llama_index_contextual.context.llm.prompt import FilledPrompt, calls_of, count_tokens
 from llama_index_contextual.context.llm.request import (
     NO_ANSWER,
     READING_RATE,
@@ -257,7 +257,7 @@ class Run:
     def _split(self, lookup: Lookup, indexes: list[int]) -> list[list[int]]:
         """Split some chunks of a document, by their indexes, into those of one call each."""
         nodes, budget = lookup.batch.nodes, self.budget
-        groups = batches([nodes[index] for index in indexes], lookup.batch.document, budget.size, budget.window)
+        groups = calls_of([nodes[index] for index in indexes], lookup.batch.document, budget.size, budget.window)
         remaining = iter(indexes)
         return [[next(remaining) for _ in group] for group in groups]
 
