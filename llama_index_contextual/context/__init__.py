@@ -12,7 +12,14 @@ from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.free import HeadingContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.kinds import LLM, OFF, resolve_generator
 from llama_index_contextual.context.llm.generator import LLMContextGenerator
-from llama_index_contextual.context.llm.model import DEFAULT_MODEL, context_window, make_llm, model_name, probe
+from llama_index_contextual.context.llm.model import (
+    DEFAULT_MODEL,
+    context_window,
+    make_llm,
+    model_name,
+    probe,
+    require_key,
+)
 from llama_index_contextual.context.llm.prompt import count_tokens
 from llama_index_contextual.context.llm.request import Answer, Caller, CallFailedError
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens

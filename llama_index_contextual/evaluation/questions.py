@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.llms import ChatMessage
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.context import LLMContextGenerator, model_name
+from llama_index_contextual.context import make_llm, model_name, require_key
 from llama_index_contextual.documents import readable_documents
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, whole, without_credentials
 from llama_index_contextual.index import ContextualIndex
@@ -237,6 +237,7 @@ WORD: Final = re.compile(r"\w[\w'’-]*")
 _SHORTEST, _LONGEST = 6, 30  # words of a sentence
 _QUOTATION: Final = 4  # words in a row
 _FEWEST_WORDS, _MOST_CHARACTERS = 3, 300  # of a question
+_MOST_TOKENS: Final = 800  # that a model by name writes
 _COLLECTION: Final = "questions"
 _PROMPT: Final = (
     "Place: {place}\n\n<text>\n{text}\n</text>\n\n"
@@ -272,11 +273,11 @@ def make_questions(
     """
     most, model = whole("most", most), without_credentials(llm) if isinstance(llm, str) else model_name(llm)
     settings = ContextualIndex.open(folder, **{**options, "reindex": "ignore"}).settings
-    generator = LLMContextGenerator(llm, cache=False)
-    generator.require_key()
+    writer = make_llm(llm, max_tokens=_MOST_TOKENS) if isinstance(llm, str) else llm
+    require_key(writer, "no question can be made")
     nodes = settings.pipeline.parse(readable_documents(settings.reading))
     cache = DatabaseKVStore(settings.database)
-    return questions_by_llm(nodes, generator.llm, model=model, cache=cache, most=most, say=say)
+    return questions_by_llm(nodes, writer, model=model, cache=cache, most=most, say=say)
 
 
 def questions_by_llm(

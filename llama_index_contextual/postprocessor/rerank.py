@@ -21,7 +21,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.context import make_llm
+from llama_index_contextual.context import make_llm, require_key
 from llama_index_contextual.embeddings.onnx import send_no_telemetry
 from llama_index_contextual.errors import Checked, ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.service import post
@@ -283,10 +283,8 @@ def _loading(spec: str, extra: str, what: str) -> Iterator[None]:
 
 def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
     if isinstance(llm, str):
-        from llama_index_contextual.context import LLMContextGenerator
-
-        LLMContextGenerator(llm, cache=False).require_key()
         llm = make_llm(llm, max_tokens=_ANSWER, seconds=_SECONDS)
+        require_key(llm, "nothing can be reranked")
     if llm is None:
         try:
             llm = Settings.llm

@@ -13,7 +13,7 @@ from llama_index.llms.ollama import Ollama
 from llm_runs import count_by_source
 from servers import llama_cpp
 
-from llama_index_contextual.context import LLMContextGenerator
+from llama_index_contextual.context import LLMContextGenerator, probe
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
@@ -98,7 +98,7 @@ def test_ollama_interface(ollama_server, nodes, by):
 
 def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
     generator = LLMContextGenerator(f"ollama:qwen3:0.6b@{ollama_server.url}", cache=False)
-    assert generator.probe() == "Ollama has no model 'qwen3:0.6b' (cure: ollama pull qwen3:0.6b)"
+    assert probe(generator.llm) == "Ollama has no model 'qwen3:0.6b' (cure: ollama pull qwen3:0.6b)"
 
 
 def test_overflow_as_llama_cpp_reports_it(llama_server):

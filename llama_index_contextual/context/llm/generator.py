@@ -13,12 +13,12 @@ from llama_index.core.prompts.mixin import PromptMixin
 from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.cache import OBJECT, ContextCache, open_store
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.llm.model import Connection, is_local, model_name, probe
+from llama_index_contextual.context.llm.model import Connection, is_local, model_name, require_key
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
 from llama_index_contextual.context.llm.request import Caller, CircuitBreaker, RunRecord
 from llama_index_contextual.context.llm.run import LLMSettings, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
-from llama_index_contextual.errors import ContextError, ContextualWarning
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import short_hash
 
@@ -242,18 +242,10 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         """Return what a run over these chunks would cost, without asking the model about them."""
         return self._new_run(None).estimate(batches, prices)
 
-    def probe(self) -> str | None:
-        """Return why the model cannot be used now, or None where its server shows a sign of life in time."""
-        return probe(self.llm)
-
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
-        reason = "" if self.settings.fallback_only else str(self.probe() or "")
-        if any(word in reason for word in ("API_KEY", "API key")):
-            raise ContextError(
-                f"{reason}: no context can be made. Cure: for OpenAI set OPENAI_API_KEY; for another server give the "
-                "LlamaIndex LLM with its key, in Python; or choose another llm."
-            )
+        if not self.settings.fallback_only:
+            require_key(self.llm, "no context can be made")
 
     def config(self) -> dict[str, Any]:
         """Return the settings as plain data: names instead of objects, and no key."""

@@ -24,7 +24,7 @@ from llama_index.core import Settings
 from llama_index.core.llms import LLM, ChatResponse, CustomLLM
 
 from llama_index_contextual.context.cache import OBJECT
-from llama_index_contextual.errors import SettingError, needs, without_credentials
+from llama_index_contextual.errors import ContextError, SettingError, needs, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -193,6 +193,16 @@ def probe(llm: LLM) -> str | None:  # noqa: PLR0911  one return per reason
     if ollama and answer.is_success and not _has_model(answer, name):
         return f"Ollama has no model {name!r} (cure: ollama pull {name})"
     return None
+
+
+def require_key(llm: LLM, consequence: str) -> None:
+    """Raise a ContextError with its consequence where no call can succeed, as the key is missing or refused."""
+    reason = probe(llm) or ""
+    if any(word in reason for word in ("API_KEY", "API key")):
+        raise ContextError(
+            f"{reason}: {consequence}. Cure: for OpenAI set OPENAI_API_KEY; for another server give the LlamaIndex LLM "
+            "with its key, in Python; or choose another llm."
+        )
 
 
 async def chat(llm: LLM, messages: Sequence[ChatMessage], max_tokens: int) -> ChatResponse:
