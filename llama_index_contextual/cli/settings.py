@@ -18,7 +18,7 @@ from llama_index_contextual.cli.common import (
     tell,
     with_options,
 )
-from llama_index_contextual.config import FILE, SETTINGS, Setting, folder_config, is_trusted
+from llama_index_contextual.config import FILE, SETTINGS, Setting, digest_of, folder_config, is_trusted
 from llama_index_contextual.config.trust import distrust, trusted_folders
 from llama_index_contextual.config.trust import trust as trust_folder
 from llama_index_contextual.errors import SettingError
@@ -84,7 +84,7 @@ def trust(
 ) -> None:
     """Obey what a folder's settings and its index say of servers, models, stores and paths, until they change."""
     from llama_index_contextual.index.resolve import stored_state  # slow
-    from llama_index_contextual.index.settings import digest_of_choices, trusted_choices
+    from llama_index_contextual.index.settings import trusted_choices
 
     if list_:
         print_text("\n".join(map(_trusted, trusted_folders())) or "none")
@@ -101,7 +101,7 @@ def trust(
     digests = [file.digest]
     if state.choices:
         choices += [("its index", key, state.choices[key]) for key in of_index]
-        digests.append(digest_of_choices(state))
+        digests.append(digest_of(state.claims))
     lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in choices]
     if not lines:
         print_text(f"{root} says nothing that needs trust")

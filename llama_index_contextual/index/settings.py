@@ -206,7 +206,7 @@ class IndexSettings:
         state = replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
         elsewhere = self.layout.root != Path(folder) / DEFAULT_NAME  # then it says of which folder it is
         needs_seal = elsewhere or not all(may_say(*choice) for choice in choices.items())
-        return replace(state, seal=seal_of(_said_by(state)) if needs_seal else "")
+        return replace(state, seal=seal_of(state.claims) if needs_seal else "")
 
 
 def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> str:
@@ -251,13 +251,4 @@ def trusted_choices(state: IndexState, root: Path) -> tuple[dict[str, Any], list
 
 def is_own(state: IndexState, root: Path) -> bool:
     """Return whether an index's settings are this user's, or the user trusts the folder with them."""
-    return is_sealed(_said_by(state), state.seal) or is_trusted(root, digest_of_choices(state))
-
-
-def digest_of_choices(state: IndexState) -> str:
-    """Return the hash by which the user trusts what an index says."""
-    return digest_of(_said_by(state))
-
-
-def _said_by(state: IndexState) -> list[Any]:
-    return [state.folder, state.choices, state.objects]
+    return is_sealed(state.claims, state.seal) or is_trusted(root, digest_of(state.claims))

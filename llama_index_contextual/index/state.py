@@ -161,6 +161,11 @@ class IndexState:
     layout: int = LAYOUT
 
     @property
+    def claims(self) -> list[Any]:
+        """Return what a stranger may not say, to be sealed or trusted."""
+        return [self.folder, self.choices, self.objects]
+
+    @property
     def model(self) -> str:
         """Return the identity of the embedding model; "" where nothing was indexed."""
         return str((self.settings.get("embedding") or {}).get("model", ""))
