@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from llama_index_contextual.errors import (
     ContextualWarning,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.view import View
     from llama_index_contextual.index.writing import Storage
     from llama_index_contextual.retrievers.explain import Explanation
+
+_PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
+_OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`Asked.as_retriever`
 
 
 class Asked:
@@ -142,8 +145,7 @@ class Asked:
             SettingError: A setting is wrong, or a reranker has no key.
             MissingExtraError: The package that runs a reranker is not installed.
         """
-        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
-        refuse_unknown("as_retriever", options, known - {"self", "retrievers"})
+        refuse_unknown("as_retriever", options, _OPTIONS)
         if self._storage.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
         defaults = self.settings.configuration.retrieval
@@ -242,9 +244,8 @@ class Asked:
     ) -> tuple[ContextualFusionRetriever, dict[str, Any]]:
         """Return the retriever of an engine, and those options that are the engine's own."""
         engine_names = {*signature(make).parameters} - {"kwargs"}
-        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
-        refuse_unknown(what, options, (known | engine_names) - {"self", "retriever", "retrievers"})
-        retrieving = {key: value for key, value in options.items() if key in known - {"node_postprocessors"}}
+        refuse_unknown(what, options, (_OPTIONS | engine_names) - {"retriever"})
+        retrieving = {key: value for key, value in options.items() if key in _OPTIONS - {"node_postprocessors"}}
         rest = {key: value for key, value in options.items() if key not in retrieving}
         return self.as_retriever(similarity_top_k, **retrieving), rest
 

@@ -61,10 +61,11 @@ class Engines:
 
     def __init__(self, folder: Path, model: str, store: Store, exact_limit: int) -> None:
         self.model = model
-        self._folder, self._store, self._limit = folder, store, exact_limit
+        self._store, self._limit = store, exact_limit
         self.analyzer = Analyzer()
-        self._keywords = _Derived(self._load_keywords, _with_texts, self.known)
-        self._matrix = _Derived(self._load_matrix, self._with_vectors, self.known)
+        load = partial(KeywordEngine.load, analyzer=self.analyzer)
+        self._keywords = _Derived(folder / "keywords", KeywordEngine(self.analyzer), load, _with_texts, self.known)
+        self._matrix = _Derived(folder / "matrix", Matrix(), Matrix.load, self._with_vectors, self.known)
         self._opened: VectorEngine | None = None
         self._guard = threading.Lock()
         self._known = Known(("", 0), np.empty(0, np.int64))
@@ -127,15 +128,17 @@ class Engines:
             StorageError: The store cannot be filled; all else is there, and answers.
         """
         count = snapshot.count()
-        self._keywords.save(snapshot, self._folder / "keywords")
+        self._keywords.save(snapshot)
         known = snapshot.state.store if self._store.is_installed else {}  # else what it holds is of before
         if not embeds:
             return known
         is_answering = count > self._limit and self._store.is_installed
         if not is_answering and not self._store.is_exact:
-            self._matrix.save(snapshot, self._folder / "matrix")
+            self._matrix.save(snapshot)
         if is_answering or self._store.is_shared:
-            self._fill_store(snapshot)
+            newest = snapshot.state.change if snapshot.is_shared else None
+            store, rows = self._store_at(snapshot), snapshot.rows()
+            catch_up(store, rows, lambda rows: snapshot.vectors(self.model, rows), newest)
             return {"name": self._store.name, "edition": snapshot.edition}
         if count > self._limit:
             logger.warning(
@@ -162,17 +165,6 @@ class Engines:
             if self._opened is None:
                 self._opened = self._store.open(snapshot.state.identity)
             return self._opened
-
-    def _fill_store(self, snapshot: Snapshot) -> None:
-        newest = snapshot.state.change if snapshot.is_shared else None
-        store = self._store_at(snapshot)
-        catch_up(store, snapshot.rows(), lambda rows: snapshot.vectors(self.model, rows), newest)
-
-    def _load_keywords(self) -> tuple[KeywordEngine, str]:
-        return KeywordEngine.load(self._folder / "keywords", self.analyzer) or (KeywordEngine(self.analyzer), "")
-
-    def _load_matrix(self) -> tuple[Matrix, str]:
-        return Matrix.load(self._folder / "matrix") or (Matrix(), "")
 
     def _with_vectors(self, matrix: Matrix, snapshot: Snapshot, rows: Rows) -> Matrix:
         read = 0
@@ -270,41 +262,45 @@ class _Derived:
     """One engine, the moment that it shows, and the stamp of its copy on disk.
 
     Args:
-        load: Returns the copy on disk and its stamp, or an empty engine.
+        folder: Where a writer keeps its copy.
+        empty: An engine without nodes.
+        load: Returns the copy in a folder and its stamp; None where there is none that is whole.
         add: Returns an engine with more nodes.
         known: Returns what is remembered of a moment.
     """
 
     def __init__(
         self,
-        load: Callable[[], tuple[Any, str]],
+        folder: Path,
+        empty: Any,
+        load: Callable[[Path], tuple[Any, str] | None],
         add: Callable[[Any, Snapshot, Rows], Any],
         known: Callable[[Snapshot], Known],
     ) -> None:
-        self._load, self._add, self._known = load, add, known
+        self._folder, self._empty, self._load, self._add, self._known = folder, empty, load, add, known
         self._engine: Any = None
         self._moment = "", 0
         self._saved = ""
         self._lock = threading.Lock()
         self._cost = self._derived_at = 0.0
 
-    def at(self, snapshot: Snapshot, folder: Path | None = None) -> Any:
+    def at(self, snapshot: Snapshot, *, writes: bool = False) -> Any:
         """Return the engine at a moment; other threads go on with an older one while it is brought up to date.
 
         Args:
             snapshot: The moment.
-            folder: Of a writer, who waits, and keeps there what does not fit into memory together.
+            writes: Whether a writer asks, who waits, and keeps on disk what does not fit into memory together.
         """
         wanted = _moment(snapshot)
         if self._engine is not None and self._shows(wanted):
             return self._engine
-        if not self._lock.acquire(blocking=folder is not None or self._engine is None):
+        if not self._lock.acquire(blocking=writes or self._engine is None):
             return self._engine
         try:
             started = time.monotonic()
             following = self._engine is not None and self._moment[0] == wanted[0]
             busy = following and not snapshot.state.complete and started - self._derived_at < self._cost * _SHARE
-            if self._engine is not None and (self._shows(wanted) or (busy and folder is None)):
+            if self._engine is not None and (self._shows(wanted) or (busy and not writes)):
                 return self._engine
             engine, self._saved = (self._engine, self._saved) if following else self._read(wanted)
             rows = self._known(snapshot).rows
@@ -314,8 +310,8 @@ class _Derived:
             engine = engine.without(gone)
             for part in pages(np.setdiff1d(rows, engine.rows, assume_unique=True), _PART):
                 engine = self._add(engine, snapshot, part)
-                if folder is not None and len(part) == _PART:
-                    engine = engine.save(folder, _stamp_of((wanted[0], 0)))
+                if writes and len(part) == _PART:
+                    engine = engine.save(self._folder, _stamp_of((wanted[0], 0)))
             self._engine = engine
             self._moment, self._derived_at = wanted, time.monotonic()
             self._cost = self._derived_at - started
@@ -328,15 +324,15 @@ class _Derived:
 
     def _read(self, wanted: tuple[str, int]) -> tuple[Any, str]:
         """Return the copy on disk, where it is of these nodes; else an empty engine."""
-        engine, stamp = self._load()
-        return (engine, stamp) if stamp.rpartition(" ")[0] == wanted[0] else (engine.without(engine.rows), "")
+        saved = self._load(self._folder)
+        return saved if saved is not None and saved[1].rpartition(" ")[0] == wanted[0] else (self._empty, "")
 
-    def save(self, snapshot: Snapshot, folder: Path) -> None:
+    def save(self, snapshot: Snapshot) -> None:
         """Keep it on disk as of a moment, and go on with that. Where it fails, the next process derives it."""
         with contextlib.suppress(StorageError):
-            engine, stamp = self.at(snapshot, folder), _stamp_of(_moment(snapshot))
+            engine, stamp = self.at(snapshot, writes=True), _stamp_of(_moment(snapshot))
             if self._saved != stamp:
-                engine = engine.save(folder, stamp)
+                engine = engine.save(self._folder, stamp)
                 with self._lock:
                     self._engine, self._saved = engine, stamp
 

@@ -19,7 +19,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError, StorageError
+from llama_index_contextual.errors import ContextualWarning, DamagedError, RetrievalError, SettingError, StorageError
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import Mode, Ranking
@@ -356,12 +356,16 @@ def report_failures(answers: Sequence[ArmAnswer], *, timeout: float | None, stri
     """Warn of arms that failed or were late, and return the warnings.
 
     Raises:
+        DamagedError: One met damage of the database, which may have lost what the others did not find, either.
         StorageError: All failed with the same error of the storage, which names the cure.
         RetrievalError: All failed in other ways, or one did and ``strict`` is set.
     """
     errors = [answer.error for answer in answers if answer.error is not None]
     if not errors:
         return []
+    for error in errors:
+        if isinstance(error, DamagedError):
+            raise error
     notes = list(
         dict.fromkeys(
             f"arm {answer.query.arm.name!r} {_reason(answer.error, timeout)}" for answer in answers if answer.error

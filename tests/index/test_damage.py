@@ -13,7 +13,7 @@ from llama_index.core import MockEmbedding
 
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.errors import DamagedError, StorageError
-from llama_index_contextual.index import ContextualIndex, rescue
+from llama_index_contextual.index import ContextualIndex, rescue, view
 
 
 class Letters(MockEmbedding):
@@ -100,6 +100,15 @@ def test_a_damaged_storage_answers_right_or_says_what_mends_it_and_is_made_whole
         assert verification.ok, f"{file.name}: {verification}"
         assert verification.documents == 30
         assert answers(index) == expected
+
+
+def test_a_question_of_which_one_arm_alone_meets_damage_gets_the_error_and_no_half_answer(whole, monkeypatch):
+    def damaged(*_, **__):
+        raise DamagedError("index.sqlite3 is damaged. Cure: llama-index-contextual index")
+
+    monkeypatch.setattr(view.View, "keyword_query", damaged)
+    with opened(whole) as index, pytest.raises(DamagedError, match="Cure: llama-index-contextual index"):
+        answers(index)
 
 
 def database_of(folder):
