@@ -51,6 +51,19 @@ def test_get_prints_what_a_hit_cites(run, notes):
     assert "there is no note 'nowhere.md' that the index reads" in run("get", "nowhere.md", "-f", notes).stderr
 
 
+def test_get_and_related_take_a_path_from_where_one_stands(run, notes, monkeypatch):
+    text, note = (notes / "docs/gateway.md").read_text(), str(notes / "docs/gateway.md")
+    assert run("get", f"{note}#L1-L2", "-f", notes).stdout.splitlines() == text.splitlines()[:2]
+    monkeypatch.chdir(notes / "docs")
+    for place in ("gateway.md", "./gateway.md", "../docs/gateway.md", "docs/gateway.md"):
+        assert run("get", place).stdout.rstrip() == text.rstrip(), place
+        assert "docs/scheduler.md" in run("related", place).stdout, place
+    (notes / "gateway.md").write_text("The other.\n")
+    assert run("get", "gateway.md").stdout == "The other.\n", "a path that a hit shows counts first"
+    (notes / "gateway.md").unlink()
+    assert "there is no note '../../etc/passwd' that the index reads" in run("get", "../../etc/passwd").stderr
+
+
 def test_a_folder_below_finds_the_index_above_unless_it_is_another_user_s(run, notes, monkeypatch):
     monkeypatch.chdir(notes / "docs")
     hits = run("search", "default", "timeout", "of", "the", "gateway", "-k", 1)

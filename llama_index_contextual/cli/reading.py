@@ -42,6 +42,7 @@ from llama_index_contextual.metadata import value_of
 if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
 
+    from llama_index_contextual.index import ContextualIndex
     from llama_index_contextual.memory import MemoryDigest
 
 _MEMORY: Final = (
@@ -195,10 +196,19 @@ def get(
     from llama_index_contextual.notes import part_of
 
     with target.open(create=False, reindex="ignore") as index:
-        part = part_of(index, place, whole=True)
+        part = part_of(index, _as_indexed(index, place), whole=True)
     print_report(part, part.text, as_json=as_json)
     if part.extent and not as_json:
         tell(f"{part.path}: {part.extent}")
+
+
+def _as_indexed(index: ContextualIndex, target: str) -> str:
+    """Return a path as the index names it, where it is one from where the user stands; all else as it is."""
+    name, sign, part = target.partition("#")
+    path = index.settings.folders.path_of(Path(name).resolve())
+    if not path or path not in index.files(path) or name in index.files(name):
+        return target
+    return f"{path}{sign}{part}"
 
 
 @with_options("database")
@@ -212,7 +222,7 @@ def related(
     from llama_index_contextual.notes import related as find_related
 
     with target.open(create=False, reindex="ignore") as index:
-        print_report(find_related(index, note), as_json=as_json)
+        print_report(find_related(index, _as_indexed(index, note)), as_json=as_json)
 
 
 @with_options("database")
