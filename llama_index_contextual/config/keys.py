@@ -97,7 +97,7 @@ class Chunks(Section):
     )
     tokenizer: Literal["cl100k", "minilm", "e5", "estimate"] | None = setting(
         "What counts the tokens: `minilm`, `e5`, `cl100k` or `estimate`.",
-        computed="minilm with the local embedding, e5 with `e5`, else cl100k",
+        computed="those of the embedding, where they are known; minilm with `none`; else cl100k",
         example="cl100k",
         flags="--tokenizer",
     )

@@ -118,8 +118,8 @@ def check_layout(layout: Any, name: str) -> None:
     """
     if isinstance(layout, int) and layout < LAYOUT:
         raise DamagedError(
-            f"{name} is of an earlier layout. Cure: llama-index-contextual index, which makes it anew: nothing is "
-            "embedded or paid for twice. In PostgreSQL: another schema, #NAME."
+            f"{name} is of an earlier layout. Cure: llama-index-contextual index FOLDER, which makes it anew: nothing "
+            "is embedded or paid for twice. In PostgreSQL: another schema, #NAME."
         )
     if isinstance(layout, int) and layout > LAYOUT:
         raise StorageError(
