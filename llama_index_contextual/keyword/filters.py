@@ -26,6 +26,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, TAGS, typed
+from llama_index_contextual.text import caseless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +134,7 @@ def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
 def _condition_of_items(part: MetadataFilter) -> Callable[[Any], bool]:
     plain = MetadataFilter(key=part.key.removeprefix(ITEMS), value=_folded(part.value), operator=part.operator)
     if part.operator == FilterOperator.CONTAINS:
-        wanted = str(part.value).casefold().strip("#/")
+        wanted = caseless(str(part.value)).strip("#/")
         return lambda value: any(f"{item}/".startswith(f"{wanted}/") for item in map(str, items_of(value)))
     holds = condition_of(plain)
     if part.operator in {FilterOperator.NE, FilterOperator.NIN}:
@@ -145,12 +146,13 @@ def items_of(value: Any) -> list[Any]:
     """Return a value, and the items between its commas, folded; what reads as a number is one as well."""
     if not isinstance(value, str):
         return [] if value is None else [value]
-    texts = dict.fromkeys([value.casefold(), *(part.strip().lstrip("#").casefold() for part in value.split(","))])
+    value = caseless(value)
+    texts = dict.fromkeys([value, *(part.strip().lstrip("#") for part in value.split(","))])
     return [*texts, *(number for text in texts if not isinstance(number := typed(text), str))]
 
 
 def _folded(value: Any) -> Any:
-    return value.casefold() if isinstance(value, str) else value
+    return caseless(value) if isinstance(value, str) else value
 
 
 def item_filter(key: str, value: Any, operator: FilterOperator = FilterOperator.EQ) -> MetadataFilter:

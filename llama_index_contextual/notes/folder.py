@@ -23,7 +23,7 @@ from llama_index_contextual.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.notes.links import note_named, section_of
 from llama_index_contextual.notes.writing import appended, change, turn, writable
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.text import counted, decode, lines_of
+from llama_index_contextual.text import caseless, counted, decode, lines_of, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -146,7 +146,7 @@ def _alias(index: ContextualIndex, name: str) -> str | None:
     """Return the path of the first note whose front matter gives it another name; None for none."""
     for key in ("aliases", "alias") if index.exists else ():
         for value, path in zip(index.values(key), index.values(PATH), strict=True):
-            if name.strip().casefold() in items_of(value):
+            if caseless(name.strip()) in items_of(value):
                 return str(path)
     return None
 
@@ -156,8 +156,9 @@ def _path_named(index: ContextualIndex, path: str) -> str | None:
     if path in index.files(path):
         return path
     file = split_page(path)[0]
-    match = next((known_path for known_path in index.files() if shown_path(known_path) in {path, file}), None)
-    return match if match is None or shown_path(match) == path else match + path[len(file) :]
+    wanted = {normalise(path), normalise(file)}
+    match = next((known_path for known_path in index.files() if normalise(shown_path(known_path)) in wanted), None)
+    return match if match is None or normalise(shown_path(match)) == normalise(path) else match + path[len(file) :]
 
 
 class Notes:

@@ -18,7 +18,7 @@ from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.markdown import headings_of, prose_lines, read_front_matter
 from llama_index_contextual.memory.digest import on_one_line, shown_path
 from llama_index_contextual.metadata import citation
-from llama_index_contextual.text import WIKI_LINK, decode, lines_of
+from llama_index_contextual.text import WIKI_LINK, caseless, decode, lines_of, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,8 +129,8 @@ def note_named(name: str, paths: Iterable[str], aliases: Mapping[str, str] | Non
         paths: Those of the notes.
         aliases: Paths by other names, folded.
     """
-    title = name.strip().casefold().removesuffix(".md")
-    folded = ((path.casefold().removesuffix(".md"), path) for path in paths)
+    title = caseless(name.strip()).removesuffix(".md")
+    folded = ((caseless(path).removesuffix(".md"), path) for path in paths)
     matches = [path for key, path in folded if key == title or key.endswith(f"/{title}")]
     if matches:
         return min(matches, key=lambda path: (path.count("/"), path))
@@ -153,13 +153,13 @@ class _NoteNames:
 
     def __init__(self, texts: Mapping[str, str], paths: Sequence[str]) -> None:
         self._texts = texts
-        self._paths = set(paths)
+        self._paths = {normalise(path): path for path in paths} | {path: path for path in paths}
         self._values = {path: read_front_matter(text, path).values for path, text in texts.items()}
         aliases: dict[str, str] = {}
         for path, values in self._values.items():
             for alias in (*_several(values.get("aliases")), *_several(values.get("alias"))):
-                aliases.setdefault(alias.casefold(), path)
-        self._by = cache(partial(note_named, paths=self._paths, aliases=aliases))
+                aliases.setdefault(caseless(alias), path)
+        self._by = cache(partial(note_named, paths=paths, aliases=aliases))
         self._slugs = cache(lambda path: {_slug(title) for title, _, _ in headings_of(texts[path])})
 
     def path_of(self, target: str) -> str:
@@ -196,7 +196,8 @@ class _NoteNames:
         name = name.partition("?")[0]
         whole = name.lstrip("/") if name.startswith("/") else posixpath.join(posixpath.dirname(source), name)
         path = posixpath.normpath(whole)
-        return next((candidate for candidate in (path, f"{path}.md") if candidate in self._paths), None)
+        names = (path, normalise(path), f"{path}.md", normalise(f"{path}.md"))
+        return next((self._paths[name] for name in names if name in self._paths), None)
 
     def _link(self, source: str, line: int, text: str, target: str | None, heading: str) -> Link:
         problem = "" if target else "no such note:"
@@ -210,12 +211,12 @@ class _NoteNames:
         holders: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         for other, values in self._values.items():
             for key in values.keys() - _OWN_KEYS:
-                for value in dict.fromkeys(map(str.casefold, _several(values[key]))):
+                for value in dict.fromkeys(map(caseless, _several(values[key]))):
                     holders[key, value].append(other)
         shared: dict[str, list[str]] = {}
         for key in self._values[path].keys() - _OWN_KEYS:
             for value in _several(self._values[path][key]):
-                others = [other for other in holders[key, value.casefold()] if other != path]
+                others = [other for other in holders[key, caseless(value)] if other != path]
                 if 0 < len(others) <= _MOST_SHARING:
                     shared[on_one_line(f"{key}: {value}")] = others
         return dict(sorted(shared.items()))
@@ -229,4 +230,4 @@ def _several(value: object) -> list[str]:
 
 def _slug(heading: str) -> str:
     """Return a heading as an anchor has it: ``Open questions`` and ``open-questions`` are one."""
-    return _NO_WORD.sub("", heading.casefold()).replace(" ", "-")
+    return _NO_WORD.sub("", caseless(heading)).replace(" ", "-")

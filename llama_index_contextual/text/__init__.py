@@ -20,6 +20,7 @@ from llama_index_contextual.text.dates import (
 )
 from llama_index_contextual.text.language import (
     LANGUAGE_NAMES,
+    caseless,
     fold,
     languages_in_words,
     listed_stop_words,

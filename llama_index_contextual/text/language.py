@@ -188,6 +188,14 @@ def normalise(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", _FOREIGN.sub(_with_fewer_marks, text))
 
 
+def caseless(text: str) -> str:
+    """Return a text as names are compared: in any case, and whether accents are part of their letters or follow them.
+
+    macOS has them follow in the names of files, and keyboards write the letters whole.
+    """
+    return normalise(text).casefold()
+
+
 def _with_fewer_marks(match: re.Match[str]) -> str:
     """Return text in which no letter carries more than 30 marks; no language has such letters."""
     chars, marks = [], 0
