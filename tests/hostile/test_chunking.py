@@ -18,9 +18,9 @@ from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.markdown import (
     ChunkSettings,
     blocks,
-    front_matter,
     oversized,
     parsing,
+    properties,
     read_front_matter,
     split_markdown,
 )
@@ -147,7 +147,7 @@ def test_front_matter_has_a_limit_and_stays_text_beyond_it():
 
 @pytest.mark.parametrize("loader", ["CBaseLoader", "BaseLoader"])
 def test_long_front_matter_reads_alike_with_and_without_libyaml(loader, monkeypatch):
-    monkeypatch.setattr(front_matter, "_YAML_LOADER", getattr(front_matter.yaml, loader))
+    monkeypatch.setattr(properties, "_YAML_LOADER", getattr(properties.yaml, loader))
     filler = "".join(f"key{number}: value\n" for number in range(200))
     front = read_front_matter(f"---\n{filler}a: &x one\nb: *x\nc: [1, two, {{d: e}}]\nf: {{g: h}}\ni: ~\n---\n")
     assert [front.text(key) for key in "abcfi"] == ["one", "one", "1, two", "", ""]
