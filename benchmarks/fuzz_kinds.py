@@ -304,7 +304,7 @@ def use_vectors(answers: list[Any]) -> None:
     named = short_hash(repr(answers))
     chunks = [Chunk.of(TextNode(text=f"{named} {n}")) for n in range(len(answers))]
     try:
-        failed = worker.embed(chunks).failed
+        _, failed = worker.embed(chunks)
     except ContextualError:
         return
     hashes = [chunk.embed_hash for chunk in chunks]
