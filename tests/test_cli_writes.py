@@ -185,7 +185,10 @@ def test_watching_without_its_package_is_refused_before_anything_is_done(tmp_pat
 @pytest.mark.process
 def test_watching_indexes_what_changes(tmp_path, run):
     (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
-    command = [sys.executable, "-m", "llama_index_contextual", "index", str(tmp_path), "--watch"]
+    # A test run in the background has SIGINT ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from llama_index_contextual.cli import main; main()"
+    command = [sys.executable, "-c", code, "index", str(tmp_path), "--watch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:  # noqa: S603
         assert any("1 added" in line for line in watcher.stdout)
         assert any("waiting for changes" in line for line in watcher.stderr)
