@@ -46,7 +46,7 @@ APART = 60
 ASKED = 60  # questions of each kind
 SAME = 1e-5  # cosines that differ by less are equal
 STOCK = {"space": "cosine"}  # with Chroma's own 16, 100 and 100
-GRAPHS = ((16, 100, 100), (32, 200, 200), (64, 400, 400), (64, 400, 2000))
+GRAPHS = ((16, 100, 100), (32, 200, 200), (64, 400, 400), (64, 400, 2000), (64, 800, 2000))
 
 
 class Made(BaseEmbedding):
