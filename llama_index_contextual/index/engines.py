@@ -292,7 +292,7 @@ class _Derived:
             writes: Whether a writer asks, who waits, and keeps on disk what does not fit into memory together.
         """
         wanted = _moment(snapshot)
-        if self._engine is not None and self._shows(wanted):
+        if self._shows(wanted, snapshot):
             return self._engine
         if not self._lock.acquire(blocking=writes or self._engine is None):
             return self._engine
@@ -300,7 +300,7 @@ class _Derived:
             started = time.monotonic()
             following = self._engine is not None and self._moment[0] == wanted[0]
             busy = following and not snapshot.state.complete and started - self._derived_at < self._cost * _SHARE
-            if self._engine is not None and (self._shows(wanted) or (busy and not writes)):
+            if (busy and not writes) or self._shows(wanted, snapshot):
                 return self._engine
             engine, self._saved = (self._engine, self._saved) if following else self._read(wanted)
             rows = self._known(snapshot).rows
@@ -319,8 +319,11 @@ class _Derived:
         finally:
             self._lock.release()
 
-    def _shows(self, wanted: tuple[str, int]) -> bool:
-        return self._moment[0] == wanted[0] and self._moment[1] >= wanted[1]
+    def _shows(self, wanted: tuple[str, int], snapshot: Snapshot) -> bool:
+        """Return whether the engine has all nodes of a moment; a later one lacks some where a copy was put back."""
+        if self._engine is None or self._moment[0] != wanted[0] or self._moment[1] < wanted[1]:
+            return False
+        return self._moment[1] == wanted[1] or bool(np.isin(self._known(snapshot).rows, self._engine.rows).all())
 
     def _read(self, wanted: tuple[str, int]) -> tuple[Any, str]:
         """Return the copy on disk, where it is of these nodes; else an empty engine."""

@@ -94,6 +94,24 @@ def test_a_keyword_index_of_an_older_analyzer_is_made_again(used, folder, counti
     assert any(fingerprint.encode() in file.read_bytes() for file in older.rglob("*") if file.is_file())
 
 
+def test_a_copy_of_the_database_that_was_put_back_answers_in_the_process_that_had_read_a_later_one(opened, folder):
+    (folder / "new.md").write_text("# New\n\nWalruses whistle at night.\n")
+    with opened() as index:
+        index.refresh()
+    database = folder / ".contextual" / "index.sqlite3"
+    copy = database.read_bytes()
+    index = opened()
+    (folder / "new.md").unlink()
+    index.refresh(confirm=True)
+    assert "Walruses" not in index.as_retriever(1).retrieve("Who whistles at night?")[0].node.text
+    for suffix in ("-wal", "-shm"):
+        database.with_name(database.name + suffix).unlink(missing_ok=True)
+    aside = database.with_name("aside")
+    aside.write_bytes(copy)
+    aside.replace(database)
+    assert "Walruses" in index.as_retriever(1).retrieve("Who whistles at night?")[0].node.text
+
+
 def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_number_of_a_node_twice(opened, folder):
     def rows(index):
         return set(index._storage.reader.ask(lambda view: view.snapshot.rows()).tolist())
