@@ -50,7 +50,7 @@ def encode(node: BaseNode) -> bytes:
     if isinstance(node, IndexNode):
         # Its object may be anything; a retriever finds it through object_map.
         node = node.model_copy(update={"obj": None})
-    fields = {**node.model_dump(mode="json", exclude={"embedding"}), "class_name": node.class_name()}
+    fields = node.model_dump(mode="json", exclude={"embedding"})
     return json.dumps({DATA_KEY: fields, TYPE_KEY: node.get_type()}).encode()
 
 

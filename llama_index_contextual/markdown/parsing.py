@@ -74,7 +74,7 @@ def mask(text: str, body: int = 0) -> str:
     if _ENDS_HEADING.search(text):
         text = HTML_HEADING.sub(_as_heading, text)
     if "highlight" in text:
-        text = _with_fences(text)
+        text = _highlighted_as_fences(text)
     text = _DEEP_LINE.sub(_shallow, text)
     return "\n" * body + text[body:] if body else text
 
@@ -85,7 +85,7 @@ def _as_heading(line: re.Match[str]) -> str:
     return f"{line[1]}{'#' * int(line[2])} {title}".ljust(len(line[0])) if title else line[0]
 
 
-def _with_fences(text: str) -> str:
+def _highlighted_as_fences(text: str) -> str:
     """Return a text in which fences stand for the tags around highlighted code, and are as long."""
     parts, done, opening = [], 0, None
     for tag in _HIGHLIGHT.finditer(text):
