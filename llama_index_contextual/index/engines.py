@@ -305,7 +305,7 @@ class _Derived:
             engine, self._saved = (self._engine, self._saved) if following else self._read(wanted)
             rows = self._known(snapshot).rows
             gone = np.setdiff1d(engine.rows, rows, assume_unique=True)
-            if self._saved == _stamp_of(wanted) and len(gone):
+            if not following and self._saved == _stamp_of(wanted) and len(gone):
                 snapshot.refuse("it lacks nodes that its engines have")
             engine = engine.without(gone)
             for part in pages(np.setdiff1d(rows, engine.rows, assume_unique=True), _PART):
