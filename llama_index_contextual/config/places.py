@@ -39,8 +39,14 @@ MAX_DEPTH: Final = 8
 _MAX_NUMBER: Final = 10**18
 _WHOLE: Final = ("descriptions", "collections")  # tables with names of the user's own, each one value
 _CURE: Final = "Cure: say less in it."
-_MARK: Final = re.compile(r'"""|\'\'\'|["\'#.=,\[\]{}\n]')
-_IN_STRING: Final = {'"': re.compile(r'[\\"\n]'), '"""': re.compile(r'\\|"""')}
+# Strings and comments. Each part goes to the end where nothing closes it, so that none is looked at twice.
+_HIDDEN: Final = re.compile(
+    r'''"""(?:\\.?|[^\\])*?(?:"""|\Z)|"(?:\\[^\n]|[^"\\\n])*"?|#[^\n]*'''
+    r"""|'''.*?(?:'''|\Z)|'[^'\n]*'?""",
+    re.DOTALL,
+)
+_START: Final = re.compile(r"\s*(?:\[+\s*(?P<table>[\w.-]+)|(?P<key>[\w.-]+)\s*=)")
+_PART: Final = re.compile(r"[\[{\]}]|[^\[{\]}=,]+")
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 CURE: Final = "llama-index-contextual config --init"
@@ -309,62 +315,28 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _scanned(path: Path, text: str) -> dict[str, int]:
-    """Return the line of each table and key, as far as a look outside of strings and comments tells it.
+    """Return the line of each table and key whose name is not quoted.
 
     Raises:
-        SettingError: It is too deep or too much.
+        SettingError: The text is too deep, or has too many keys.
     """
-    lines: dict[str, int] = {}
-    table, number, start = "", 1, 0  # the number of a line, and where it starts
-    keys = depth = dots = place = 0
-    while match := _MARK.search(text, place):
-        mark, at, place = match[0], match.start(), match.end()
-        if mark[0] in "\"'":
-            place = _end_of_string(text, mark, place)
-            number += text.count("\n", at, place)
-        elif mark == "#":
-            place = end if (end := text.find("\n", place)) >= 0 else len(text)
-        elif mark == ".":
-            dots += 1
-        else:
-            if mark == "[" and not depth and not text[start:at].strip():
-                table = _unquoted(text[place : text.find("]", place)].strip("[ "))
-                lines.setdefault(table, number)
-                table += "."
-            elif mark == "=" and not depth:
-                lines.setdefault(table + _unquoted(text[start:at]), number)
-            elif mark == "\n":
-                number, start = number + 1, place
-            dots = 0
-            keys += mark == "="
-            depth += (mark in "[{") - (mark in "]}")
-        if dots > MAX_DEPTH or depth > MAX_DEPTH:
-            raise SettingError(f"{path}:{number} is deeper than {MAX_DEPTH} levels. {_CURE}")
-    if keys > MAX_VALUES:
+    bare = _HIDDEN.sub(lambda match: '""' + "\n" * match[0].count("\n"), text)
+    if (keys := bare.count("=")) > MAX_VALUES:
         raise SettingError(f"{path} has {keys:,} keys, and {MAX_VALUES:,} are read at most. {_CURE}")
+    lines: dict[str, int] = {}
+    table, depth = "", 0
+    for number, line in enumerate(bare.split("\n"), 1):
+        if not depth and (start := _START.match(line)):
+            table = f"{start['table']}." if start["table"] else table
+            lines.setdefault(start["table"] or table + start["key"], number)
+        for part in _PART.findall(line):
+            depth += (part in {"[", "{"}) - (part in {"]", "}"})
+            if depth > MAX_DEPTH or part.count(".") > MAX_DEPTH:
+                raise SettingError(f"{path}:{number} is deeper than {MAX_DEPTH} levels. {_CURE}")
     return lines
-
-
-def _end_of_string(text: str, mark: str, place: int) -> int:
-    """Return where a string ends; the end of the text where it does not, as no parser gets beyond it."""
-    if mark not in _IN_STRING:  # no character is escaped in it
-        end = text.find(mark, place)
-        return end + len(mark) if end >= 0 else len(text)
-    while match := _IN_STRING[mark].search(text, place):
-        place = match.end()
-        if match[0] == mark:
-            return place
-        if match[0] == "\n":
-            break
-        place += 1
-    return len(text)
 
 
 def _line(lines: Mapping[str, int], key: str) -> int:
     """Return the line of a key, else of the table that it is in, else the first."""
     parts = key.split(".")
     return next((lines[name] for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in lines), 1)
-
-
-def _unquoted(name: str) -> str:
-    return ".".join(part.strip().strip("\"'") for part in name.split("."))
