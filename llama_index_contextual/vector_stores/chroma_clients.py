@@ -137,7 +137,11 @@ class InFolder:
                 self._open()
             self._stamp = secrets.token_hex(8)
             self._sign(None)
-            yield cast("ClientAPI", self._client)
+            try:
+                yield cast("ClientAPI", self._client)
+            except (InvalidArgumentError, KeyboardInterrupt):  # Chroma refused it, or it was stopped between two calls
+                self._sign(_checksums(self._folder))
+                raise
             self._sign(_checksums(self._folder))
 
     def wipe(self) -> None:
@@ -183,8 +187,9 @@ class InFolder:
     def _open(self) -> None:
         self.close()
         stamp, checksums = self._written()
-        if checksums is not None and checksums != _checksums(self._folder):
-            raise damaged(f"the vector files of Chroma in {self._folder} are damaged.")
+        if (self._folder / _FILE).exists() and checksums != _checksums(self._folder):
+            # Of what a killed writer left, some questions find ids in the graph that Chroma's database lacks.
+            raise damaged(f"the vector files of Chroma in {self._folder} are damaged, or a write of them was killed.")
         self._client, self._stamp = _local(self._folder), stamp
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -329,3 +331,37 @@ def test_what_a_killed_process_left_is_caught_up(opened, tmp_path, seed):
     engine = opened()
     catch_up(engine, wanted, vectors_of)
     assert_whole(engine, wanted)
+
+
+def test_a_write_that_was_killed_is_derived_again(opened, tmp_path, caplog):
+    """Rows that the graph has and Chroma's database lacks: whoever asks for one gets an error, and nobody else."""
+    wanted = np.arange(1, 600)
+    engine = opened()
+    catch_up(engine, wanted, vectors_of)
+    engine.close()
+    stamp = tmp_path / "chroma" / "written"
+    stamp.write_text(json.dumps([json.loads(stamp.read_text("utf-8"))[0], None]), "utf-8")
+    with closing(sqlite3.connect(tmp_path / "chroma" / "chroma.sqlite3")) as database, database:
+        database.execute("DELETE FROM embeddings WHERE embedding_id = '300'")
+    engine = opened()
+    with pytest.raises(StoreDamagedError, match=r"killed.*Nothing is lost\. Cure: refresh"):
+        engine.nearest(VECTORS[5], 1)
+    catch_up(engine, wanted, vectors_of)
+    assert "killed" in caplog.text
+    assert_whole(engine, wanted)
+    assert engine.nearest(VECTORS[300], 1)[0].tolist() == [300]
+
+
+def test_a_write_that_was_interrupted_goes_on(opened, caplog):
+    engine = opened()
+
+    def interrupted(rows):
+        yield rows[:100], VECTORS[rows[:100]]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        catch_up(engine, np.arange(1, 600), interrupted)
+    engine.close()
+    catch_up(engine, np.arange(1, 600), vectors_of)
+    assert_whole(engine, range(1, 600))
+    assert not caplog.text, "nothing was derived again"
