@@ -271,7 +271,7 @@ def _attempt(request: list[ArmQuery], pool: int) -> list[ArmAnswer]:
             if ours is None:
                 candidates = [_plain(first.arm, first.arm.retriever.retrieve(first.bundle), pool)]
             elif isinstance(ours, ContextualVectorRetriever):
-                candidates = ours.candidates_of_each(bundles, pool)
+                candidates = list(map(_best_highest, ours.candidates_of_each(bundles, pool)))
             else:
                 candidates = [ours.candidates(first.bundle, pool)]
             facts["candidates"] = sum(map(len, candidates))
@@ -326,8 +326,20 @@ def _plain(arm: Arm, results: Sequence[NodeWithScore], pool: int) -> list[Candid
     scores = [None if result.score is None or math.isnan(result.score) else result.score for result in results]
     if not any(scores):
         scores = [None] * len(results)
-    pairs = sorted(zip(results, scores, strict=True), key=lambda pair: math.inf if pair[1] is None else -pair[1])
-    return [Candidate(result.node.node_id, score, result.node) for result, score in pairs[:pool]]
+    candidates = [
+        Candidate(result.node.node_id, score, result.node) for result, score in zip(results, scores, strict=True)
+    ]
+    if isinstance(arm.retriever, VectorIndexRetriever):
+        candidates = _best_highest(candidates)
+    return sorted(candidates, key=lambda hit: math.inf if hit.score is None else -hit.score)[:pool]
+
+
+def _best_highest(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the hits of a store, which come best first, with scores that fall: distances, as of FAISS, rise."""
+    scores = [candidate.score for candidate in candidates if candidate.score is not None]
+    if len(scores) < len(candidates) or not scores or scores[0] >= scores[-1] or scores != sorted(scores):
+        return candidates
+    return [Candidate(hit.node_id, -score, hit.node) for hit, score in zip(candidates, scores, strict=True)]
 
 
 def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[str] | None) -> list[Ranking]:

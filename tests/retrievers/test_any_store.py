@@ -251,3 +251,25 @@ def test_the_objects_and_callbacks_of_an_index_are_taken(embedding):
     assert retriever.callback_manager is index._callback_manager
     fusion = ContextualFusionRetriever([retriever, ContextualBM25Retriever([outer])])
     assert [hit.node.node_id for hit in fusion.retrieve("alpha")] == ["inner"]
+
+
+class Distances(SimpleVectorStore):
+    """Says how far each hit is, as FAISS does with ``IndexFlatL2``: the best has the least."""
+
+    def query(self, query, **kwargs):
+        result = super().query(query, **kwargs)
+        result.similarities = [2 - 2 * cosine for cosine in result.similarities]
+        return result
+
+
+@pytest.mark.parametrize("mode", ["learned", "relative_score", "reciprocal_rerank"])
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_store_that_gives_distances_is_fused_as_one_that_gives_cosines(embedding, mode, stock):
+    found = []
+    for store in (SimpleVectorStore(), Distances()):
+        context = StorageContext.from_defaults(vector_store=store)
+        index = VectorStoreIndex(notes(), storage_context=context, embed_model=embedding)
+        arm = index.as_retriever(similarity_top_k=8) if stock else ContextualVectorRetriever(index)
+        fusion = ContextualFusionRetriever([arm, ContextualBM25Retriever(notes())], mode=mode)
+        found.append([hit.node.node_id for hit in fusion.retrieve("the web of alpha")])
+    assert found[0] == found[1]
