@@ -1,6 +1,7 @@
 """What LlamaIndex's instrumentation is told, and that the OpenTelemetry recipe of the documentation works."""
 
 import asyncio
+import gc
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from llama_index_contextual import ContextualFusionRetriever, ContextualIndex
 from llama_index_contextual.errors import RetrievalError
-from llama_index_contextual.watching import StepEvent
+from llama_index_contextual.watching import StepEvent, uncollected
 
 RECIPES = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
 
@@ -132,3 +133,19 @@ def test_the_recipes_run(tmp_path):
         assert f'"name": "contextual.{step}"' in done.stdout
     assert '"ContextualFusionRetriever.retrieve"' in done.stdout
     assert "freeze start" not in done.stdout.lower()  # neither question nor text
+
+
+def test_the_collector_is_as_it_was_after_threads_that_paused_it():
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled(), "the outer one has not ended"
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled(), "somebody else had switched it off"
+    finally:
+        gc.enable()

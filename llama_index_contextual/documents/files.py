@@ -276,8 +276,10 @@ class _Walk:
 
     def _irrelevant(self, path: str) -> bool:
         """Whether a path is neither on the way to the sub-folder that is asked for nor in it."""
+        if not self.below:
+            return False
         below = self.below.rstrip("/")
-        return bool(below) and not f"{path}/".startswith(f"{below}/") and not f"{below}/".startswith(f"{path}/")
+        return not f"{path}/".startswith(f"{below}/") and not f"{below}/".startswith(f"{path}/")
 
     def _entry(self, entry: os.DirEntry[str], path: str, within: _Within) -> None:
         try:
@@ -342,7 +344,9 @@ class _Walk:
             self.discovery.not_notes.append(path)
             return
         status = entry.stat()
-        most = max(self.rules.max_bytes, _LARGE) if suffix_of(path) in FORMATS else self.rules.max_bytes
+        most = self.rules.max_bytes
+        if status.st_size > most and suffix_of(path) in FORMATS:
+            most = max(most, _LARGE)
         if status.st_size > most:
             self._problem(
                 path, f"{status.st_size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that."

@@ -94,12 +94,17 @@ class Wanted:
         lines = [(_any_case(line, suffix := _suffix(line)), suffix.lower()) for line in include]
         tails = {_tail(suffix) for _, suffix in lines}
         self._lines = {tail: [line for line in lines if _tail(line[1]) in ("", tail)] for tail in tails | {""}}
+        alone = {tail: (_any_case(f"*{tail}", tail), tail) for tail in tails}
+        self._sure = {tail for tail, line in alone.items() if tail and self._lines[tail] == [line]}
         self._specs: dict[tuple[str, ...], GitIgnoreSpec] = {}  # by the patterns that a name leaves
 
     def match_file(self, path: str) -> bool:
         """Whether a file is to be read."""
         name = path.lower()
-        some = self._lines.get(_tail(name), self._lines[""])  # of 26 patterns, those that end as the name does
+        tail = _tail(name)
+        if tail in self._sure:  # of its kind "*.md" says all there is to say
+            return True
+        some = self._lines.get(tail, self._lines[""])  # of 26 patterns, those that end as the name does
         lines = tuple([line for line, suffix in some if name.endswith(suffix)])
         if lines not in self._specs:
             self._specs[lines] = spec_of(lines)

@@ -29,6 +29,7 @@ from llama_index_contextual.errors import DocumentError, MissingExtraError, Sett
 from llama_index_contextual.markdown import without_comments
 from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import counted, decode, storable
+from llama_index_contextual.watching import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,6 +225,7 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
     return documents
 
 
+@uncollected()
 def file_sources(
     files: Sequence[FolderFile],
     reading: Reading,

@@ -105,7 +105,7 @@ class IndexSettings:
         nodes, readers, mark_of = nodes_hash(self.fingerprint), self.readers, self.converter.mark
 
         def made_with(key: str) -> str:
-            mark = "" if suffix_of(key) in readers else mark_of(key)
+            mark = "" if readers and suffix_of(key) in readers else mark_of(key)
             return short_hash([nodes, mark]) if mark else nodes
 
         return made_with

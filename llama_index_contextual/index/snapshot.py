@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -33,6 +34,7 @@ from llama_index_contextual.index.tables import (
 )
 from llama_index_contextual.keyword.filters import REF_DOC_ID
 from llama_index_contextual.text import storable
+from llama_index_contextual.watching import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -118,8 +120,9 @@ class Snapshot:
         wanted = sa.select(*DOCUMENT_COLUMNS).where(DOCUMENTS.c.edition == self.edition)
         if keys is not None:
             return {one[0]: DocumentRow._make(one) for one in self._among(wanted, DOCUMENTS.c.key, keys)}
-        with self._lock, self._explained():  # SQLAlchemy's rows of 100,000 files go as ours are made
-            pages = self.connection.execute(wanted).partitions(PAGE)
+        with self._lock, self._explained(), uncollected():
+            cursor: Any = self.connection.execute(wanted).cursor  # SQLAlchemy's own rows take as long again
+            pages = iter(partial(cursor.fetchmany, PAGE), [])
             return {one[0]: DocumentRow._make(one) for page in pages for one in page}
 
     def nodes_of(self, keys: Iterable[str]) -> dict[str, list[NodeRow]]:

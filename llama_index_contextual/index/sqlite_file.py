@@ -168,9 +168,10 @@ def check_content(connection: sa.Connection, edition: int, *, complete: bool) ->
     [[problem]] = database.execute("PRAGMA integrity_check(1)")
     if problem != "ok":
         raise ValueError(problem)
-    for *values, checksum in database.execute("SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes"):
-        if checksum_of(*values) != checksum:
-            raise ValueError(f"chunk {values[0]!r} has another checksum")
+    nodes = database.execute("SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes")
+    for node_id, text, metadata, rest, embed_hash, checksum in nodes:
+        if checksum_of(node_id, text, metadata, rest, embed_hash) != checksum:
+            raise ValueError(f"chunk {node_id!r} has another checksum")
     for stored in database.execute("SELECT vector, checksum FROM vectors"):
         if vector_of(*stored) is None:
             raise ValueError("a vector has another checksum")

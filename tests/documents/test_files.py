@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.documents.files import FileRules, find_files, summary_of_skipped
-from llama_index_contextual.documents.patterns import pattern_of
+from llama_index_contextual.documents.patterns import Wanted, pattern_of
 from llama_index_contextual.errors import SettingError
 
 
@@ -280,3 +280,15 @@ def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path, monkeypatch):
 def test_wrong_rules_are_named(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         FileRules(**wrong)
+
+
+@pytest.mark.parametrize("name", ["a.md", "b/C.MD", "x.md/y", "d/.md", "e.d.ts", "f.ts", "drafts/g.md", "h.mdx", "md"])
+@pytest.mark.parametrize(
+    "include", [("*.md",), ("*.md", "!drafts/*.md"), ("*.ts", "*.d.ts"), ("*.md", "*.ts", "md"), ("docs/*.md", "*.md")]
+)
+def test_a_kind_that_one_pattern_names_is_read_as_all_patterns_say(include, name):
+    """Most names are judged by their suffix alone."""
+    either_case = [line.replace(".md", ".[mM][dD]") for line in include]
+    last = GitIgnoreSpec.from_lines(either_case).check_file(name).include
+    expected = bool(last) and not name.startswith("x.md/")  # never all of a folder that is called so
+    assert Wanted(include).match_file(name) == expected
