@@ -81,7 +81,7 @@ class Target:
         Where none is named it is the next folder above with an index of this user's. An index of another user is passed
         over: who made it could have it answer from anywhere below.
         """
-        from llama_index_contextual.index.state import DEFAULT_NAME, Layout
+        from llama_index_contextual.index import DEFAULT_NAME, Layout
 
         if self.named or self.storage is not None:
             return self.named

@@ -67,8 +67,7 @@ def context(
     """Print the digest of notes that an agent reads before it answers a message."""
     text = question_of(message)
     from llama_index_contextual.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext
-    from llama_index_contextual.memory.context import gate_digest
+    from llama_index_contextual.memory import MemoryContext, gate_digest
 
     may_make = False
     if target.folders or not target.storage:  # else only the index knows its folder, and so its configuration

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.answering import Sentence
     from llama_index_contextual.index import ContextualIndex
     from llama_index_contextual.keyword import Analyzer
-    from llama_index_contextual.retrievers.explain import Explanation, Hit
+    from llama_index_contextual.retrievers import Explanation, Hit
 
 _SHORT: Final = 12  # lines of a chunk that a terminal shows whole
 _PART: Final = 6  # lines that it shows of a longer one
@@ -106,7 +106,7 @@ def _explanation_of(
     Raises:
         SettingError: The index has no such folder.
     """
-    from llama_index_contextual.index.asked import explained
+    from llama_index_contextual.index import explained
 
     index.settings.folders.check(narrowed.in_ or ())
     return explained(index, question, index.settings.configuration.retrieval.top_k or 5, filters)

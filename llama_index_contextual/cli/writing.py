@@ -144,7 +144,7 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     Raises:
         SettingError: No folder is named, and none is known.
     """
-    from llama_index_contextual.index.resolve import has_several
+    from llama_index_contextual.index import has_several
 
     if not folders:
         if storage is None and not load_configuration(user_storage()).collections:
@@ -173,7 +173,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
 ) -> None:
     """Delete the index of a folder, with the vectors and contexts that it keeps. The documents stay."""
-    from llama_index_contextual.index.settings import PAID
+    from llama_index_contextual.index import PAID
 
     folder = target.named or (None if target.storage or collection else Path())  # never that of a folder above
     with target.open(folder=folder, create=False, reindex="ignore") as contextual:

@@ -16,9 +16,8 @@ from typing_extensions import NotRequired, TypedDict
 
 from llama_index_contextual.errors import ContextualError, SettingError
 from llama_index_contextual.memory import MemoryDigest, note_filters
-from llama_index_contextual.notes import Related, part_of
+from llama_index_contextual.notes import By, Listing, Part, Related, part_of  # the SDK reads the annotations
 from llama_index_contextual.notes import related as find_related
-from llama_index_contextual.notes.folder import By, Listing, Part  # the SDK reads the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,11 +2,11 @@
 
 from llama_index_contextual.config import MemorySettings
 from llama_index_contextual.memory.adapters import MemoryContextBlock, MemoryContextRetriever, memory_tool
-from llama_index_contextual.memory.context import MemoryContext
-from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry
+from llama_index_contextual.memory.context import MemoryContext, gate_digest
+from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, on_one_line, shown_path
 from llama_index_contextual.memory.search import note_filters
 
-__all__ = [
+__all__ = [  # what users import
     "MemoryContext",
     "MemoryContextBlock",
     "MemoryContextRetriever",

@@ -1,11 +1,11 @@
 """A folder of notes as agents use it: asked, read, added to, corrected, and filled from their transcripts."""
 
 from llama_index_contextual.notes.commands import MemoryCommands
-from llama_index_contextual.notes.folder import Notes, part_of
+from llama_index_contextual.notes.folder import By, Listing, Notes, Part, part_of
 from llama_index_contextual.notes.importing import FORMATS, ImportReport, import_transcripts
 from llama_index_contextual.notes.links import Link, Related, related
 
-__all__ = [
+__all__ = [  # what users import
     "FORMATS",
     "ImportReport",
     "Link",

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from llama_index_contextual.documents import read_bytes
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.markdown import headings_of, prose_lines, read_front_matter
-from llama_index_contextual.memory.digest import on_one_line, shown_path
+from llama_index_contextual.memory import on_one_line, shown_path
 from llama_index_contextual.metadata import citation
 from llama_index_contextual.text import WIKI_LINK, caseless, decode, lines_of, normalise
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 from collections import Counter
+from concurrent.futures import wait
 from html import escape
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -18,16 +19,18 @@ from llama_index_contextual.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.embeddings import E5Embedding, LocalEmbedding, NoEmbedding
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
-from llama_index_contextual.index.asked import explained
+from llama_index_contextual.index import explained
 from llama_index_contextual.memory import note_filters
 from llama_index_contextual.notes import part_of
 from llama_index_contextual.notes.writing import change, turn
 from llama_index_contextual.preview import chunk_views
 from llama_index_contextual.report.pages import Marker, node_html, render
-from llama_index_contextual.retrievers.explain import hit_views
+from llama_index_contextual.retrievers import hit_views
+from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     from llama_index.core.llms import LLM
@@ -214,20 +217,21 @@ class Labels:
     ) -> None:
         self._folder, self._config, self._several = folder, config, several
         self._guard = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._job: dict[str, str] = {}
-        self._ended = False
+        self._kind, self._line, self._is_ended = "", "", False
+        self._outcome: Future[dict[str, str]] | None = None
 
     @property
     def measuring(self) -> bool:
         """Return whether something is being measured."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._outcome is not None and not self._outcome.done()
 
     def state(self) -> dict[str, Any]:
         """Return how many questions there are, how many are needed, and what is measured or was."""
         questions = {json.dumps(line.get("question")) for line in self._lines()}
-        with self._guard:
-            job = {**self._job, "running": self.measuring} if self._job else None
+        job, running = None, self.measuring
+        if self._outcome is not None:
+            outcome = {"line": self._line} if running else self._outcome.result()
+            job = {"kind": self._kind, "running": running, **outcome}
         return {"marked": len(questions), "needed": NEEDED, "file": FILE, "job": job}
 
     def line(self, question: str, node: BaseNode) -> str:
@@ -286,46 +290,40 @@ class Labels:
                 raise SettingError("this index is of several folders. Cure: evaluate an index of one of them")
             if self.measuring:
                 raise SettingError("something is being measured. Cure: wait until it ends")
-            self._job = {"kind": kind, "line": "It begins …"}
-            self._thread = threading.Thread(target=self._measured, args=(kind,), name="measuring", daemon=True)
-            self._thread.start()
+            self._kind, self._line = kind, "It begins …"
+            self._outcome = in_thread(self._measured, kind)
 
     def end(self) -> bool:
         """Have the measuring stop soon; return whether it has."""
-        self._ended = True
-        if self._thread is not None:
-            self._thread.join(_END_SECONDS)
+        self._is_ended = True
+        if self._outcome is not None:
+            wait([self._outcome], _END_SECONDS)
         return not self.measuring
 
-    def _measured(self, kind: str) -> None:
+    def _measured(self, kind: str) -> dict[str, str]:
+        """Return the page's part on what was measured as ``html``, or else the ``error``."""
         from llama_index_contextual.evaluation import evaluate, load_questions, tune
 
         try:
             questions = load_questions(self._folder / FILE)
             if kind == "evaluate":
                 comparison = evaluate(self._folder, questions, say=self._say, config=self._config)
-                html = render("comparison_body.html", comparison=comparison)
-            else:
-                tuned = tune(self._folder, questions, say=self._say, config=self._config)
-                html = f"<pre>{escape(str(tuned))}</pre>"
-                if tuned.is_more_than_chance:
-                    command = f"llama-index-contextual tune {self._folder} -q {self._folder / FILE} --write"
-                    html += f"<p>To keep this: <code>{escape(command)}</code></p>"
-            outcome = {"html": html}
-        except _EndedError:
-            outcome = {"error": "It was ended."}
-        except ContextualError as error:
-            outcome = {"error": str(error)}
+                return {"html": render("comparison_body.html", comparison=comparison)}
+            tuned = tune(self._folder, questions, say=self._say, config=self._config)
+            html = f"<pre>{escape(str(tuned))}</pre>"
+            if tuned.is_more_than_chance:
+                command = f"llama-index-contextual tune {self._folder} -q {self._folder / FILE} --write"
+                html += f"<p>To keep this: <code>{escape(command)}</code></p>"
+        except (ContextualError, _EndedError) as error:
+            return {"error": str(error)}
         except Exception as error:  # noqa: BLE001  of a library; the page says it
-            outcome = {"error": f"{type(error).__name__}: {error}"}
-        with self._guard:
-            self._job = {"kind": kind, **outcome}
+            return {"error": f"{type(error).__name__}: {error}"}
+        return {"html": html}
 
     def _say(self, line: str) -> None:
-        if self._ended:
-            raise _EndedError
-        with self._guard:
-            self._job = {**self._job, "line": line}
+        if self._is_ended:
+            raise _EndedError("It was ended.")
+        self._line = line
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         """Yield what the lines of the file hold; those that are no JSON are left to ``evaluate`` to name."""

@@ -15,6 +15,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, Transf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from llama_index_contextual import metadata
 from llama_index_contextual.config import descriptions_of
 from llama_index_contextual.context import (
     OFF,
@@ -28,25 +29,13 @@ from llama_index_contextual.context import (
     group_by_document,
     resolve_generator,
 )
-from llama_index_contextual.errors import Checked, ContextError, SettingError, explained
-from llama_index_contextual.metadata import (
-    CONTEXT_SOURCE,
-    CONTEXT_VERSION,
-    drop_context,
-    has_context,
-    path_of,
-    put_context,
-    reset_views,
-    set_views,
-    value_of,
-)
+from llama_index_contextual.errors import Checked, ContextError, SettingError
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
-    from llama_index.core.storage.docstore import BaseDocumentStore
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
@@ -91,46 +80,21 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     keep_keys: tuple[str, ...] = Field(default=(), description="Keys that stay embedded though contexts repeat them.")
     leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")
 
-    def __init__(
-        self,
-        context: str | ContextGenerator = "headings",
-        *,
-        generator: ContextGenerator | dict[str, Any] | None = None,
-        documents: Iterable[BaseNode] | None = None,
-        docstore: BaseDocumentStore | None = None,
-        root: str | os.PathLike[str] | None = None,
-        show_context_to_llm: bool = False,
-        show_progress: bool = False,
-        descriptions: Mapping[str, str] | None = None,
-        keep_keys: Sequence[str] = (),
-        leave_out_keys: Sequence[str] = (),
-        callback_manager: Any = None,
-        **options: Any,
-    ) -> None:
-        settings: dict[str, Any] = dict(options)
+    def __init__(self, context: str | ContextGenerator = "headings", **settings: Any) -> None:
         fields = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
-        if isinstance(generator, dict):  # from to_dict()
-            resolved = resolve_generator(
-                **{key: generator[key] for key in generator if key not in ("version", "state")}
-            )
-        else:
-            resolved = resolve_generator(context if generator is None else generator, **settings)
-        if callback_manager is not None:
-            fields["callback_manager"] = callback_manager
-        with explained():
-            super().__init__(
-                context=OFF if resolved is None else str(resolved.config()["spec"]),
-                generator=resolved,
-                documents=documents if documents is None else _whole(documents),
-                docstore=docstore,
-                root=None if root is None else os.fspath(root),
-                show_context_to_llm=show_context_to_llm,
-                show_progress=show_progress,
-                descriptions=dict(descriptions or {}),
-                keep_keys=keep_keys,
-                leave_out_keys=leave_out_keys,
-                **fields,
-            )
+        fields = {key: value for key, value in fields.items() if value is not None}
+        chosen = fields.pop("generator", context)
+        if isinstance(chosen, dict):  # from to_dict()
+            settings = {key: chosen[key] for key in chosen if key not in ("version", "state")}
+            chosen = settings.pop("spec")
+        generator = resolve_generator(chosen, **settings)
+        if "documents" in fields:
+            fields["documents"] = _whole(fields["documents"])
+        if "root" in fields:
+            fields["root"] = os.fspath(fields["root"])
+        super().__init__(
+            context=OFF if generator is None else generator.config()["spec"], generator=generator, **fields
+        )
         if both := sorted({*self.keep_keys} & {*self.leave_out_keys}):
             cure = f"and leave_out_keys both name {both}. Cure: name a key in one of them."
             raise SettingError(cure, keep_keys=self.keep_keys)
@@ -201,9 +165,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         """
         if self.generator is None:
             for node in nodes:
-                if has_context(node.metadata):
-                    drop_context(node.metadata)
-                    reset_views(node)  # what the context had hidden shows again
+                if metadata.has_context(node.metadata):
+                    metadata.drop_context(node.metadata)
+                    metadata.reset_views(node)  # what the context had hidden shows again
             return list(nodes)
         groups = self._outdated(nodes, documents)
         with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
@@ -227,7 +191,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         query_bundle: QueryBundle | None = None,  # noqa: ARG002  a chunk's context does not depend on the question
     ) -> list[NodeWithScore]:
         generator = None if self.generator is None else self.generator.at_query_time()
-        bare = [hit.node for hit in nodes if not has_context(hit.node.metadata)]
+        bare = [hit.node for hit in nodes if not metadata.has_context(hit.node.metadata)]
         if generator is None or not bare:
             return nodes
         copies = [node.model_copy(update={"metadata": dict(node.metadata)}) for node in bare]  # the retriever's stay
@@ -250,9 +214,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         if self.generator.free:
             return groups
         current = (self.generator.name, self._version)
+        keys = metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION
 
         def is_outdated(node: BaseNode) -> bool:
-            return (value_of(node.metadata, CONTEXT_SOURCE), value_of(node.metadata, CONTEXT_VERSION)) != current
+            return tuple(metadata.value_of(node.metadata, key) for key in keys) != current
 
         outdated = [DocumentChunks(group.document, tuple(filter(is_outdated, group.nodes))) for group in groups]
         return [group for group in outdated if group.nodes]
@@ -269,14 +234,15 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         described_version = self._version if self.descriptions else ""
         for group, contexts in zip(groups, results, strict=True):
             for node, context in zip(group.nodes, contexts, strict=True):
-                if context is not None:
-                    text, version = context.text, context.version
-                    if text and self.descriptions:  # an empty context stays empty
-                        text = "\n".join([text, *descriptions_of(self.descriptions, path_of(node.metadata) or "")])
-                        version = described_version if context.source == self.generator.name else version
-                    put_context(node.metadata, text, context.source, version, context.lexical)
+                if context is None:
+                    continue
+                text, version = context.text, context.version
+                if text and self.descriptions:  # an empty context stays empty
+                    text = "\n".join([text, *descriptions_of(self.descriptions, metadata.path_of(node.metadata))])
+                    version = described_version if context.source == self.generator.name else version
+                metadata.put_context(node.metadata, text, context.source, version, context.lexical)
         for node in nodes:
-            set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
+            metadata.set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
         if missing and required:
             raise ContextError(
                 f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "

@@ -3,12 +3,12 @@
 from llama_index_contextual.keyword import TermEvidence
 from llama_index_contextual.retrievers.arms import KEYWORD_WEIGHT
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.explain import Explanation, Hit
+from llama_index_contextual.retrievers.explain import Explanation, Hit, hit_views
 from llama_index_contextual.retrievers.hybrid import POOL, ContextualFusionRetriever
 from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch, SearchStore, StoreReader
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
-__all__ = [
+__all__ = [  # what users import
     "KEYWORD_WEIGHT",
     "POOL",
     "ContextualBM25Retriever",
