@@ -142,6 +142,9 @@ class InFolder:
             except (InvalidArgumentError, KeyboardInterrupt):  # Chroma refused it, or it was stopped between two calls
                 self._sign(_checksums(self._folder))
                 raise
+            except BaseException:
+                self._stamp = ""  # whoever opens it next meets a write that did not end
+                raise
             self._sign(_checksums(self._folder))
 
     def wipe(self) -> None:
@@ -189,7 +192,7 @@ class InFolder:
         stamp, checksums = self._written()
         if (self._folder / _FILE).exists() and checksums != _checksums(self._folder):
             # Of what a killed writer left, some questions find ids in the graph that Chroma's database lacks.
-            raise damaged(f"the vector files of Chroma in {self._folder} are damaged, or a write of them was killed.")
+            raise damaged(f"the vector files of Chroma in {self._folder} are damaged, or a write of them did not end.")
         self._client, self._stamp = _local(self._folder), stamp
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chromadb.api.models.Collection import Collection
 from qdrant_client import QdrantClient
 from qdrant_stand_in import qdrant_stand_in
 from servers import chroma_run, free_port, served
@@ -344,10 +345,10 @@ def test_a_write_that_was_killed_is_derived_again(opened, tmp_path, caplog):
     with closing(sqlite3.connect(tmp_path / "chroma" / "chroma.sqlite3")) as database, database:
         database.execute("DELETE FROM embeddings WHERE embedding_id = '300'")
     engine = opened()
-    with pytest.raises(StoreDamagedError, match=r"killed.*Nothing is lost\. Cure: refresh"):
+    with pytest.raises(StoreDamagedError, match=r"did not end.*Nothing is lost\. Cure: refresh"):
         engine.nearest(VECTORS[5], 1)
     catch_up(engine, wanted, vectors_of)
-    assert "killed" in caplog.text
+    assert "did not end" in caplog.text
     assert_whole(engine, wanted)
     assert engine.nearest(VECTORS[300], 1)[0].tolist() == [300]
 
@@ -365,3 +366,16 @@ def test_a_write_that_was_interrupted_goes_on(opened, caplog):
     catch_up(engine, np.arange(1, 600), vectors_of)
     assert_whole(engine, range(1, 600))
     assert not caplog.text, "nothing was derived again"
+
+
+def test_a_write_that_failed_is_derived_again(opened, caplog, monkeypatch):
+    """What of it Chroma has kept, and where, it does not say."""
+    engine, wanted = opened(), np.arange(1, 600)
+    catch_up(engine, wanted[:300], vectors_of)
+    with monkeypatch.context() as patch:
+        patch.setattr(Collection, "modify", lambda *_, **__: 1 / 0)
+        with pytest.raises(StorageError, match=r"could not write vectors.*Cure"):
+            catch_up(engine, wanted, vectors_of)
+    catch_up(engine, wanted, vectors_of)
+    assert "did not end" in caplog.text
+    assert_whole(engine, wanted)
