@@ -199,7 +199,7 @@ class Known:
             self.by_key, self.columns = earlier.by_key, earlier.columns
             if len(earlier.id_of) <= _IDS:
                 self.id_of, self.row_of = earlier.id_of.copy(), earlier.row_of.copy()
-            for row in np.setdiff1d(earlier.rows, rows, assume_unique=True).tolist():
+            for row in _lacking(rows, earlier.rows).tolist():
                 node_id = self.id_of.pop(row, None)
                 if node_id is not None and self.row_of.get(node_id) == row:
                     del self.row_of[node_id]
@@ -304,11 +304,11 @@ class _Derived:
                 return self._engine
             engine, self._saved = (self._engine, self._saved) if following else self._read(wanted)
             rows = self._known(snapshot).rows
-            gone = np.setdiff1d(engine.rows, rows, assume_unique=True)
+            gone = _lacking(rows, engine.rows)
             if not following and self._saved == _stamp_of(wanted) and len(gone):
                 snapshot.refuse("it lacks nodes that its engines have")
             engine = engine.without(gone)
-            for part in pages(np.setdiff1d(rows, engine.rows, assume_unique=True), _PART):
+            for part in pages(_lacking(engine.rows, rows), _PART):
                 engine = self._add(engine, snapshot, part)
                 if writes and len(part) == _PART:
                     engine = engine.save(self._folder, _stamp_of((wanted[0], 0)))
@@ -352,6 +352,11 @@ def _moment(snapshot: Snapshot) -> tuple[str, int]:
 
 def _stamp_of(moment: tuple[str, int]) -> str:
     return f"{moment[0]} {moment[1]}"
+
+
+def _lacking(rows: Rows, wanted: Rows) -> Rows:
+    """Return which of some ascending numbers are not among others; most often all are, which is seen at once."""
+    return wanted[:0] if np.array_equal(rows, wanted) else np.setdiff1d(wanted, rows, assume_unique=True)
 
 
 def _with_texts(engine: KeywordEngine, snapshot: Snapshot, rows: Rows) -> KeywordEngine:
