@@ -18,15 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from llama_index_contextual import __version__
-from llama_index_contextual.cli import measuring, reading, search, settings, writing
-from llama_index_contextual.cli.common import (
-    EXIT_INTERRUPTED,
-    escape_unencodable,
-    tell,
-    tell_error,
-    tell_log,
-    tell_warning,
-)
+from llama_index_contextual.cli import common, measuring, reading, search, settings, writing
 from llama_index_contextual.cli.imports import import_late
 from llama_index_contextual.errors import ContextualError
 
@@ -43,10 +35,10 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             if ctx.invoked_subcommand == "index":
-                tell("what was finished is kept, and the same command goes on", "interrupted:")
+                common.tell("what was finished is kept, and the same command goes on", "interrupted:")
             else:
-                tell("", "interrupted")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+                common.tell("", "interrupted")
+            raise typer.Exit(common.EXIT_INTERRUPTED) from None
 
 
 app = typer.Typer(
@@ -102,15 +94,15 @@ def main() -> None:
     """Run the command line. Each error of ours ends as one clear line."""
     import_late()
     os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")  # chromadb's
-    warnings.showwarning = tell_warning
-    tell_log()
+    warnings.showwarning = common.tell_warning
+    common.tell_log()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
-        sys.stdout.reconfigure(errors=escape_unencodable)
+        sys.stdout.reconfigure(errors=common.escape_unencodable)
     try:
         app()
     except BrokenPipeError:  # `… | head` closed the pipe, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (ContextualError, OSError) as error:  # an OSError names the file or the disk
-        tell_error(error)
+        common.tell_error(error)
         sys.exit(EXIT_ERROR)

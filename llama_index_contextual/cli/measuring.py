@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from llama_index_contextual.cli.common import (
-    RERANKERS,
-    AsJson,
-    Config,
-    Page,
-    messages,
-    option_of,
-    print_report,
-    print_result,
-    tell,
-    with_options,
-    write_page,
-)
+from llama_index_contextual.cli import common as cli
 from llama_index_contextual.config import FILE
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import counted, printable
@@ -56,8 +44,8 @@ class MeasuringOptions:
         typer.Option(help="For --context llm, as for index, and for questions. It costs what the LLM costs."),
     ] = None
     made: Annotated[int, typer.Option(min=1, help="Without --questions: the most questions that --llm makes.")] = 100
-    config: Config = None
-    embed_model: option_of("embed_model") = None  # type: ignore[valid-type]
+    config: cli.Config = None
+    embed_model: cli.option_of("embed_model") = None  # type: ignore[valid-type]
     top_k: Annotated[
         list[int] | None, typer.Option("--top-k", "-k", min=1, help="Hits to count; several times. Default: 5, 10, 20")
     ] = None
@@ -78,8 +66,10 @@ class MeasuringOptions:
     def run(self, measure: Callable[..., Any], **options: Any) -> Any:
         """Measure with the questions of the file, or with those that a language model makes."""
         options |= {"contexts": self.context, "top_k": self.top_k, "llm": self.llm, "config": self.config}
-        options |= {"embed_model": self.embed_model, "show_progress": messages.is_terminal}
-        return measure(self.folder, self._questions(), say=tell, **{key: one for key, one in options.items() if one})
+        options |= {"embed_model": self.embed_model, "show_progress": cli.messages.is_terminal}
+        return measure(
+            self.folder, self._questions(), say=cli.tell, **{key: one for key, one in options.items() if one}
+        )
 
     def _questions(self) -> list[Question]:
         from llama_index_contextual.evaluation import load_questions, make_questions
@@ -89,12 +79,12 @@ class MeasuringOptions:
         if self.llm is None:
             raise SettingError("there are no questions. Cure: --questions FILE, or --llm MODEL, which makes some.")
         config = {"config": self.config} if self.config else {}
-        questions = make_questions(self.folder, self.llm, most=self.made, say=tell, **config)
-        tell(f"{counted(len(questions), 'question')}, such as: {questions[0].text}")
+        questions = make_questions(self.folder, self.llm, most=self.made, say=cli.tell, **config)
+        cli.tell(f"{counted(len(questions), 'question')}, such as: {questions[0].text}")
         return questions
 
 
-@with_options()
+@cli.with_options()
 def evaluate(
     options: MeasuringOptions,
     *,
@@ -103,14 +93,14 @@ def evaluate(
         typer.Option(help="NAME=FILE: a row with the settings of FILE, like contextual.toml; several times."),
     ] = None,
     rerank: Annotated[
-        list[str] | None, typer.Option(help=f"A row with a reranker: {RERANKERS}; several times.")
+        list[str] | None, typer.Option(help=f"A row with a reranker: {cli.RERANKERS}; several times.")
     ] = None,
     storage: Annotated[
         Path | None, typer.Option(help="Keeps the indexes, so that a second run is fast. Default: nothing is kept")
     ] = None,
-    html: Page = None,
+    html: cli.Page = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown to this file.")] = None,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Ask your own questions with and without contexts, and show what each kind finds."""
     from llama_index_contextual.evaluation import evaluate as run
@@ -120,13 +110,13 @@ def evaluate(
     comparison = options.run(run, made=options.maker, storage=storage, variants=variants, rerank=rerank)
     for file, make in ((html, html_report), (markdown, markdown_report)):
         if file:
-            write_page(file, make(comparison, f"What contexts find in {options.folder}"))
+            cli.write_page(file, make(comparison, f"What contexts find in {options.folder}"))
     names = [row.name for row in comparison.rows]
     changes = [line for name in names[1 + names.index(comparison.baseline) :] for line in _changes(comparison, name)]
-    print_report(comparison, "\n".join([str(comparison), *changes]), as_json=as_json)
+    cli.print_report(comparison, "\n".join([str(comparison), *changes]), as_json=as_json)
 
 
-@with_options()
+@cli.with_options()
 def tune(
     options: MeasuringOptions,
     *,
@@ -134,20 +124,20 @@ def tune(
         bool,
         typer.Option("--write", help="Write the best settings into contextual.toml, if more than chance."),
     ] = False,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Choose contexts, fusion and grouping by questions, and say what that gains on questions that did not choose."""
     from llama_index_contextual.evaluation import tune as run
 
     result = options.run(run)
     note = f"\n{options.maker} made the questions: people may ask otherwise." if options.maker else ""
-    print_result({**result.to_dict(), "made": options.maker}, f"{result}{note}", as_json=as_json)
+    cli.print_result({**result.to_dict(), "made": options.maker}, f"{result}{note}", as_json=as_json)
     if write and not result.is_more_than_chance:
-        tell("Nothing is written: the present settings stay.")
+        cli.tell("Nothing is written: the present settings stay.")
     elif write:
         file = options.config or options.folder / FILE
         result.write(file)
-        tell(f"Written: {file}")
+        cli.tell(f"Written: {file}")
 
 
 def _variant(text: str) -> tuple[str, Path]:

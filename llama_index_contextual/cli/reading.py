@@ -16,25 +16,7 @@ import typer
 from rich.console import Console
 
 import llama_index_contextual
-from llama_index_contextual.cli.common import (
-    EXIT_INCOMPLETE,
-    EXIT_INTERRUPTED,
-    All,
-    AsJson,
-    ListSkipped,
-    NamedTarget,
-    Page,
-    Target,
-    print_json,
-    print_report,
-    print_text,
-    question_of,
-    tell,
-    tell_freshness,
-    tell_skipped,
-    with_options,
-    write_page,
-)
+from llama_index_contextual.cli import common as cli
 from llama_index_contextual.config import user_storage
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import value_of
@@ -57,15 +39,15 @@ _MEMORY: Final = (
 )
 
 
-@with_options(*_MEMORY)
+@cli.with_options(*_MEMORY)
 def context(
     message: Annotated[list[str], typer.Argument(help="What the user wrote.")],
-    target: Target,
+    target: cli.Target,
     *,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
-    text = question_of(message)
+    text = cli.question_of(message)
     from llama_index_contextual.index import BackgroundRefresh
     from llama_index_contextual.memory import MemoryContext, gate_digest
 
@@ -79,7 +61,7 @@ def context(
         may_make = memory.refresh not in (None, "never")
     with target.open(create=may_make) as index:
         keeper = BackgroundRefresh(index, index.settings.configuration.memory.refresh or "never")
-        tell_freshness(keeper.look())
+        cli.tell_freshness(keeper.look())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
             digest = MemoryContext(index).get(text)
@@ -88,14 +70,14 @@ def context(
 
 
 def _print_digest(digest: MemoryDigest, *, as_json: bool) -> None:
-    print_report(digest, digest.markdown, as_json=as_json)
+    cli.print_report(digest, digest.markdown, as_json=as_json)
     if not digest.applicable and not as_json:
-        tell(f"not searched: {digest.reason}", "note:")
+        cli.tell(f"not searched: {digest.reason}", "note:")
 
 
-@with_options(*_MEMORY)
+@cli.with_options(*_MEMORY)
 def mcp(
-    target: NamedTarget,
+    target: cli.NamedTarget,
     *,
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
@@ -116,7 +98,7 @@ def mcp(
             config=target.configuration,
         )
     except KeyboardInterrupt:
-        _end_at_once(EXIT_INTERRUPTED)
+        _end_at_once(cli.EXIT_INTERRUPTED)
         raise
     _end_at_once(0)
 
@@ -133,14 +115,14 @@ def _end_at_once(code: int) -> None:
         os._exit(code)
 
 
-@with_options("chunks.chunk_size", "chunks.chunk_overlap", "chunks.tokenizer")
+@cli.with_options("chunks.chunk_size", "chunks.chunk_overlap", "chunks.tokenizer")
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
-    target: Target,
+    target: cli.Target,
     *,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
-    html: Page = None,
-    as_json: AsJson = False,
+    html: cli.Page = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
     from llama_index_contextual.preview import preview_of
@@ -151,9 +133,9 @@ def preview(
         contexts = pipeline.contexts if context or html else None
         result = preview_of(*index.settings.reading.load_file(file), pipeline.parser, contexts)
     if html:
-        write_page(html, result.to_html())
+        cli.write_page(html, result.to_html())
     elif as_json:
-        print_json([_chunk_to_dict(node) for node in result.nodes])
+        cli.print_json([_chunk_to_dict(node) for node in result.nodes])
     else:
         Console(highlight=False).print(result)
 
@@ -167,38 +149,38 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
     return {**data, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
 
 
-@with_options("database")
+@cli.with_options("database")
 def status(
-    target: NamedTarget,
+    target: cli.NamedTarget,
     *,
-    list_skipped: ListSkipped = False,
-    all_: All = False,
-    as_json: AsJson = False,
+    list_skipped: cli.ListSkipped = False,
+    all_: cli.All = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Show what an index holds, and what a refresh would do."""
     with target.open(create=False, reindex="ignore") as index:
         report = index.status()
-        print_report(report, report.to_text(settings=all_), as_json=as_json)
-        tell_skipped(index, names=list_skipped)
+        cli.print_report(report, report.to_text(settings=all_), as_json=as_json)
+        cli.tell_skipped(index, names=list_skipped)
 
 
-@with_options("database")
+@cli.with_options("database")
 def get(
     place: Annotated[
         str, typer.Argument(metavar="TARGET", help="A path, path#L3-L9, report.pdf#page=4, or [[its name]].")
     ],
-    target: Target,
+    target: cli.Target,
     *,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Print a document, or what a hit cites: lines or a page of one."""
     from llama_index_contextual.notes import part_of
 
     with target.open(create=False, reindex="ignore") as index:
         part = part_of(index, _as_indexed(index, place), whole=True)
-    print_report(part, part.text, as_json=as_json)
+    cli.print_report(part, part.text, as_json=as_json)
     if part.extent and not as_json:
-        tell(f"{part.path}: {part.extent}")
+        cli.tell(f"{part.path}: {part.extent}")
 
 
 def _as_indexed(index: ContextualIndex, target: str) -> str:
@@ -210,33 +192,33 @@ def _as_indexed(index: ContextualIndex, target: str) -> str:
     return f"{path}{sign}{part}"
 
 
-@with_options("database")
+@cli.with_options("database")
 def related(
     note: Annotated[str, typer.Argument(help="Its path, its name, or [[its name]].")],
-    target: Target,
+    target: cli.Target,
     *,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Show what a note links to, what links to it, and which of its links are broken."""
     from llama_index_contextual.notes import related as find_related
 
     with target.open(create=False, reindex="ignore") as index:
-        print_report(find_related(index, _as_indexed(index, note)), as_json=as_json)
+        cli.print_report(find_related(index, _as_indexed(index, note)), as_json=as_json)
 
 
-@with_options("database")
-def verify(target: NamedTarget, *, as_json: AsJson = False) -> None:
+@cli.with_options("database")
+def verify(target: cli.NamedTarget, *, as_json: cli.AsJson = False) -> None:
     """Check that files, database and engines agree. Exit code 3 if they do not."""
     with target.open(create=False, reindex="ignore") as index:
         verification = index.verify()
-    print_report(verification, as_json=as_json)
+    cli.print_report(verification, as_json=as_json)
     if not verification.ok:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(cli.EXIT_INCOMPLETE)
 
 
-@with_options("database")
+@cli.with_options("database")
 def export(
-    target: NamedTarget,
+    target: cli.NamedTarget,
     *,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Write over a file that is there already.")] = False,
@@ -259,7 +241,9 @@ def docs(topic: Annotated[str, typer.Argument(help="A page, such as memory. Defa
     pages = {file.stem: file for file in sorted(folder.glob("*.md"))}
     if not topic:
         width = max(map(len, pages))
-        print_text("\n".join(f"{name:{width}}  {_contents(file.read_text('utf-8'))}" for name, file in pages.items()))
+        cli.print_text(
+            "\n".join(f"{name:{width}}  {_contents(file.read_text('utf-8'))}" for name, file in pages.items())
+        )
         return
     name = Path(topic.partition("#")[0]).stem.lower()  # of a link, too
     if name not in pages:
@@ -271,7 +255,7 @@ def docs(topic: Annotated[str, typer.Argument(help="A page, such as memory. Defa
 
         Console().print(Markdown(text, hyperlinks=False))
     else:
-        print_text(text.rstrip())
+        cli.print_text(text.rstrip())
 
 
 def _contents(page: str) -> str:

@@ -13,21 +13,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from llama_index_contextual.cli.common import (
-    AsJson,
-    NamedTarget,
-    Narrowed,
-    Page,
-    Question,
-    Target,
-    print_json,
-    print_text,
-    question_of,
-    tell,
-    tell_freshness,
-    with_options,
-    write_page,
-)
+from llama_index_contextual.cli import common as cli
 from llama_index_contextual.config import SETTINGS, Refreshing, descriptions_of
 from llama_index_contextual.metadata import HEADER_PATH, PAGE_LABEL, citation_of, path_of, value_of
 from llama_index_contextual.text import printable
@@ -49,7 +35,7 @@ _MARGIN: Final = "   "
 _WORD: Final = re.compile(r"\w+")
 
 
-@with_options(
+@cli.with_options(
     "embed_model",
     "database",
     "retrieval.top_k",
@@ -59,9 +45,9 @@ _WORD: Final = re.compile(r"\w+")
     "retrieval.rerank",
 )
 def search(
-    question: Question,
-    target: Target,
-    narrowed: Narrowed,
+    question: cli.Question,
+    target: cli.Target,
+    narrowed: cli.Narrowed,
     *,
     refresh: Annotated[
         Refreshing,
@@ -74,32 +60,32 @@ def search(
     obsidian: Annotated[
         bool, typer.Option("--obsidian", help="A link beside each path that opens the note in Obsidian.")
     ] = False,
-    html: Page = None,
-    as_json: AsJson = False,
+    html: cli.Page = None,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Find the chunks that answer a question, with the lines they stand in."""
     from llama_index_contextual.index import BackgroundRefresh
 
-    text, filters = question_of(question), narrowed.filters()
+    text, filters = cli.question_of(question), narrowed.filters()
     with target.open(create=refresh == "wait") as index, BackgroundRefresh(index, refresh) as keeper:
-        tell_freshness(keeper.look())
+        cli.tell_freshness(keeper.look())
         explanation = _explanation_of(index, text, narrowed, filters)
         if html:
-            write_page(html, explanation.to_html(index.place))
+            cli.write_page(html, explanation.to_html(index.place))
         if not explanation.hits:
-            tell("Nothing found.")
+            cli.tell("Nothing found.")
         _tell_said(explanation)
         shown = _Shown(index, obsidian=obsidian, full=full)
         if as_json:
-            print_json(explanation.to_dict() if explain else [shown.as_data(hit) for hit in explanation.nodes])
+            cli.print_json(explanation.to_dict() if explain else [shown.as_data(hit) for hit in explanation.nodes])
         elif explain and explanation.hits:
-            print_text(str(explanation))
+            cli.print_text(str(explanation))
         else:
             shown.print(explanation.hits)
 
 
 def _explanation_of(
-    index: ContextualIndex, question: str, narrowed: Narrowed, filters: MetadataFilters | None
+    index: ContextualIndex, question: str, narrowed: cli.Narrowed, filters: MetadataFilters | None
 ) -> Explanation:
     """Ask an index, with as many hits as the configuration or an option says.
 
@@ -115,7 +101,7 @@ def _explanation_of(
 def _tell_said(explanation: Explanation) -> None:
     """Say on standard error what of a question was changed, and which hits were left out by which option."""
     for line in explanation.said:
-        tell(line.replace("min_score=", f"{SETTINGS['retrieval.min_score'].option} "))
+        cli.tell(line.replace("min_score=", f"{SETTINGS['retrieval.min_score'].option} "))
 
 
 class _Shown:
@@ -148,7 +134,7 @@ class _Shown:
         """Print hits, as the output can show them."""
         if not sys.stdout.isatty():
             for hit in hits:
-                print_text("\n".join(self._lines(hit)))
+                cli.print_text("\n".join(self._lines(hit)))
             return
         from llama_index_contextual.keyword import Analyzer
 
@@ -239,11 +225,11 @@ def _part(lines: Sequence[Text]) -> Sequence[Text]:
     return [*before, *lines[first : first + _PART], *after]
 
 
-@with_options("embed_model", "database", "retrieval.top_k")
+@cli.with_options("embed_model", "database", "retrieval.top_k")
 def ask(
-    question: Question,
-    target: Target,
-    narrowed: Narrowed,
+    question: cli.Question,
+    target: cli.Target,
+    narrowed: cli.Narrowed,
     *,
     llm: Annotated[
         str | None,
@@ -251,29 +237,29 @@ def ask(
             help="ollama:MODEL, openai:MODEL or openai:MODEL@URL. Default: that of the contexts, else qwen3:0.6b"
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Answer a question with a language model, each sentence with the number of its source."""
     from llama_index.core.schema import MetadataMode
 
     from llama_index_contextual.answering import NOTHING, CitedSynthesizer
 
-    text, filters = question_of(question), narrowed.filters()
+    text, filters = cli.question_of(question), narrowed.filters()
     with target.open(create=False) as index:
         writer = CitedSynthesizer(llm or index.settings.configuration.context_options.llm)
         explanation = _explanation_of(index, text, narrowed, filters)
-        tell_freshness(index.freshness())
+        cli.tell_freshness(index.freshness())
     nodes = [hit.node.node for hit in explanation]
     _tell_said(explanation)
     if not nodes:
-        tell(NOTHING)
+        cli.tell(NOTHING)
     answer = []
     for sentence in writer.sentences(text, [node.get_content(MetadataMode.LLM) for node in nodes]) if nodes else ():
         answer.append(sentence)
         if not as_json:
             typer.echo(printable(str(sentence)), nl=False)
     if as_json:
-        print_json(_answer_to_dict(text, answer, nodes, writer.name))
+        cli.print_json(_answer_to_dict(text, answer, nodes, writer.name))
     elif answer:
         typer.echo("\n")
         _print_sources(answer, nodes)
@@ -284,12 +270,12 @@ def _print_sources(answer: Sequence[Sentence], nodes: Sequence[BaseNode]) -> Non
     for number in sorted({number for sentence in answer for number in sentence.sources}) or range(1, len(nodes) + 1):
         meta = nodes[number - 1].metadata
         headings = str(value_of(meta, HEADER_PATH) or "")
-        print_text(printable(f"[{number}] {citation_of(meta)}  {headings}".rstrip(), one_line=True))
+        cli.print_text(printable(f"[{number}] {citation_of(meta)}  {headings}".rstrip(), one_line=True))
 
 
-@with_options("embed_model")
+@cli.with_options("embed_model")
 def serve(
-    target: NamedTarget,
+    target: cli.NamedTarget,
     *,
     llm: Annotated[
         str | None, typer.Option(help="Answers questions. Default: that of the contexts, else nobody")

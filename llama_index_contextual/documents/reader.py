@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.converters.conversion import (
-    EXTRA,
-    FORMATS,
-    PACKAGES,
-    REVISIONS,
-    Conversion,
-    is_installed,
-    suffix_of,
-)
+from llama_index_contextual.converters import conversion
 from llama_index_contextual.converters.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
@@ -118,25 +110,27 @@ class DocumentReader(BaseReader):
             )
         return documents
 
-    def converted(self, path: Path, data: bytes) -> Conversion:
+    def converted(self, path: Path, data: bytes) -> conversion.Conversion:
         """Return a file's text and metadata: as they were kept, or converted now.
 
         Raises:
             DocumentError: It cannot be converted.
             MissingExtraError: The converter is not installed.
         """
-        suffix = suffix_of(path.name)
-        if suffix not in FORMATS:
-            raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(FORMATS)}.")
-        converter = FORMATS[suffix]
+        suffix = conversion.suffix_of(path.name)
+        if suffix not in conversion.FORMATS:
+            raise DocumentError(
+                f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(conversion.FORMATS)}."
+            )
+        converter = conversion.FORMATS[suffix]
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
         cached = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
         if cached is not None and cached.get("limits") == [*self._limits]:
             raise DocumentError(cached["problem"])
         if cached is not None and "limits" not in cached:
-            return Conversion.of(cached)
-        if not is_installed(converter):
-            raise MissingExtraError(f"what reads {suffix} files ({PACKAGES[converter]})", EXTRA)
+            return conversion.Conversion.of(cached)
+        if not conversion.is_installed(converter):
+            raise MissingExtraError(f"what reads {suffix} files ({conversion.PACKAGES[converter]})", conversion.EXTRA)
         try:
             converted = _PROCESS.convert(path.absolute(), suffix, self._limits)
         except LostError as error:  # it would take as long each time
@@ -153,9 +147,9 @@ class DocumentReader(BaseReader):
 
     def reads(self, path: str) -> bool:
         """Return whether a file is converted, by its name."""
-        return suffix_of(path) in FORMATS
+        return conversion.suffix_of(path) in conversion.FORMATS
 
     def mark(self, path: str) -> str:
         """Return the name and revision of the converter that reads a file; "" where none does."""
-        converter = FORMATS.get(suffix_of(path))
-        return f"{converter} {REVISIONS[converter]}" if converter else ""
+        converter = conversion.FORMATS.get(conversion.suffix_of(path))
+        return f"{converter} {conversion.REVISIONS[converter]}" if converter else ""

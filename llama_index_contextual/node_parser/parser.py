@@ -26,16 +26,8 @@ from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import metadata
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.markdown import (
-    TOP,
-    ChunkSettings,
-    FrontMatter,
-    Open,
-    Span,
-    inline_tags,
-    read_front_matter,
-    split_markdown,
-)
+from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, inline_tags, read_front_matter
+from llama_index_contextual.markdown.spans import split_markdown
 from llama_index_contextual.node_parser.identity import (
     Origin,
     given_id_func,

@@ -21,7 +21,7 @@ from llama_index_contextual.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.notes.links import note_named, section_of
 from llama_index_contextual.notes.writing import appended, change, turn, writable
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.text import caseless, counted, decode, lines_of, normalise
+from llama_index_contextual.text import WIKI_LINK, caseless, counted, decode, lines_of, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 MOST_LISTED: Final = 500
 _EMPTY: Final = "nothing is indexed yet"
 _K: Final = 20.0  # of reciprocal rank fusion
-_LINK: Final = re.compile(r"!?\[\[([^\[\]]{1,500})\]\]")
 _LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
 _MOST_NOTES: Final = 20  # of one multi_get
 _MOST_CHARS: Final = 64_000  # of one answer
@@ -124,8 +123,8 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
     target = target.strip()
     if (path := _path_named(index, target)) is not None:
         return path, None, ""
-    if link := _LINK.fullmatch(target):
-        name, _, heading = link[1].partition("|")[0].partition("#")
+    if link := WIKI_LINK.fullmatch(target):
+        name, heading = link[1], link[2] or ""
         if (path := note_named(name, index.files()) or _alias(index, name)) is None:
             raise DocumentError(
                 f"there is no note that [[{name.strip()}]] means. Cure: a path that a search or a list shows"

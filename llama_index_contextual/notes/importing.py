@@ -16,30 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.markdown import with_fences
-from llama_index_contextual.notes.transcripts import (
-    EXPORTS,
-    Message,
-    Session,
-    read_chatgpt,
-    read_claude,
-    read_claude_code,
-    read_codex,
-    redact,
-)
+from llama_index_contextual.notes import transcripts
 from llama_index_contextual.notes.writing import change, turn, writable
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Reader = Callable[[Path, list[str]], Iterator[Session]]
+    Reader = Callable[[Path, list[str]], Iterator[transcripts.Session]]
 
 FOLDER: Final = "sessions"
 _READERS: Final[dict[str, tuple[Reader, str]]] = {
-    "claude-code": (read_claude_code, "*.jsonl"),
-    "codex": (read_codex, "rollout-*.jsonl"),
-    "chatgpt": (read_chatgpt, EXPORTS),
-    "claude": (read_claude, EXPORTS),
+    "claude-code": (transcripts.read_claude_code, "*.jsonl"),
+    "codex": (transcripts.read_codex, "rollout-*.jsonl"),
+    "chatgpt": (transcripts.read_chatgpt, transcripts.EXPORTS),
+    "claude": (transcripts.read_claude, transcripts.EXPORTS),
 }
 FORMATS: Final = tuple(_READERS)
 _NAMED: Final = re.compile(r"-([0-9a-f]{10})\.md$")
@@ -120,7 +111,7 @@ def import_transcripts(folder: str | Path, format: str, source: str | Path) -> I
     return report
 
 
-def _sessions(read: Reader, file: Path, damaged: list[str]) -> Iterator[Session]:
+def _sessions(read: Reader, file: Path, damaged: list[str]) -> Iterator[transcripts.Session]:
     try:
         yield from read(file, damaged)
     except OSError as error:
@@ -165,7 +156,7 @@ def _notes_by_session(folder: Path) -> dict[str, str]:
     return notes
 
 
-def _write(folder: Path, kind: str, session: Session, notes: dict[str, str], report: ImportReport) -> None:
+def _write(folder: Path, kind: str, session: transcripts.Session, notes: dict[str, str], report: ImportReport) -> None:
     """Write one session, and say in the report what became of it."""
     if not session.messages:
         report.empty += 1
@@ -193,10 +184,10 @@ class _Page:
         start: The first message that the last edit wrote.
     """
 
-    def __init__(self, kind: str, session: Session) -> None:
-        clean = [redact(writable(message.text)) for message in session.messages]
+    def __init__(self, kind: str, session: transcripts.Session) -> None:
+        clean = [transcripts.redact(writable(message.text)) for message in session.messages]
         self.messages = [
-            Message(message.speaker, text, message.time.astimezone())
+            transcripts.Message(message.speaker, text, message.time.astimezone())
             for message, (text, _) in zip(session.messages, clean, strict=True)
         ]
         self.secrets = [count for _, count in clean]
@@ -229,9 +220,11 @@ class _Page:
 
     def _head(self) -> str:
         question = next((message.text for message in self.messages if message.speaker == "User"), "")
-        title = _headline(redact(writable(self._session.title))[0] or question)
+        title = _headline(transcripts.redact(writable(self._session.title))[0] or question)
         facts = {"title": title, "session": self._session.id, "project": self._session.project}
-        values = {key: writable(redact(value)[0]).replace("\n", " ") for key, value in facts.items() if value}
+        values = {
+            key: writable(transcripts.redact(value)[0]).replace("\n", " ") for key, value in facts.items() if value
+        }
         lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
         lines += [f"date: {self.messages[0].time.date()}", f"source: {self._kind}", self._state()]
         return "\n".join(["---", *lines, "---", "", f"# {title}", "", ""])

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from llama_index.core.schema import MetadataMode
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 from rich.console import Console
@@ -197,55 +198,63 @@ def _starts_inside(text: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-    for name in ("text", "code_inline", "fence", "code_block", "image", "link_open", "link_close"):
-        markdown.add_render_rule(name, globals()[f"_{name}"])
+    markdown = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
     markdown.core.ruler.after("block", "callouts", _callouts)
     markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
-    markdown.add_render_rule("wiki_link", _wiki_link)
-    for name in ("heading_open", "heading_close"):
-        markdown.add_render_rule(name, _heading)
     return markdown
 
 
-def _text(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
-    return str(env["marker"].html(tokens[at].content))
+class _Renderer(RendererHTML):
+    """Writes the tokens of Markdown as HTML: a method for each kind that looks other than usual."""
+
+    def text(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        return str(env["marker"].html(tokens[at].content))
+
+    def code_inline(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        return f"<code>{env['marker'].html(tokens[at].content)}</code>"
+
+    def code_block(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        return f"<pre><code>{env['marker'].html(tokens[at].content)}</code></pre>\n"
+
+    def fence(self, *where: Any) -> str:
+        return self.code_block(*where)
+
+    def image(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        name = tokens[at].content or unquote(str(tokens[at].attrGet("src") or ""))
+        return f'<span class="image">{env["marker"].html(name)}</span>'
+
+    def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        """Return a heading as a paragraph that looks like one: the outline of the page is the page's own."""
+        return f'<p class="title level{tokens[at].tag[1:]}">'
+
+    def heading_close(self, *_: Any) -> str:
+        return "</p>\n"
+
+    def link_open(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        target = str(tokens[at].attrGet("href") or "")
+        if target.lower().startswith(_WEB):
+            return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
+        if not _SCHEME.match(target) and not target.startswith(("/", "#")):
+            path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
+            if not path.startswith(".."):
+                return _link(env["address"](path))
+        return _link("")
+
+    def wiki_link(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        name, heading, text = tokens[at].meta["parts"]
+        embedded = tokens[at].content.startswith("!")
+        place = " > ".join(filter(None, (name, *heading.split("#"))))
+        shown = env["marker"].html(place if embedded or not text else text)
+        if embedded and name.lower().endswith(_PICTURES):
+            return f'<span class="image">{shown}</span>'
+        target = f"[[{name or env['path']}{heading}]]"
+        link = f"{_link(env['address'](target))}{shown}</a>"
+        return f'<span class="embedded">{link}</span>' if embedded else link
 
 
-def _code_inline(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
-    return f"<code>{env['marker'].html(tokens[at].content)}</code>"
-
-
-def _code_block(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
-    return f"<pre><code>{env['marker'].html(tokens[at].content)}</code></pre>\n"
-
-
-_fence = _code_block
-
-
-def _image(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
-    name = tokens[at].content or unquote(str(tokens[at].attrGet("src") or ""))
-    return f'<span class="image">{env["marker"].html(name)}</span>'
-
-
-def _heading(_: Any, tokens: list[Token], at: int, __: Any, ___: Any) -> str:
-    """Return a heading as a paragraph that looks like one: the outline of the page is the page's own."""
-    return f'<p class="title level{tokens[at].tag[1:]}">' if tokens[at].nesting > 0 else "</p>\n"
-
-
-def _link_open(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
-    target = str(tokens[at].attrGet("href") or "")
-    if target.lower().startswith(_WEB):
-        return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
-    if not _SCHEME.match(target) and not target.startswith(("/", "#")):
-        path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
-        if not path.startswith("..") and (address := env["address"](path)):
-            return f'<a href="{escape(address)}" rel="noopener noreferrer">'
-    return '<a class="nowhere">'
-
-
-def _link_close(*_: Any) -> str:
-    return "</a>"
+def _link(address: str) -> str:
+    """Return the opening tag of a link to another document; of one that leads nowhere where there is no address."""
+    return f'<a href="{escape(address)}" rel="noopener noreferrer">' if address else '<a class="nowhere">'
 
 
 def _read_wiki_link(state: StateInline, silent: bool) -> bool:
@@ -258,17 +267,6 @@ def _read_wiki_link(state: StateInline, silent: bool) -> bool:
         token.content, token.meta = match[0], {"parts": [(part or "").strip() for part in match.groups()]}
     state.pos = match.end()
     return True
-
-
-def _wiki_link(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
-    name, heading, text = tokens[at].meta["parts"]
-    embedded = tokens[at].content.startswith("!")
-    shown = env["marker"].html(" > ".join(filter(None, (name, *heading.split("#")))) if embedded or not text else text)
-    if embedded and name.lower().endswith(_PICTURES):
-        return f'<span class="image">{shown}</span>'
-    link = env["address"](f"[[{name or env['path']}{heading}]]")
-    opened = f'<a href="{escape(link)}" rel="noopener noreferrer">' if link else '<a class="nowhere">'
-    return f'<span class="embedded">{opened}{shown}</a></span>' if embedded else f"{opened}{shown}</a>"
 
 
 def _callouts(state: StateCore) -> None:

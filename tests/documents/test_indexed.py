@@ -6,8 +6,9 @@ from llama_index.core.schema import Document
 from llama_index.core.storage.kvstore import SimpleKVStore
 from rich.console import Console
 
+from llama_index_contextual.converters import conversion
 from llama_index_contextual.converters.worker import ConversionProcess, Limits, LostError
-from llama_index_contextual.documents import DocumentReader, FileRules, reader
+from llama_index_contextual.documents import DocumentReader, FileRules
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.evaluation import Passage, load_questions
 from llama_index_contextual.index import ContextualIndex
@@ -41,7 +42,6 @@ def conversions(monkeypatch):
 
 def missing(monkeypatch):
     monkeypatch.setattr("llama_index_contextual.converters.conversion.is_installed", lambda _: False)
-    monkeypatch.setattr(reader, "is_installed", lambda _: False)
 
 
 def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
@@ -102,7 +102,7 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
 def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypatch):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
-    monkeypatch.setitem(reader.REVISIONS, "pdfium", 99)
+    monkeypatch.setitem(conversion.REVISIONS, "pdfium", 99)
     with ContextualIndex.open(folder, embed_model="none") as index:
         assert index.refresh().outdated == ["report.pdf"]
 
