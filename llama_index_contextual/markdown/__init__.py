@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llama_index_contextual.markdown.packing import ChunkSettings
 from llama_index_contextual.markdown.properties import (
     FrontMatter,
     inline_tags,
@@ -11,5 +12,4 @@ from llama_index_contextual.markdown.properties import (
     without_comments,
 )
 from llama_index_contextual.markdown.sections import TOP, Open
-from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.spans import Span, headings_of, split_markdown

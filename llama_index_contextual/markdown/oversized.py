@@ -5,20 +5,20 @@ from __future__ import annotations
 import operator
 import re
 from array import array
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import regex  # type: ignore[import-untyped]
 
 from llama_index_contextual.markdown import blocks
+from llama_index_contextual.markdown.packing import Marks
 from llama_index_contextual.text import sentence_starts
 from llama_index_contextual.text.tokens import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from llama_index_contextual.markdown.settings import ChunkSettings
+    from llama_index_contextual.markdown.packing import ChunkSettings
     from llama_index_contextual.text.tokens import Scale
 
 _SPACE: Final = re.compile(r"\s+")
@@ -32,25 +32,6 @@ _ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECA
 _SEAM: Final = 4
 # No character is more than four tokens of a byte-level tokenizer.
 _TOKENS_PER_CHARACTER: Final = 4
-
-
-@dataclass(slots=True)
-class Marks:
-    """The marks of one group of sections, finer inside what alone exceeds the budget; parallel lists."""
-
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-    strengths: list[int] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    atoms: list[blocks.Atom | None] = field(default_factory=list)
-    cumulative: array[int] = field(default_factory=lambda: array("q"))
-
-    def append(self, offset: int, strength: int, kind: str, atom: blocks.Atom | None, before: int) -> None:
-        """Add one mark, with a weight of ``before`` before it."""
-        self.offsets.append(offset)
-        self.strengths.append(strength)
-        self.kinds.append(kind)
-        self.atoms.append(atom)
-        self.cumulative.append(before)
 
 
 def refine(

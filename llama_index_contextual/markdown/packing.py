@@ -1,10 +1,16 @@
-"""Packing marks into chunks: as full as the budget allows, cut at the strongest mark in reach."""
+"""Packing marks into chunks as large as a caller chose: as full as that allows, cut at the strongest mark in reach."""
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pydantic import BaseModel
+
+from llama_index_contextual.errors import Checked, SettingError
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.text import sentence_starts
 from llama_index_contextual.text.tokens import weigh
@@ -12,14 +18,95 @@ from llama_index_contextual.text.tokens import weigh
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from llama_index_contextual.markdown.oversized import Marks
-    from llama_index_contextual.markdown.settings import ChunkSettings
     from llama_index_contextual.text.tokens import Scale
 
+_TOKENIZERS: Final = ("cl100k", "minilm", "e5", "estimate")
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
 # Where no overlap starts: inside a sentence, or between a tag and what it encloses.
 _NO_START: Final = frozenset({blocks.SPACE, blocks.CHARACTER, blocks.TAG})
+
+
+class ChunkSettings(Checked, BaseModel):
+    """How a text is cut; sizes are in tokens of ``tokenizer``.
+
+    Attributes:
+        chunk_size: A chunk has at most this many tokens, unless nothing can be cut (then it is flagged).
+        chunk_overlap: At most this many tokens of whole sentences or blocks are repeated from the chunk before,
+            counted in ``chunk_size``, inside one section only.
+        min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
+        max_chunk_size: What alone exceeds ``chunk_size`` (one sentence, one code line) is left whole up to this size;
+            ``None`` is twice ``chunk_size``.
+        keep_blocks: True leaves a code fence or table whole up to ``max_chunk_size``; False cuts it at ``chunk_size``.
+        cut_at_rules: True makes every rule (``---``) end a chunk, however small.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, ``"estimate"`` or a callable that returns the tokens of a
+            text, or how many.
+        semantic: False packs lines to the budget and ignores all structure.
+    """
+
+    chunk_size: int = 400
+    chunk_overlap: int = 80
+    min_chunk_size: int = 50
+    max_chunk_size: int | None = None
+    keep_blocks: bool = False
+    cut_at_rules: bool = False
+    tokenizer: str | Callable[[str], Any] = "cl100k"
+    semantic: bool = True
+
+    if not TYPE_CHECKING:  # a type checker reads the fields instead
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self._check()
+
+    def _check(self) -> None:
+        size = self.chunk_size
+        if size < 1:
+            raise SettingError("is not positive. Cure: a number of tokens such as 400", chunk_size=size)
+        if not 0 <= self.chunk_overlap < size:
+            raise SettingError(
+                f"is not in 0 to {size - 1}, less than a chunk. Cure: a fifth of the chunk size, {size // 5}, or 0",
+                chunk_overlap=self.chunk_overlap,
+            )
+        if not 0 <= self.min_chunk_size <= size:
+            raise SettingError(
+                f"is not in 0 to the chunk size, {size}. Cure: an eighth of it, {size // 8}, or 0",
+                min_chunk_size=self.min_chunk_size,
+            )
+        if self.max_chunk_size is not None and self.max_chunk_size < size:
+            raise SettingError(
+                f"is less than the chunk size, {size}. Cure: that or more; {2 * size} is the default",
+                max_chunk_size=self.max_chunk_size,
+            )
+        if isinstance(self.tokenizer, str) and self.tokenizer not in _TOKENIZERS:
+            raise SettingError(
+                f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that returns the tokens of a text",
+                tokenizer=self.tokenizer,
+            )
+
+    @property
+    def cap(self) -> int:
+        """Return the size that nothing exceeds, in tokens."""
+        return 2 * self.chunk_size if self.max_chunk_size is None else self.max_chunk_size
+
+
+@dataclass(slots=True)
+class Marks:
+    """The marks of one group of sections, finer inside what alone exceeds the budget; parallel lists."""
+
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    strengths: list[int] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    atoms: list[blocks.Atom | None] = field(default_factory=list)
+    cumulative: array[int] = field(default_factory=lambda: array("q"))
+
+    def append(self, offset: int, strength: int, kind: str, atom: blocks.Atom | None, before: int) -> None:
+        """Add one mark, with a weight of ``before`` before it."""
+        self.offsets.append(offset)
+        self.strengths.append(strength)
+        self.kinds.append(kind)
+        self.atoms.append(atom)
+        self.cumulative.append(before)
 
 
 class Piece(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.oversized import refine
-from llama_index_contextual.markdown.packing import Piece, pack, uncut
+from llama_index_contextual.markdown.packing import ChunkSettings, Piece, pack, uncut
 from llama_index_contextual.markdown.properties import read_front_matter
 from llama_index_contextual.markdown.sections import (
     TOP,
@@ -20,7 +20,6 @@ from llama_index_contextual.markdown.sections import (
     group_sections,
     titles_of_headings,
 )
-from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.text.tokens import make_scale, weigh
 
 if TYPE_CHECKING:

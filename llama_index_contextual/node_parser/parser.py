@@ -28,25 +28,7 @@ from llama_index_contextual import metadata
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, inline_tags, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
-from llama_index_contextual.node_parser.identity import (
-    Origin,
-    given_id_func,
-    hash_id,
-    identity_of,
-    node_id_of,
-    origin_of,
-    reading_order,
-)
-from llama_index_contextual.node_parser.metadata import (
-    BOOKKEEPING,
-    HIDDEN_FROM_EMBED,
-    brought,
-    document_metadata,
-    excluded,
-    filter_metadata,
-    first_metadata,
-    span_metadata,
-)
+from llama_index_contextual.node_parser import description
 from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, without_surrogates
 from llama_index_contextual.text.tokens import is_unread
 
@@ -111,7 +93,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     if not TYPE_CHECKING:  # a type checker reads the fields instead
 
         def __init__(self, **settings: Any) -> None:
-            settings["id_func"] = given_id_func(settings.get("id_func"))
+            settings["id_func"] = description.given_id_func(settings.get("id_func"))
             if isinstance(settings.get("tokenizer"), dict):
                 raise SettingError(
                     f"tokenizer={settings['tokenizer']!r} was a callable and cannot be read back. "
@@ -129,7 +111,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                 raise SettingError(
                     f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all'
                 )
-            if self.id_from and self.id_func is not hash_id:
+            if self.id_from and self.id_func is not description.hash_id:
                 raise SettingError("id_from and id_func both say what ids are made of. Cure: give one of them")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -186,7 +168,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         parsed: dict[int, list[BaseNode]] = {}
         ends: dict[int, Open] = {}
         seen: Counter[tuple[str, str]] = Counter()  # for all documents: two may have one id
-        for position, before in get_tqdm_iterable(reading_order(nodes), show_progress, "Parsing nodes"):
+        for position, before in get_tqdm_iterable(description.reading_order(nodes), show_progress, "Parsing nodes"):
             above = None if before is None else ends[before]
             parsed[position], ends[position] = self._parse_document(nodes[position], seen, above)
         chunks = [node for position in range(len(nodes)) for node in parsed[position]]
@@ -198,7 +180,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """Refuse to give two documents one identity: a later call would replace the chunks of one by the other's."""
         owners: dict[str, str] = {}
         for document in nodes if self.id_from else ():
-            identity = identity_of(document, self.id_from)
+            identity = description.identity_of(document, self.id_from)
             if owners.setdefault(identity, document.node_id) != document.node_id:
                 raise SettingError(
                     f"id_from={self.id_from!r} does not tell all documents apart: two have {identity}. "
@@ -238,40 +220,48 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         if text != document.get_content(metadata_mode=MetadataMode.NONE):
             document = document.model_copy()  # the caller's document stays as it is; only its hash needs clean text
             document.set_content(text)
-        theirs, ours = document_metadata(document, front)
-        source = document.source_node or RelatedNodeInfo(
-            node_id=document.node_id,
-            node_type=document.get_type(),
-            hash=document.hash,
-            metadata={**brought(theirs), **metadata.of_front_matter(ours)},
-        )
-        tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
-        filters = filter_metadata(front, tags, theirs)
-        identity = identity_of(document, self.id_from)
-        origin = origin_of(document)
-        nodes: list[TextNode] = []
-        for number, span in enumerate(spans):
-            chunk = text[span.start : span.end]
-            node_id = node_id_of(identity, chunk, seen[identity, chunk])
-            seen[identity, chunk] += 1
-            if self.id_func is not hash_id:
-                node_id = self.id_func(number, document)
-            placed = _placed(span, origin)
-            own = {
-                **filters,
-                **ours,
-                **({} if number else first_metadata(document, front, span)),
-                **self._said(chunk, placed, theirs),
-            }
-            values = metadata.with_ours(theirs, own) if self.include_metadata else ({}, {})
-            nodes.append(_node(node_id, chunk, placed, document, values, source, [*filters]))
+        nodes = self._nodes(document, text, front, spans, seen)
         if self.include_prev_next_rel:
             _link(nodes)
         return [*nodes], spans[-1].open if spans and spans[-1] is not _PICTURE else above or TOP
 
-    def _said(self, chunk: str, span: Span, theirs: dict[str, Any]) -> dict[str, Any]:
-        unread = self.tokenizer == "minilm" and is_unread(chunk)
-        return span_metadata(chunk, span, theirs, headers=self.preserve_headers, unread=unread)
+    def _nodes(
+        self, document: BaseNode, text: str, front: FrontMatter, spans: list[Span], seen: Counter[tuple[str, str]]
+    ) -> list[TextNode]:
+        """Return a node for each span of a document.
+
+        Args:
+            document: Its text is clean.
+            text: The same.
+            front: Its front matter.
+            spans: Its chunks.
+            seen: How often each text came before, by the identity of a document.
+        """
+        theirs, ours = description.document_metadata(document, front)
+        source = document.source_node or RelatedNodeInfo(
+            node_id=document.node_id,
+            node_type=document.get_type(),
+            hash=document.hash,
+            metadata={**description.brought(theirs), **metadata.of_front_matter(ours)},
+        )
+        tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
+        filters = description.filter_metadata(front, tags, theirs)
+        identity, origin = description.identity_of(document, self.id_from), description.origin_of(document)
+        nodes: list[TextNode] = []
+        for number, span in enumerate(spans):
+            chunk, placed = text[span.start : span.end], _placed(span, origin)
+            node_id = description.node_id_of(identity, chunk, seen[identity, chunk])
+            seen[identity, chunk] += 1
+            if self.id_func is not description.hash_id:
+                node_id = self.id_func(number, document)
+            first = {} if number else description.first_metadata(document, front, span)
+            unread = self.tokenizer == "minilm" and is_unread(chunk)
+            own = description.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
+            values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
+            if self.include_metadata:
+                values = metadata.with_ours(theirs, {**filters, **ours, **first, **own})
+            nodes.append(_node(node_id, chunk, placed, document, values, source, [*filters]))
+        return nodes
 
 
 def usual_size(kind: type[HeadingAwareMarkdownNodeParser]) -> int:
@@ -307,16 +297,15 @@ def _node(
     filters: Sequence[str],
 ) -> TextNode:
     shown, names = values
+    no_vector, no_prompt = (*description.HIDDEN_FROM_EMBED, *filters), (*description.BOOKKEEPING, *filters)
     fields = {
         "id_": node_id,
         "text": chunk,
         "start_char_idx": span.start,
         "end_char_idx": span.end,
         "metadata": shown,
-        "excluded_embed_metadata_keys": excluded(
-            document.excluded_embed_metadata_keys, (*HIDDEN_FROM_EMBED, *filters), names
-        ),
-        "excluded_llm_metadata_keys": excluded(document.excluded_llm_metadata_keys, (*BOOKKEEPING, *filters), names),
+        "excluded_embed_metadata_keys": description.excluded(document.excluded_embed_metadata_keys, no_vector, names),
+        "excluded_llm_metadata_keys": description.excluded(document.excluded_llm_metadata_keys, no_prompt, names),
         "metadata_separator": getattr(document, "metadata_separator", "\n"),
         "metadata_template": getattr(document, "metadata_template", "{key}: {value}"),
         "text_template": getattr(document, "text_template", "{metadata_str}\n\n{content}"),
@@ -328,9 +317,9 @@ def _node(
     return ImageNode(**fields, **{name: getattr(document, name, None) for name in picture})
 
 
-def _placed(span: Span, origin: Origin) -> Span:
+def _placed(span: Span, origin: description.Origin) -> Span:
     """Return a span of a chunk counted from the beginning of the chunk's document; line 0 where it is unknown."""
-    if origin == Origin():
+    if origin == description.Origin():
         return span
     return span._replace(
         start=origin.offset + span.start,
