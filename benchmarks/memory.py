@@ -34,7 +34,7 @@ from shipped import shipped_index
 
 from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, LocalEmbedding
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.keyword.lexicon import lexicon, words
+from llama_index_contextual.keyword.lexicon import lexicon, split_words
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.message import gate
 from llama_index_contextual.text import date_from_path
@@ -245,9 +245,9 @@ def shown_of(
         for entry in given.entries
         if entry.path == path and (entry.start_line or 0) <= line <= (entry.end_line or 0)
     ]
-    known = {word.casefold() for word in words(question.text)}
-    said = {word.casefold() for entry in citing for word in words(entry.snippet)}
-    wanted = {word.casefold() for word in words(lines[path][line - 1])} - known
+    known = {word.casefold() for word in split_words(question.text)}
+    said = {word.casefold() for entry in citing for word in split_words(entry.snippet)}
+    wanted = {word.casefold() for word in split_words(lines[path][line - 1])} - known
     wanted = {word for word in wanted if not language.is_stop_word(word)}
     return bool(citing), len(wanted & said) / len(wanted) if wanted else float(bool(citing))
 

@@ -18,8 +18,7 @@ from llama_index_contextual.errors import (
 from llama_index_contextual.index.tables import to_node
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.postprocessor import CollectionWeights, GroupingPostprocessor, RecencyPostprocessor
-from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
-from llama_index_contextual.retrievers.relevance import said_least
+from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever, said_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.vector_store import ContextualVectorStore
     from llama_index_contextual.index.view import View
     from llama_index_contextual.index.writing import Storage
-    from llama_index_contextual.retrievers.explain import Explanation
+    from llama_index_contextual.retrievers import Explanation
 
 _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
 _OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`Asked.as_retriever`

@@ -19,10 +19,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index.tables import AT_ONCE, to_node
-from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.keyword.engine import KeywordEngine
-from llama_index_contextual.keyword.filters import Column
-from llama_index_contextual.keyword.words import lexical_text
+from llama_index_contextual.keyword import Analyzer, Column, KeywordEngine, lexical_text
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.text import counted
 from llama_index_contextual.vector_stores.engine import catch_up, pages

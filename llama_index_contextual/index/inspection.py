@@ -16,7 +16,7 @@ from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.tables import Chunk, fault_of
 from llama_index_contextual.index.vectors import see_documents
 from llama_index_contextual.matrix import units_of
-from llama_index_contextual.retrievers.chroma import ENOUGH, TOP, found_share, made_questions
+from llama_index_contextual.retrievers import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:

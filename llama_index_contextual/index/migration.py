@@ -25,7 +25,7 @@ from llama_index_contextual.metadata import (
     START_LINE,
     join_header_path,
 )
-from llama_index_contextual.retrievers.chroma import pages
+from llama_index_contextual.retrievers import pages
 from llama_index_contextual.text import counted, decode, storable
 
 if TYPE_CHECKING:

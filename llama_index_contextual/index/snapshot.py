@@ -32,7 +32,7 @@ from llama_index_contextual.index.tables import (
     vector_of,
     vector_row,
 )
-from llama_index_contextual.keyword.filters import REF_DOC_ID
+from llama_index_contextual.keyword import REF_DOC_ID
 from llama_index_contextual.text import storable
 from llama_index_contextual.watching import uncollected
 

@@ -19,12 +19,8 @@ from pydantic import PrivateAttr
 
 from llama_index_contextual.embeddings import NoEmbedding
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword.evidence import Candidate
-from llama_index_contextual.keyword.filters import REF_DOC_ID, both
-from llama_index_contextual.retrievers import POOL
-from llama_index_contextual.retrievers.arms import KEYWORD_WEIGHT
-from llama_index_contextual.retrievers.fusion import Mode, Ranking, fuse
-from llama_index_contextual.retrievers.hybrid import RRF_K
+from llama_index_contextual.keyword import REF_DOC_ID, Candidate, both
+from llama_index_contextual.retrievers import KEYWORD_WEIGHT, POOL, RRF_K, Mode, Ranking, fuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,9 +15,7 @@ from llama_index_contextual.embeddings import NoEmbedding, model_id
 from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
 from llama_index_contextual.index.engines import Engines, Known
 from llama_index_contextual.index.tables import to_node
-from llama_index_contextual.keyword.evidence import Candidate
-from llama_index_contextual.keyword.filters import Column, admitted
-from llama_index_contextual.keyword.words import holding_words, lexical_text, word_like
+from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text, word_like
 from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrievers import POOL, ContextualBM25Retriever, ContextualVectorRetriever
 from llama_index_contextual.text import counted
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.snapshot import Snapshot
     from llama_index_contextual.index.tables import Rows
-    from llama_index_contextual.keyword import Analyzer
-    from llama_index_contextual.keyword.engine import KeywordEngine
-    from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
+    from llama_index_contextual.keyword import Analyzer, Group, KeywordEngine, Nearness, TermScores
 
 _T = TypeVar("_T")
 

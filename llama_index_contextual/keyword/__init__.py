@@ -1,11 +1,32 @@
-"""Keyword search: the analyzer, the BM25 index that it feeds, and metadata filters.
+"""Keyword search: the analyzer, the BM25 index that it feeds, metadata filters, and what a question says of both.
 
 :class:`Analyzer` turns text into terms, in the same way for documents and for queries; :class:`KeywordIndex` scores
 them.
 """
 
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.evidence import TermEvidence
-from llama_index_contextual.keyword.index import KeywordIndex
+from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, NamedDate, closeness, find_dates
+from llama_index_contextual.keyword.engine import K1, B, KeywordEngine
+from llama_index_contextual.keyword.evidence import Candidate, Group, Nearness, TermEvidence, TermScores
+from llama_index_contextual.keyword.filters import (
+    ITEMS,
+    REF_DOC_ID,
+    Column,
+    admits,
+    admitted,
+    both,
+    check_filters,
+    condition_of,
+    filter_in_words,
+    having,
+    item_filter,
+    items_of,
+    keys_of,
+    tag_filter,
+)
+from llama_index_contextual.keyword.index import KeywordIndex, checked_nodes
+from llama_index_contextual.keyword.lexicon import HAS_CJK, Lexicon, lexicon_of, split_words, unaccented
+from llama_index_contextual.keyword.query import UnknownWords, may_be_misspelled, parse_query, unknown_words
+from llama_index_contextual.keyword.words import holding_words, lexical_text, word_like
 
-__all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]
+__all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]  # what users import

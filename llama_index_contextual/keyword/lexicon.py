@@ -91,7 +91,7 @@ class Lexicon:
         return word.casefold() in self.stop_words
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Split into words; a character of a script that writes no spaces (Chinese, Japanese) is one by itself."""
     return _WORD.findall(text.replace("’", "'"))
 
@@ -197,7 +197,7 @@ def _phrases(loaded: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:
     for data in loaded:
         for key, kind in _PHRASES.items():
             for phrase in _entries(data, key):
-                found.setdefault(tuple(words(unaccented(phrase))), kind)
+                found.setdefault(tuple(split_words(unaccented(phrase))), kind)
     return found
 
 

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.config import MOST_HITS, Configuration, MemorySettings
 from llama_index_contextual.errors import SettingError, whole
-from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
-from llama_index_contextual.keyword.filters import check_filters
-from llama_index_contextual.keyword.lexicon import lexicon_of
+from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
 from llama_index_contextual.memory.current import newer_values_first, newest_first
 from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
 from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers.relevance import AUTO, least_relevance
+from llama_index_contextual.retrievers import AUTO, least_relevance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.keyword.lexicon import lexicon, words
+from llama_index_contextual.keyword import lexicon_of, split_words
 from llama_index_contextual.memory.digest import Current, OlderStatement, shown_path, visible
 from llama_index_contextual.memory.ranking import day_of
 from llama_index_contextual.memory.snippet import remembering, split_sentences
@@ -126,7 +126,7 @@ def _key_and_value(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _differ_little(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     """Whether two sentences say the same but for numbers, or for the last word after a stop word (``is Ana``)."""
-    known = lexicon()
+    known = lexicon_of("")
     left, right, both = (
         {word for word in some if word in known.numbers or not known.is_stop_word(word)}
         for some in (set(one) - set(other), set(other) - set(one), set(one) & set(other))
@@ -140,7 +140,7 @@ def _differ_little(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _folded(text: str) -> tuple[str, ...]:
-    return tuple(word.casefold() for word in words(_INSIDE_NUMBERS.sub("", text)))
+    return tuple(word.casefold() for word in split_words(_INSIDE_NUMBERS.sub("", text)))
 
 
 @lru_cache(maxsize=4096)
@@ -222,7 +222,7 @@ def _quantities(text: str, terms: Callable[[str], Collection[str]]) -> dict[str,
         elif right == _PERCENT:
             unit = _PERCENT
         else:
-            unit = "" if lexicon().is_stop_word(right) else next(iter(terms(right)), "")
+            unit = "" if lexicon_of("").is_stop_word(right) else next(iter(terms(right)), "")
         if unit:
             quantities.setdefault(unit, set()).add(value)
     return quantities

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.keyword.dates_in_text import NamedDate, find_dates
-from llama_index_contextual.keyword.lexicon import HAS_CJK, unaccented, words
+from llama_index_contextual.keyword import HAS_CJK, NamedDate, find_dates, split_words, unaccented
 from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING, QUOTE
 from llama_index_contextual.text import sentences_in
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import date
 
-    from llama_index_contextual.keyword.lexicon import Lexicon
+    from llama_index_contextual.keyword import Lexicon
 
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
 MAX_QUERY_CHARS: Final = 1_000  # of them are asked; twice as many take twice as long
@@ -81,7 +80,7 @@ def _own_lines(lines: Sequence[str]) -> Iterator[str]:
 
 def count_words(text: str) -> float:
     """Count words, two characters of Chinese or Japanese as one."""
-    return sum(1 / _CJK_CHARS_A_WORD if HAS_CJK.match(word) else 1 for word in words(text))
+    return sum(1 / _CJK_CHARS_A_WORD if HAS_CJK.match(word) else 1 for word in split_words(text))
 
 
 def is_question(text: str) -> bool:
@@ -114,7 +113,7 @@ def gate(message: str, lexicon: Lexicon, *, commands: Sequence[str] = ("/*",)) -
     if _is_command(stripped, commands):
         return GateDecision(applicable=False, reason="slash command")
     text = clean_message(stripped)
-    if not words(text):
+    if not split_words(text):
         return GateDecision(applicable=False, reason="no words outside code and digests")
     if kind := _small_talk(text, lexicon):
         return GateDecision(applicable=False, reason=kind)
@@ -138,7 +137,7 @@ def _is_command(message: str, commands: Sequence[str]) -> bool:
 
 def _small_talk(text: str, lexicon: Lexicon) -> str | None:
     """Name the first kind of phrase if nothing but small talk covers the whole message."""
-    message = tuple(words(unaccented(text)))
+    message = tuple(split_words(unaccented(text)))
     if len(message) > _LONGEST_SMALL_TALK:
         return None
     longest = max(map(len, lexicon.phrases), default=0)
@@ -188,7 +187,7 @@ def read_message(message: str, lexicon: Lexicon, today: date, *, plain: Callable
     """
     text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
-    own_words = words(_blank(text, dates))
+    own_words = split_words(_blank(text, dates))
     asides = {word for word in own_words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
     has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in own_words if word not in asides)
     subject = _subject(plain(text) if plain else text, asides)
@@ -210,7 +209,7 @@ def form_of(text: str) -> str:
 def _subject(text: str, asides: set[str]) -> str:
     """``What did we decide about retries?`` is about retries. Dates stay: the notes of that day hold them."""
     # By pieces between blanks: Chinese cut into single characters has none of the index's terms.
-    subject = " ".join(piece for piece in text.split() if not asides.issuperset(words(piece)))
+    subject = " ".join(piece for piece in text.split() if not asides.issuperset(split_words(piece)))
     return subject or text
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, closeness
+from llama_index_contextual.keyword import DAYS_AFTER, closeness
 from llama_index_contextual.memory.digest import Current, MemoryEntry, on_one_line, visible
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.config import MemorySettings
-    from llama_index_contextual.keyword.dates_in_text import NamedDate
+    from llama_index_contextual.keyword import NamedDate
     from llama_index_contextual.memory.search import HitPool, PoolHit
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 

@@ -17,16 +17,18 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.keyword.dates_in_text import find_dates
-from llama_index_contextual.keyword.filters import having, item_filter, tag_filter
-from llama_index_contextual.keyword.lexicon import lexicon_of
-from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.keyword import (
+    Analyzer,
+    find_dates,
+    having,
+    item_filter,
+    lexicon_of,
+    parse_query,
+    tag_filter,
+)
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
 from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.retrievers.fusion import Mode
-from llama_index_contextual.retrievers.hybrid import search_of
+from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever, Mode, search_of
 from llama_index_contextual.text import counted, epoch_seconds
 
 if TYPE_CHECKING:
@@ -35,9 +37,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.config import MemorySettings
-    from llama_index_contextual.retrievers import Hit
-    from llama_index_contextual.retrievers.pipeline import Search
-    from llama_index_contextual.retrievers.relevance import Least
+    from llama_index_contextual.retrievers import Hit, Least, Search
 
 _CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)([^\n]{0,300})")
 _OPERATORS: Final = {

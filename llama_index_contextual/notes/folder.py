@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.documents import read_bytes, suffix_of
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.keyword.filters import items_of
+from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemoryEntry, gate_digest, shown_path
 from llama_index_contextual.metadata import PATH, split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands

@@ -26,8 +26,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
-from llama_index_contextual.keyword.evidence import Candidate
-from llama_index_contextual.keyword.filters import ITEMS, REF_DOC_ID, admits, condition_of
+from llama_index_contextual.keyword import ITEMS, REF_DOC_ID, Candidate, admits, condition_of
 from llama_index_contextual.retrievers.chroma import (
     nearest,
     nodes_of,

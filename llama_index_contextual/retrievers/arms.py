@@ -20,7 +20,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import ContextualWarning, DamagedError, RetrievalError, SettingError, StorageError
-from llama_index_contextual.keyword.evidence import Candidate
+from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import Mode, Ranking
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever

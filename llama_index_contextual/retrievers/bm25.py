@@ -15,12 +15,23 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError, StorageError, whole
-from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
-from llama_index_contextual.keyword.engine import K1, B
-from llama_index_contextual.keyword.evidence import Candidate
-from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words, having, keys_of
-from llama_index_contextual.keyword.index import checked_nodes
-from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
+from llama_index_contextual.keyword import (
+    K1,
+    Analyzer,
+    B,
+    Candidate,
+    KeywordIndex,
+    TermEvidence,
+    UnknownWords,
+    both,
+    check_filters,
+    checked_nodes,
+    filter_in_words,
+    having,
+    keys_of,
+    parse_query,
+    unknown_words,
+)
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import KeywordSearch, StoreReader, Unchanging
 
@@ -31,7 +42,7 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
+    from llama_index_contextual.keyword import Group, Nearness, TermScores
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.keyword.filters import ITEMS, admits, condition_of
+from llama_index_contextual.keyword import ITEMS, admits, condition_of
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.search import MOST
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from llama_index_contextual.keyword.evidence import Candidate
+    from llama_index_contextual.keyword import Candidate
 
 
 class Mode(str, Enum):

@@ -15,7 +15,7 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import SettingError, amount, one_of, whole
-from llama_index_contextual.keyword.filters import check_filters
+from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrievers.arms import arms_of, checked_retrievers, default_mode, keyword_of
 from llama_index_contextual.retrievers.fusion import Mode
 from llama_index_contextual.retrievers.neighbours import Reach, checked_reach

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
-from llama_index_contextual.keyword.lexicon import lexicon_of
+from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers.fusion import (
     Credit,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.keyword.query import may_be_misspelled, parse_query
+from llama_index_contextual.keyword import may_be_misspelled, parse_query
 from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.retrievers.arms import (
     Arm,

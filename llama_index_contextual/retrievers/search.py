@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.keyword.evidence import Candidate, Group, Nearness, TermScores
+    from llama_index_contextual.keyword import Candidate, Group, Nearness, TermScores
 
 
 MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number

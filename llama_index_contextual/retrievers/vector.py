@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
-from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
+from llama_index_contextual.keyword import REF_DOC_ID, both, check_filters
 from llama_index_contextual.retrievers.any_store import AnyStore, ChromaStore, NodesElsewhere, ReadStore
 from llama_index_contextual.retrievers.chroma import is_chroma
 from llama_index_contextual.watching import in_thread
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
 
-    from llama_index_contextual.keyword.evidence import Candidate
+    from llama_index_contextual.keyword import Candidate
     from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch, StoreReader
 
 MINILM: Final = "all-minilm"

@@ -10,7 +10,7 @@ import numpy as np
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.matrix import units_of
-from llama_index_contextual.retrievers.chroma import GRAPH, queried
+from llama_index_contextual.retrievers import GRAPH, queried
 from llama_index_contextual.vector_stores.chroma_clients import Elsewhere, InFolder, explained  # before chromadb
 
 # isort: split

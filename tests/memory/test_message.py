@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.lexicon import lexicon, words
+from llama_index_contextual.keyword.lexicon import lexicon, split_words
 from llama_index_contextual.memory.message import clean_message, count_words, form_of, is_question, read_message
 
 
@@ -33,8 +33,8 @@ def test_long_messages_are_cut_at_a_space():
 
 
 def test_words_of_scripts_with_and_without_spaces():
-    assert words("What’s JC's dairy-free plan?") == ["What's", "JC's", "dairy-free", "plan"]
-    assert words("杰西 likes 茶") == ["杰", "西", "likes", "茶"]
+    assert split_words("What’s JC's dairy-free plan?") == ["What's", "JC's", "dairy-free", "plan"]
+    assert split_words("杰西 likes 茶") == ["杰", "西", "likes", "茶"]
     assert count_words("杰西喜欢茶!") == 2.5
     assert is_question("你喜欢茶吗")
     assert is_question("茶が好きですか。")

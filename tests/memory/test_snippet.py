@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.lexicon import words
+from llama_index_contextual.keyword.lexicon import split_words
 from llama_index_contextual.memory.snippet import choose_snippet, split_sentences
 
 
 def terms(text):
-    return {word.casefold() for word in words(text)}
+    return {word.casefold() for word in split_words(text)}
 
 
 def snippet(text, query, limit):
@@ -177,7 +177,7 @@ class SameHash(str):
 
 def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_order_their_terms_come():
     def in_order(text):
-        return [SameHash(word.casefold()) for word in words(text)]
+        return [SameHash(word.casefold()) for word in split_words(text)]
 
     weights = {SameHash("ann"): 0.1, SameHash("bob"): 0.2, SameHash("carol"): 0.3, SameHash("dan"): 0.4}
     text = "Carol, Bob, Ann.\n\nAnn, Bob, Carol."
