@@ -29,7 +29,7 @@ from llama_index_contextual.embeddings import (
     resolve_embedding,
 )
 from llama_index_contextual.embeddings import resolve as module
-from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.index.pipeline import default_parser
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,13 +113,6 @@ def test_nothing_of_a_long_text_is_left_out(local):
     short, long = local.embed([start, start + end * 20])
     question = local.embed(["company revenue"])[0]
     assert cosine(long, question) > cosine(short, question) + 0.1
-    cut = LocalEmbedding(long_text="truncate")
-    with pytest.warns(ContextualWarning, match="not embedded"):
-        same = cut.embed([start + end * 20])[0]
-    with pytest.warns(ContextualWarning):
-        np.testing.assert_allclose(same, cut.embed([start])[0], atol=1e-5)
-    with pytest.raises(EmbeddingError, match="smaller chunks"):
-        LocalEmbedding(long_text="error").embed([start])
 
 
 @pytest.mark.long

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -20,7 +19,7 @@ from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.embeddings.e5 import e5_model
 from llama_index_contextual.embeddings.onnx import session
-from llama_index_contextual.errors import Checked, ContextualWarning, EmbeddingError
+from llama_index_contextual.errors import Checked
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.text.tokens import minilm_tokenizer
 
@@ -119,16 +118,6 @@ class LocalEmbedding(_OnThisMachine):
     model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
     model_folder: str | None = Field(default=None, description="Folder with model.onnx (and vocab.txt) of your own.")
     max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
-    long_text: Literal["windows", "truncate", "error"] = Field(
-        default="windows",
-        description="What to do with a text beyond max_tokens: average the vectors of its windows, cut it with a "
-        "warning, or raise EmbeddingError.",
-    )
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "LocalEmbedding"
 
     def count_tokens(self, text: str) -> int:
         """Count the word pieces of a text, special tokens not included."""
@@ -144,13 +133,6 @@ class LocalEmbedding(_OnThisMachine):
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         size = self.max_tokens - SPECIAL_TOKENS
-        if len(ids) > size and self.long_text != "windows":
-            message = f"A text of {len(ids)} word pieces exceeds the {size} that {self.model_name} reads"
-            if self.long_text == "error":
-                raise EmbeddingError(f"{message}. Cure: smaller chunks, or long_text='windows'")
-            text = f"{message}; the rest is not embedded (long_text='truncate')"
-            warnings.warn(text, ContextualWarning, stacklevel=4)
-            ids = ids[:size]
         return [[_CLS, *window, _SEP] for window in _equal_windows(ids, size)]
 
     def _window(self, ids: list[int]) -> NDArray[np.float32]:
@@ -173,11 +155,6 @@ class E5Embedding(_OnThisMachine):
     """
 
     model_name: str = Field(default="multilingual-e5-small-q4", description="Name under which vectors are recorded.")
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name for LlamaIndex's serialisation."""
-        return "E5Embedding"
 
     def _token_ids(self, texts: Sequence[str], role: str = "passage") -> list[list[int]]:
         model = e5_model()

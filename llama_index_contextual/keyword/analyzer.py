@@ -63,23 +63,19 @@ _SPANISH_ENDINGS: Final = (
 _Memo = dict[tuple[str, str, bool], tuple[str, ...]]  # the terms of words already seen
 
 
-class _Stemmers:
-    """Keeps one Snowball stemmer for each thread and language, because PyStemmer's objects are not thread-safe."""
+_stemmers: Final = threading.local()  # by language, for each thread: PyStemmer's objects are not thread-safe
 
-    def __init__(self) -> None:
-        self._local = threading.local()
 
-    def stem(self, word: str, code: str) -> str:
-        """Return the stem of a lower-case word."""
-        stemmers: dict[str, Stemmer.Stemmer] = self._local.__dict__
-        stemmer = stemmers.get(code)
-        if stemmer is None:
-            # The analyzer remembers words itself, for all threads, so Snowball's own cache would only cost memory.
-            stemmer = stemmers[code] = Stemmer.Stemmer(LANGUAGE_NAMES[code], maxCacheSize=0)
-        if code == "es":
-            for ending, accented in _SPANISH_ENDINGS:
-                word = ending.sub(accented, word)
-        return str(stemmer.stemWord(word))
+def _stem(word: str, code: str) -> str:
+    """Return the Snowball stem of a lower-case word."""
+    stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
+    if code not in stemmers:
+        # The analyzer remembers words itself, for all threads, so Snowball's own cache would only cost memory.
+        stemmers[code] = Stemmer.Stemmer(LANGUAGE_NAMES[code], maxCacheSize=0)
+    if code == "es":
+        for ending, accented in _SPANISH_ENDINGS:
+            word = ending.sub(accented, word)
+    return str(stemmers[code].stemWord(word))
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,6 @@ class Analyzer:
     split_identifiers: bool = True
     expand_dates: bool = True
     _memo: _Memo = field(default_factory=dict, init=False, repr=False, compare=False)
-    _stemmers: _Stemmers = field(default_factory=_Stemmers, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.language != "auto":
@@ -272,8 +267,7 @@ class Analyzer:
         """Return what a word counts as: its stem; of a language whose words count as they are written, both."""
         if not self.stem or not word.isalpha() or code == _AS_WRITTEN:
             return (fold(word),)
-        stemmed = self._stemmers.stem
-        stem = stemmed(fold(word), code) if code in _FOLDED else fold(stemmed(word.casefold(), code))
+        stem = _stem(fold(word), code) if code in _FOLDED else fold(_stem(word.casefold(), code))
         if self.language != "auto" or code == self.languages[0]:
             return (stem,)
         # The Spanish stem of "hello" is "hell": marked, it cannot be taken for the English word.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import date
 
-    from llama_index_contextual.memory.ranking import Ranked
+    from llama_index_contextual.memory.search import PoolHit
 
 _MARKS: Final = re.compile(r"(?:[-*+•]\s+|\d{1,9}[.)]\s+|\[[ xX]\]\s+|>\s*)+")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d\d\b\s*")  # a list item in the note of a day may start with its time
@@ -154,7 +154,9 @@ def _is_day(title: str) -> bool:
 # In prose
 
 
-def newer_values_first(ranked: Sequence[Ranked], message: str, terms: Callable[[str], Collection[str]]) -> list[Ranked]:
+def newer_values_first(
+    ranked: Sequence[PoolHit], message: str, terms: Callable[[str], Collection[str]]
+) -> list[PoolHit]:
     """Put a hit before the first older one that gives another value of the same unit.
 
     Args:
@@ -196,8 +198,8 @@ class _Value:
         )
 
 
-def _value_in(one: Ranked, asked: Collection[str], terms: Callable[[str], Collection[str]]) -> _Value | None:
-    node, weights = one.hit.node, one.hit.terms
+def _value_in(one: PoolHit, asked: Collection[str], terms: Callable[[str], Collection[str]]) -> _Value | None:
+    node, weights = one.node, one.terms
     values: list[_Value] = []
     for sentence in split_sentences(node.get_content()):
         day = sentence.day or day_of(node)
@@ -235,7 +237,7 @@ def _quantities(text: str, terms: Callable[[str], Collection[str]]) -> dict[str,
 class _Mention:
     """A statement in a hit, with its day."""
 
-    hit: Ranked
+    hit: PoolHit
     statement: Statement
     day: date
     held: frozenset[str] | set[str] = frozenset()
@@ -243,16 +245,16 @@ class _Mention:
 
     @property
     def order(self) -> tuple[date, str, int]:
-        return self.day, path_of(self.hit.hit.node.metadata), self.line or self.statement.start
+        return self.day, path_of(self.hit.node.metadata), self.line or self.statement.start
 
     @property
     def line(self) -> int | None:
-        first = value_of(self.hit.hit.node.metadata, START_LINE)
-        before = self.hit.hit.node.get_content()[: self.statement.start]
+        first = value_of(self.hit.node.metadata, START_LINE)
+        before = self.hit.node.get_content()[: self.statement.start]
         return first + before.count("\n") if isinstance(first, int) else None
 
     def until(self, first: date, day: date) -> OlderStatement:
-        path = path_of(self.hit.hit.node.metadata)
+        path = path_of(self.hit.node.metadata)
         text = self.statement.text
         return OlderStatement(
             citation=citation(shown_path(path), self.line, self.line),
@@ -263,10 +265,10 @@ class _Mention:
 
 
 def newest_first(
-    chosen: Sequence[Ranked],
-    ranked: Sequence[Ranked],
+    chosen: Sequence[PoolHit],
+    ranked: Sequence[PoolHit],
     terms: Callable[[str], Collection[str]],
-) -> tuple[list[Ranked], dict[str, Current]]:
+) -> tuple[list[PoolHit], dict[str, Current]]:
     """Put the newest that notes say of a fact where the first of them stands.
 
     A hit that says no more than an older value is left out, as the newest names it. One that says more comes after.
@@ -283,7 +285,7 @@ def newest_first(
     asked_for = _asked_for(chosen, terms)
     for one in chosen:
         for asked in asked_for[one.id] if one in order else ():
-            near = [other for other in ranked if other.id != one.id and asked.held <= other.hit.terms.keys()]
+            near = [other for other in ranked if other.id != one.id and asked.held <= other.terms.keys()]
             mentions |= {other.id: _mentions(other) for other in near if other.id not in mentions}
             every = (mention for other in near for mention in mentions[other.id])
             others = [mention for mention in every if mention.statement.is_about_the_same(asked.statement)]
@@ -304,21 +306,21 @@ def newest_first(
     return order[: len(chosen)], current
 
 
-def _mentions(one: Ranked) -> list[_Mention]:
-    node, day = one.hit.node, day_of(one.hit.node)
+def _mentions(one: PoolHit) -> list[_Mention]:
+    node, day = one.node, day_of(one.node)
     every = statements(node.get_content(), tuple(heading_titles(node.metadata)))
     return [_Mention(one, each, each_day) for each in every if (each_day := each.day or day)]
 
 
-def _asked_for(chosen: Sequence[Ranked], terms: Callable[[str], Collection[str]]) -> dict[str, list[_Mention]]:
+def _asked_for(chosen: Sequence[PoolHit], terms: Callable[[str], Collection[str]]) -> dict[str, list[_Mention]]:
     """Return the statements of each chosen hit that hold most of the message, the best first."""
     worth = dict[str, list[tuple[float, _Mention]]]()
     for one in chosen:
-        weights = one.hit.terms
+        weights = one.terms
         held = [replace(each, held=weights.keys() & set(terms(each.statement.subject))) for each in _mentions(one)]
         worth[one.id] = [(math.fsum(weights[term] for term in each.held), each) for each in held]
     best = max((value for pairs in worth.values() for value, _ in pairs), default=0.0)
-    most = max((sum(one.hit.terms.values()) for one in chosen), default=0.0)
+    most = max((sum(one.terms.values()) for one in chosen), default=0.0)
     least = max(_SURELY_ASKED * best, _LEAST_SHARE * most)
     return {
         id_: [each for value, each in sorted(pairs, key=lambda pair: -pair[0]) if value >= least > 0]

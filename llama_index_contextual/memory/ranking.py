@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -43,28 +43,13 @@ _LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks say the same
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A hit with its score and what made it."""
-
-    hit: PoolHit
-    score: float
-    reasons: tuple[str, ...]
-    on_named_day: bool
-
-    @property
-    def id(self) -> str:
-        """The node's id."""
-        return self.hit.node.node_id
-
-
 def rank(
     pool: HitPool,
     dated: HitPool,
     dates: Sequence[NamedDate],
     recency: RecencyPostprocessor | None,
     settings: MemorySettings,
-) -> list[Ranked]:
+) -> list[PoolHit]:
     """Order what was found: by score, times the named date or else recency.
 
     Args:
@@ -74,9 +59,9 @@ def rank(
         recency: Applied where no date is named; None leaves it out.
         settings: Boosts.
     """
-    hits = {one.node.node_id: one for one in (*dated.hits, *pool.hits)}
-    of_all = {one.node.node_id: one.score for one in pool.hits}
-    of_days = {one.node.node_id: _DATED_SHARE * one.score for one in dated.hits}
+    hits = {one.id: one for one in (*dated.hits, *pool.hits)}
+    of_all = {one.id: one.score for one in pool.hits}
+    of_days = {one.id: _DATED_SHARE * one.score for one in dated.hits}
     scores = {node_id: max(of_all.get(node_id, 0.0), of_days.get(node_id, 0.0)) for node_id in hits}
     reasons = dict[str, str]()
     if dates:
@@ -84,11 +69,11 @@ def rank(
     elif recency is not None:
         scores, reasons = _by_age(hits, scores, recency)
     ranked = [
-        Ranked(
+        replace(
             hit,
-            scores[node_id],
-            (*hit.reasons, *filter(None, [reasons.get(node_id)])),
-            _on_named_day(hit.node, dates),
+            score=scores[node_id],
+            reasons=(*hit.reasons, *filter(None, [reasons.get(node_id)])),
+            on_named_day=_on_named_day(hit.node, dates),
         )
         for node_id, hit in hits.items()
     ]
@@ -120,13 +105,13 @@ def _by_age(
 
 
 def select(
-    ranked: Sequence[Ranked],
+    ranked: Sequence[PoolHit],
     settings: MemorySettings,
     *,
     least: float | None = None,
     seen: Collection[str] = (),
     has_subject: bool = True,
-) -> list[Ranked]:
+) -> list[PoolHit]:
     """Leave out padding, near-duplicates and hits that were seen before; cut to the limit.
 
     Args:
@@ -143,16 +128,16 @@ def select(
         ranked = [one for one in relevant if one.score >= _LEAST_SHARE * relevant[0].score]
     unseen = [one for one in ranked if not is_seen(one, seen)]
     kept = unseen[: 4 * settings.max_results]
-    repeated = near_duplicates([one.hit.node.get_content() for one in kept])
+    repeated = near_duplicates([one.node.get_content() for one in kept])
     return [one for position, one in enumerate(kept) if position not in repeated][: settings.max_results]
 
 
-def is_seen(one: Ranked, seen: Collection[str]) -> bool:
+def is_seen(one: PoolHit, seen: Collection[str]) -> bool:
     """Whether a hit was shown before, by its id or its citation."""
     return bool(seen) and (one.id in seen or _entry(one, "", None).citation in seen)
 
 
-def left_out(ranked: Sequence[Ranked], least: float) -> str:
+def left_out(ranked: Sequence[PoolHit], least: float) -> str:
     """Count hits that are less relevant than they have to be, and name the best of them."""
     best = ranked[0]
     what = f"left out {counted(len(ranked), 'hit')}: the best, {_entry(best, '', None).citation},"
@@ -160,7 +145,7 @@ def left_out(ranked: Sequence[Ranked], least: float) -> str:
 
 
 def entries_of(
-    chosen: Sequence[Ranked],
+    chosen: Sequence[PoolHit],
     groups: Sequence[tuple[str, ...]],
     terms: Callable[[str], Collection[str]],
     max_tokens: int,
@@ -179,13 +164,10 @@ def entries_of(
     left = max_tokens
     for position, one in enumerate(chosen):
         weights = {
-            alternative: one.hit.terms[group[0]]
-            for group in groups
-            for alternative in group
-            if group[0] in one.hit.terms
+            alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
         }
-        text = one.hit.node.get_content()
-        properties = str(one.hit.node.metadata.get(FRONT_MATTER) or "")
+        text = one.node.get_content()
+        properties = str(one.node.metadata.get(FRONT_MATTER) or "")
         if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
             text = "\n\n".join([*properties.split("; "), text])
         now = (current or {}).get(one.id)
@@ -218,12 +200,12 @@ def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
     )
 
 
-def _entry(one: Ranked, snippet: str, day: date | None, current: Current | None = None) -> MemoryEntry:
-    metadata = one.hit.node.metadata
-    day = day or day_of(one.hit.node)
+def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None = None) -> MemoryEntry:
+    metadata = one.node.metadata
+    day = day or day_of(one.node)
     return MemoryEntry(
         id=one.id,
-        path=path_of(metadata) or one.hit.node.ref_doc_id or one.id,
+        path=path_of(metadata) or one.node.ref_doc_id or one.id,
         start_line=_line(metadata, START_LINE),
         end_line=_line(metadata, END_LINE),
         page=str(metadata.get(PAGE_LABEL) or ""),
@@ -232,8 +214,8 @@ def _entry(one: Ranked, snippet: str, day: date | None, current: Current | None 
         date=day.isoformat() if day else None,
         header_path=on_one_line(str(value_of(metadata, HEADER_PATH) or "")),
         context=on_one_line(context_of(metadata)),
-        cosine=None if one.hit.cosine is None else round(one.hit.cosine, 4),
-        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.hit.terms),  # without the analyzer's language
+        cosine=None if one.cosine is None else round(one.cosine, 4),
+        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.terms),  # without the analyzer's language
         reasons=one.reasons,
         since=current.since if current else "",
         older=current.older if current else (),

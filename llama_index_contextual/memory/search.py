@@ -55,7 +55,7 @@ _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
 
 @dataclass(frozen=True, slots=True)
 class PoolHit:
-    """One hit of the pool."""
+    """One hit; ranking puts another with a new score in its place."""
 
     node: BaseNode
     score: float
@@ -64,7 +64,14 @@ class PoolHit:
     terms: Mapping[str, float] = field(default_factory=dict)
     """Matched query terms as the analyzer writes them, and how rare each is."""
     reasons: tuple[str, ...] = ()
-    """What spoke for its session, where the text was taken for a message."""
+    """What spoke for its session, where the text was taken for a message, and what changed its score."""
+    on_named_day: bool = False
+    """Whether its note is of a day that the message names."""
+
+    @property
+    def id(self) -> str:
+        """The node's id."""
+        return self.node.node_id
 
 
 @dataclass(frozen=True, slots=True)
