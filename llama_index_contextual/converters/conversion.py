@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 from xml.etree import ElementTree as ET
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
 EXTRA: Final = "documents"  # of this package: brings the converters
 PYTHON: Final = "python"  # our own converters

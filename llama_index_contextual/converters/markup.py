@@ -10,13 +10,11 @@ import io
 import json
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from llama_index_contextual.converters.conversion import Conversion, ConversionError, Part, table_of
 from llama_index_contextual.text import decode
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _HEADING: Final = re.compile(r"\s*#{1,6}\s")

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from llama_index_contextual.converters.conversion import Conversion, ConversionError, Part, table_of
 from llama_index_contextual.converters.pdf_lines import LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
 from llama_index_contextual.text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 _LONGEST_HEADING: Final = 130  # characters
 _EDGE: Final = 4  # lines at the top and at the bottom of a page that may be repeated on others

@@ -9,7 +9,8 @@ import re
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
@@ -24,9 +25,6 @@ from llama_index_contextual.converters.conversion import (
     xml_of,
 )
 from llama_index_contextual.text import decode
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SKIPPED: Final = frozenset(
     "script style nav noscript template svg iframe form button select head title aside footer object canvas".split()  # noqa: SIM905

@@ -13,9 +13,10 @@ import os
 import re
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -24,9 +25,6 @@ from llama_index_contextual.config import Files
 from llama_index_contextual.converters.conversion import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
 from llama_index_contextual.documents.patterns import Ignores, Wanted, pattern_of
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)

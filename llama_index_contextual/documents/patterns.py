@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # What pathspec makes of a star, of "/**/" and of "**/" at the start.
 _STAR: Final = "[^/]*"

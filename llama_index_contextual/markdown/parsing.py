@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
 
 import pyromark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PARSER: Final = pyromark.Markdown(options=pyromark.Options.ENABLE_TABLES)
 _LEAVES: Final = frozenset({"Paragraph", "HtmlBlock", "Heading", "CodeBlock", "Table", "Rule"})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.oversized import refine
@@ -21,9 +22,6 @@ from llama_index_contextual.markdown.sections import (
     titles_of_headings,
 )
 from llama_index_contextual.text.tokens import make_scale, weigh
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from llama_index_contextual.documents import FileRules, Folders
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
 from llama_index_contextual.index.state import DEFAULT_NAME
 from llama_index_contextual.notes.writing import backup_place, change, codec_of, inside, turn
 from llama_index_contextual.text import replace_surrogates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT: Final = "/memories"
 COMMANDS: Final = {

@@ -8,22 +8,18 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, cast
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, Literal, cast
 
 import ijson
 from pydantic import TypeAdapter, ValidationError
 
 from llama_index_contextual.errors import SettingError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 Speaker = Literal["User", "Assistant"]
 

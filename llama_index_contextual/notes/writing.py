@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import stat
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from functools import partial
 from glob import escape as glob_escape
+from os import stat_result
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from filelock import FileLock, Timeout
 
@@ -17,10 +19,6 @@ from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import LockedError, SettingError, StorageError
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout
 from llama_index_contextual.text import UTF16_MARKS, replace_surrogates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from os import stat_result
 
 _TURN_SECONDS: Final = 30.0  # to wait for others that write into the same folder
 _LOOK_SECONDS: Final = 0.005  # between two looks whether they are done; an addition takes a few milliseconds

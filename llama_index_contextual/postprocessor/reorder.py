@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -17,10 +18,6 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index_contextual.errors import Checked
 from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path, value_of
 from llama_index_contextual.text import date_from_heading, date_from_path, date_from_words, parse_date
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 Now = datetime | date | Callable[[], datetime]
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -82,12 +79,19 @@ def weigh(scores: Sequence[float], multipliers: Sequence[float]) -> list[float]:
 
 
 class _Reordering(Checked, BaseNodePostprocessor):
-    """Takes microseconds a node, so that a thread would cost more than it saves."""
+    """Reads no question, and takes microseconds a node, so that a thread would cost more than it saves."""
+
+    @abstractmethod
+    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        """Return the hits that stay, in their new order."""
+
+    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
+        return self._reordered(nodes)
 
     async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        self, nodes: list[NodeWithScore], _: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return self._postprocess_nodes(nodes, query_bundle)
+        return self._reordered(nodes)
 
 
 class RecencyPostprocessor(_Reordering):
@@ -144,11 +148,7 @@ class RecencyPostprocessor(_Reordering):
             weighed.append((explanation, age or 0.0))
         return weighed
 
-    def _postprocess_nodes(
-        self,
-        nodes: list[NodeWithScore],
-        query_bundle: QueryBundle | None = None,  # noqa: ARG002
-    ) -> list[NodeWithScore]:
+    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
         rows = [
             (NodeWithScore(node=hit.node, score=weight.score_after), weight, days)
             for hit, (weight, days) in zip(nodes, self._weighed(nodes), strict=True)
@@ -230,11 +230,7 @@ class GroupingPostprocessor(_Reordering):
     group_size: int = Field(default=1, ge=1, description="How many nodes of one group are kept.")
     group_by: str | None = Field(default=None, description="A metadata key; None is the document a node was cut from.")
 
-    def _postprocess_nodes(
-        self,
-        nodes: list[NodeWithScore],
-        query_bundle: QueryBundle | None = None,  # noqa: ARG002
-    ) -> list[NodeWithScore]:
+    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
         counts = Counter[object]()
         hits = []
         for hit in nodes:
@@ -256,11 +252,7 @@ class CollectionWeights(_Reordering):
 
     weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
 
-    def _postprocess_nodes(
-        self,
-        nodes: list[NodeWithScore],
-        query_bundle: QueryBundle | None = None,  # noqa: ARG002
-    ) -> list[NodeWithScore]:
+    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
         for hit in nodes:
             hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
         return sorted(nodes, key=lambda hit: -(hit.score or 0.0))

@@ -8,14 +8,12 @@ import json
 import math
 import re
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from llama_index_contextual.errors import ContextualWarning, DocumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
 # case; "NOTES.MD" is Markdown too.

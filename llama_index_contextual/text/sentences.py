@@ -8,16 +8,14 @@ boundary too few makes a longer sentence; one too many cuts a sentence. So a dou
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import sentencex
 
 from llama_index_contextual.text.language import tell_language
 from llama_index_contextual.text.reading import replace_surrogates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # Abbreviations that precede what they belong to, in lower case: those that sentencex 1.0 takes for a sentence's end.
 _BEFORE_SOMETHING: Final = {
