@@ -170,9 +170,7 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
     @server.tool(title="Read a note", annotations=_READS)
     async def get(path: NotePath, from_line: FirstLine = 1, lines: Lines = 200) -> Annotated[CallToolResult, Part]:
         """Open and read one note, some lines or a page of it: whatever another tool has cited."""
-        with _told():
-            part = await asyncio.to_thread(part_of, notes.index, path, from_line, lines)
-            return _answer(str(part), asdict(part))
+        return await _shown(part_of, notes.index, path, from_line, lines)
 
     @server.tool(title="Read several notes", annotations=_READS)
     async def multi_get(glob: Glob) -> Annotated[CallToolResult, NotesData]:
@@ -187,16 +185,12 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
     @server.tool(title="Links of a note", annotations=_READS)
     async def related(path: str) -> Annotated[CallToolResult, Related]:
         """A note's links, the links to it, and the notes that share its front matter."""
-        with _told():
-            answer = await asyncio.to_thread(find_related, notes.index, path)
-            return _answer(str(answer), asdict(answer))
+        return await _shown(find_related, notes.index, path)
 
     @server.tool("list", title="List the notes", annotations=_READS)
     async def list_notes(path: Below = "") -> Annotated[CallToolResult, Listing]:
         """List which notes there are, all or in a folder: their paths."""
-        with _told():
-            listing = await asyncio.to_thread(notes.listing, path)
-            return _answer(str(listing), asdict(listing))
+        return await _shown(notes.listing, path)
 
     @server.tool(title="State of the index", annotations=_READS)
     async def status() -> Annotated[CallToolResult, StatusData]:
@@ -262,6 +256,13 @@ def _told() -> Iterator[None]:
         yield
     except ContextualError as error:
         raise ToolError(str(error)) from error
+
+
+async def _shown(read: Callable[..., Part | Related | Listing], *arguments: object) -> CallToolResult:
+    """Return what is read, in a thread, as text and as data."""
+    with _told():
+        result = await asyncio.to_thread(read, *arguments)
+        return _answer(str(result), asdict(result))
 
 
 def _digest(digest: MemoryDigest, style: Format) -> CallToolResult:

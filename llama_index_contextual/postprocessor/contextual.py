@@ -62,8 +62,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         keep_keys: Metadata keys that stay embedded although the context repeats them.
         leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes;
             ``"*"`` leaves out all that are there.
-        **options: Settings of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass also its
-            own fields.
+        **settings: These, and those of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass
+            also its own fields.
 
     Raises:
         SettingError: A setting is unknown or cannot work.
