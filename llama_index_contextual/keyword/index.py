@@ -13,8 +13,9 @@ import threading
 import uuid
 import zlib
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
@@ -23,16 +24,16 @@ from llama_index.core.storage.docstore.utils import json_to_doc
 
 from llama_index_contextual.durable import DAMAGE, map_file, path_of, read_manifest, sweep, sync, writing
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.keyword import words
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.engine import K1, B, KeywordEngine
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import REF_DOC_ID, Column, admitted
 from llama_index_contextual.keyword.segments import FORMAT, read_segments, write_segments
-from llama_index_contextual.keyword.words import holding_words, lexical_text
+from llama_index_contextual.keyword.words import holding_words, lexical_text, word_like
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 
 Record = bytes | memoryview
+T = TypeVar("T")
 
 _REMEMBERED: Final = 64  # filters whose rows a state remembers
 
@@ -67,12 +69,7 @@ def metadata_of(record: Record) -> dict[str, Any]:
 
 
 class StoredNode(NamedTuple):
-    """A node as the index holds it.
-
-    Args:
-        node_id: Its id.
-        record: The node itself, as :func:`~llama_index_contextual.keyword.index.encode` writes it.
-    """
+    """A node as the index holds it: its id, and what :func:`encode` writes."""
 
     node_id: str
     record: Record
@@ -80,7 +77,7 @@ class StoredNode(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """One moment of the index; nothing changes it.
+    """One moment of the index; nothing changes it. It is the :class:`~.retrievers.KeywordSearch` of the index.
 
     Args:
         engine: The keyword engine. A node that is added gets the next number as its row.
@@ -94,12 +91,59 @@ class State:
     _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
     _admitted: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def rows_of(self, node_ids: Sequence[str]) -> list[int]:
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """Return the number of nodes that filters admit."""
+        return len(self.engine if filters is None else self.admitted(filters))
+
+    def keyword_query(
+        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[Candidate]:
+        """Return the best ``top_k`` nodes with a matching term, best first, ties by id; [] for a query without terms.
+
+        Args:
+            groups: The query's terms, as :meth:`Analyzer.query_groups` gives them.
+            top_k: Most nodes to return.
+            filters: Nodes that may be returned.
+        """
+        among = None if filters is None else self.admitted(filters)
+        rows, scores = self.engine.search(groups, top_k, among)
+        pairs = [(-score, self.stored[row].node_id) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
+        return [Candidate(node_id, -negated) for negated, node_id in sorted(pairs)[:top_k]]
+
+    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+        """Return the ids of the nodes that filters admit, in the order in which they were added."""
+        rows = self.engine.rows if filters is None else self.admitted(filters)
+        return [self.stored[row].node_id for row in rows.tolist()]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that are indexed."""
+        return {node_id: decode(record) for node_id, record in self._records(node_ids)}
+
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """Return the nodes' values of a metadata key; None where one has none."""
+        return {node_id: metadata_of(record).get(key) for node_id, record in self._records(node_ids)}
+
+    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
+        """Return what each term of a query adds to the score of each node."""
+        return self.engine.term_scores(groups, self._rows_of(node_ids))
+
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
+        """Return how near to each other neighbouring terms of a query stand in each node."""
+        return self.engine.nearness(groups, self._rows_of(node_ids))
+
+    def word_like(self, word: str, language: str) -> str | None:
+        """Return the word of an indexed node that is spelled most like a word of a question in a language, or None."""
+        return word_like(self.engine, word, self._texts, language)
+
+    def _rows_of(self, node_ids: Sequence[str]) -> list[int]:
         """Return the rows of nodes, -1 for those that are not there."""
         return [self.rows.get(node_id, -1) for node_id in node_ids]
 
-    def texts(self, rows: Ints) -> Iterable[str]:
-        """Give what BM25 reads of some rows."""
+    def _records(self, node_ids: Iterable[str]) -> list[tuple[str, Record]]:
+        return [(node_id, self.stored[self.rows[node_id]].record) for node_id in node_ids if node_id in self.rows]
+
+    def _texts(self, rows: Ints) -> Iterable[str]:
+        """Return what BM25 reads of some rows."""
         return (lexical_text(decode(self.stored[row].record)) for row in rows.tolist())
 
     def admitted(self, filters: MetadataFilters) -> Ints:
@@ -108,7 +152,7 @@ class State:
         rows = self._admitted.get(key)
         if rows is None:
             rows = admitted(
-                filters, self.engine.rows, self._column, lambda part: holding_words(self.engine, part, self.texts)
+                filters, self.engine.rows, self._column, lambda part: holding_words(self.engine, part, self._texts)
             )
             if len(self._admitted) >= _REMEMBERED:
                 self._admitted.clear()
@@ -195,60 +239,15 @@ class KeywordIndex:
             del rows[node_id], stored[row]
         return replace(now, engine=now.engine.without(list(gone.values())), rows=rows, stored=stored)
 
-    # Reading it
+    # Reading it: the index is the StoreReader of its states
 
-    def count(self, filters: MetadataFilters | None = None) -> int:
-        """Return the number of nodes that filters admit."""
-        return len(self.engine if filters is None else self.state.admitted(filters))
+    def looking(self) -> AbstractContextManager[None]:
+        """Do nothing: what is asked next may see another state."""
+        return nullcontext()
 
-    def keyword_query(
-        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[Candidate]:
-        """Return the best ``top_k`` nodes with a matching term, best first, ties by id; [] for a query without terms.
-
-        Args:
-            groups: The query's terms, as :meth:`Analyzer.query_groups` gives them.
-            top_k: Most nodes to return.
-            filters: Nodes that may be returned.
-        """
-        state = self.state
-        among = None if filters is None else state.admitted(filters)
-        rows, scores = state.engine.search(groups, top_k, among)
-        pairs = [(-score, state.stored[row].node_id) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
-        return [Candidate(node_id, -negated) for negated, node_id in sorted(pairs)[:top_k]]
-
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Return the ids of the nodes that filters admit, in the order in which they were added."""
-        state = self.state
-        rows = state.engine.rows if filters is None else state.admitted(filters)
-        return [state.stored[row].node_id for row in rows.tolist()]
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects for those of the ids that are indexed."""
-        return {node_id: decode(record) for node_id, record in self._records(node_ids).items()}
-
-    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
-        """Return the nodes' values of a metadata key; None where one has none."""
-        return {node_id: metadata_of(record).get(key) for node_id, record in self._records(node_ids).items()}
-
-    def _records(self, node_ids: Iterable[str]) -> dict[str, Record]:
-        state = self.state
-        return {id_: state.stored[state.rows[id_]].record for id_ in node_ids if id_ in state.rows}
-
-    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Return what each term of a query adds to the score of each node."""
-        state = self.state
-        return state.engine.term_scores(groups, state.rows_of(node_ids))
-
-    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
-        """Return how near to each other neighbouring terms of a query stand in each node."""
-        state = self.state
-        return state.engine.nearness(groups, state.rows_of(node_ids))
-
-    def word_like(self, word: str, language: str) -> str | None:
-        """Return the word of an indexed node that is spelled most like a word of a question in a language, or None."""
-        state = self.state
-        return words.word_like(state.engine, word, state.texts, language)
+    def ask(self, work: Callable[[State], T]) -> T:
+        """Return what ``work`` gives for the present state."""
+        return work(self.state)
 
     # Keeping it on disk
 

@@ -33,7 +33,6 @@ from llama_index_contextual.keyword import (
     unknown_words,
 )
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
-from llama_index_contextual.retrievers.search import KeywordSearch, StoreReader, Unchanging
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
     from llama_index_contextual.keyword import Group, Nearness, TermScores
+    from llama_index_contextual.retrievers.search import KeywordSearch, StoreReader
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +101,7 @@ class ContextualBM25Retriever(BM25Retriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._index: KeywordIndex | None = KeywordIndex(self.analyzer, k1=k1, b=b)
-        self._reader: StoreReader[KeywordSearch] = Unchanging(self._index)
+        self._reader: StoreReader[KeywordSearch] = KeywordIndex(self.analyzer, k1=k1, b=b)
         if nodes is not None:
             self.add(nodes)
 
@@ -122,7 +121,7 @@ class ContextualBM25Retriever(BM25Retriever):
             settings: ``similarity_top_k``, ``filters``, and what every LlamaIndex retriever takes.
         """
         retriever = cls(analyzer=analyzer, **settings)
-        retriever._index, retriever._reader = None, reader
+        retriever._reader = reader
         return retriever
 
     @classmethod
@@ -172,9 +171,9 @@ class ContextualBM25Retriever(BM25Retriever):
         Raises:
             SettingError: The retriever reads a store that something else changes.
         """
-        if self._index is None:
+        if not isinstance(self._reader, KeywordIndex):
             raise SettingError("This retriever only reads its store. Cure: change and persist what the store is of.")
-        return self._index
+        return self._reader
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes; a node whose id is indexed already replaces the old one. Only these nodes are analysed."""
@@ -364,7 +363,7 @@ class ContextualBM25Retriever(BM25Retriever):
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
         retriever = cls(analyzer=index.analyzer, **{**settings, **overrides})
-        retriever._index, retriever._reader = index, Unchanging(index)
+        retriever._reader = index
         return retriever
 
     @classmethod
@@ -404,7 +403,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def reconcile(self, vector_store: BasePydanticVectorStore) -> bool:
         """Delete nodes that the store no longer has, add those that are new to it, and return whether any were."""
-        indexed, stored = set(self.index.selected_ids()), set(stored_ids(vector_store))
+        indexed, stored = set(self.index.state.selected_ids()), set(stored_ids(vector_store))
         self.delete(indexed - stored)
         if new := stored - indexed:
             self.add(stored_nodes(vector_store, sorted(new)))

@@ -1,16 +1,15 @@
 """The seam to a store: what the arms ask of whatever holds the nodes.
 
 A store that implements :class:`SearchStore` is searched by both arms, filtered, fused and explained as Chroma is. Ours
-are :class:`~llama_index_contextual.keyword.KeywordIndex` for keywords, and the view of an index for both. A store that
-computes keyword scores on its own server implements :class:`KeywordSearch`.
+are a state of :class:`~llama_index_contextual.keyword.KeywordIndex` for keywords, and the view of an index for both. A
+store that computes keyword scores on its own server implements :class:`KeywordSearch`.
 
 All methods are called from several threads at once. They may block, because no arm calls them on an event loop.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -99,18 +98,3 @@ class StoreReader(Protocol[S_co]):
         What ``work`` was given must not change or close before it returns. ``work`` only reads, so it may be called
         again where the store was replaced meanwhile.
         """
-
-
-class Unchanging(Generic[S_co]):
-    """Read a store that is always itself: a :class:`StoreReader` for what need not be opened."""
-
-    def __init__(self, store: S_co) -> None:
-        self._store = store
-
-    def looking(self) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
-
-    def ask(self, work: Callable[[S_co], T]) -> T:
-        """Return what ``work`` gives."""
-        return work(self._store)

@@ -40,7 +40,7 @@ class Vectors:
 
     def __init__(self, collection, keyword):
         self.collection, self.keyword = collection, keyword
-        self.nodes, self.selected_ids = keyword.nodes, keyword.selected_ids
+        self.nodes, self.selected_ids = keyword.state.nodes, keyword.state.selected_ids
 
     def dense_queries(self, embeddings, top_k, filters=None):
         ids = None if filters is None else self.selected_ids(filters)
@@ -56,7 +56,7 @@ def pairs(found):
 def readers(index, nodes, collection):
     keyword = KeywordIndex()
     keyword.add(nodes)
-    return Newest(lambda: Vectors(collection, keyword), keyword), Newest(lambda: keyword, keyword)
+    return Newest(lambda: Vectors(collection, keyword), keyword), Newest(lambda: keyword.state, keyword)
 
 
 @pytest.mark.parametrize("filters", [None, NEW])
