@@ -214,10 +214,10 @@ def read_segments(folder: Path, kind: int, suffix: str) -> tuple[list[tuple[str,
         raise TypeError("the manifest has no stamp")
     for entry in facts.pop("segments"):
         path = path_of(folder, entry["key"], suffix)
-        data = map_file(path)
-        if checksum_of(data) != entry["checksum"]:
+        if checksum_of(map_file(path)) != entry["checksum"]:
             raise ValueError(f"{path.name} has a wrong checksum")
-        segments.append((entry["key"], data, entry["live"]))
+        # Mapped anew: of all that was read for the checksum, questions need some, and the rest leaves this process.
+        segments.append((entry["key"], map_file(path), entry["live"]))
     return segments, facts
 
 

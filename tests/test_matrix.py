@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
+from llama_index_contextual import LocalEmbedding
 from llama_index_contextual import matrix as matrix_module
 from llama_index_contextual.durable import checksum_of
 from llama_index_contextual.errors import FingerprintError, StorageError
@@ -15,6 +16,15 @@ from llama_index_contextual.matrix import Matrix
 
 DIMENSIONS = 33  # odd, so that a vector ends within a word of its file's checksum
 FIRST = 5  # row number of the first vector
+
+
+@pytest.fixture(params=["simsimd", "numpy"])
+def multiplied(request, monkeypatch):
+    """Bytes are multiplied by the library, and where there is none."""
+    if request.param == "numpy":
+        monkeypatch.setattr(matrix_module, "simsimd", None)
+    elif matrix_module.simsimd is None:
+        pytest.skip("simsimd is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -156,16 +166,16 @@ def test_an_edit_writes_what_is_new_and_nothing_else(vectors, tmp_path):
     matrix = matrix.with_rows(rows_of(vectors)[5000:5011], vectors[5000:5011]).without(range(10)).save(tmp_path, "two")
     [new] = set(tmp_path.glob("*.vectors")) - {before}
     assert (before.read_bytes(), before.stat().st_mtime_ns) == (content, status.st_mtime_ns)
-    assert new.stat().st_size - 11 * (8 + DIMENSIONS * 4) < 32
+    assert new.stat().st_size - 11 * (16 + DIMENSIONS * 3) < 32
     matrix.without(range(FIRST + 2000)).save(tmp_path, "three")
     assert new.exists()  # of a piece that is mostly alive nothing is written again
     assert not before.exists()
-    assert sum(file.stat().st_size for file in tmp_path.glob("*.vectors")) - 3011 * (8 + DIMENSIONS * 4) < 64
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.vectors")) - 3011 * (16 + DIMENSIONS * 3) < 64
     assert len(Matrix.load(tmp_path)[0]) == 3011
 
 
 def test_pieces_are_merged_up_to_a_size_so_that_a_large_matrix_is_never_in_memory_twice(vectors, monkeypatch):
-    monkeypatch.setattr(matrix_module, "_LARGEST", 1001 * (8 + DIMENSIONS * 4))
+    monkeypatch.setattr(matrix_module, "_LARGEST", 1001 * (16 + DIMENSIONS * 3))
     matrix = Matrix()
     for start in range(0, 5000, 100):
         matrix = matrix.with_rows(rows_of(vectors)[start : start + 100], vectors[start : start + 100])
@@ -280,3 +290,101 @@ def test_questions_asked_together_are_answered_as_each_alone(vectors, count, amo
     together = matrix.nearest_to_each(questions, 100, among)
     for one, (rows, scores) in zip(questions, together, strict=True):
         assert (rows.tolist(), scores.tolist()) == answer(matrix, one, 100, among)
+
+
+# Coarse bytes, which are compared first
+
+
+def hostile(kind, rng, count=4000):
+    """Unit vectors, or zeros, of which some are the nearest by very little."""
+    made = rng.standard_normal((count, DIMENSIONS))
+    if kind == "equal":
+        made = np.repeat(made[: count // 40], 40, axis=0)
+    elif kind == "one number each":
+        made = np.eye(DIMENSIONS)[rng.integers(0, DIMENSIONS, count)]
+    elif kind == "near a centre":
+        made = made * 1e-3 + rng.standard_normal(DIMENSIONS)
+    elif kind == "halfway between two codes":
+        made = rng.integers(-126, 126, (count, DIMENSIONS)) + 0.5
+        made[:, 0] = 127
+        made *= rng.choice([1e-30, 1.0, 1e30], (count, 1))
+    elif kind == "zeros":
+        made[::3] = 0
+    elif kind == "huge and tiny":
+        made *= 10.0 ** rng.integers(-150, 150, (count, 1))
+    elif kind == "one large number":
+        made[:, 3] *= 10.0 ** rng.integers(0, 6, count)
+    return made
+
+
+KINDS = (
+    *("plain", "equal", "one number each", "near a centre", "halfway between two codes", "zeros", "huge and tiny"),
+    "one large number",
+)
+
+
+def in_full(vectors, question, top_k):
+    """Rows and scores by every vector in float64."""
+    scales, _, fine, coarse = matrix_module._in_bytes(matrix_module.units_of(vectors))
+    asked = matrix_module.units_of(question[None])[0].astype(np.float64)
+    scores = np.einsum("ij,j->i", coarse + fine / 65536, asked) * scales
+    order = np.lexsort((rows_of(vectors), -scores))
+    order = order[scores[order] >= scores[order[top_k - 1]]]
+    return rows_of(vectors)[order].tolist(), scores[order].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_product_is_further_off_than_what_coarse_bytes_leave_out(kind):
+    units = matrix_module.units_of(hostile(kind, np.random.default_rng(3), 600))
+    scales, rests, fine, coarse = matrix_module._in_bytes(units)
+    steps = scales[:, None].astype(np.float64)
+    copies, whole = coarse * steps, (coarse + fine / 65536) * steps
+    wide = units.astype(np.float64)
+    assert np.all(np.abs(whole - wide) <= steps / 65536 * 0.51)
+    off = np.abs(wide @ wide.T - copies @ copies.T)
+    assert np.all(off <= np.add.outer(rests, rests) + np.outer(rests, rests) + matrix_module._SLACK)
+    assert np.all(rests <= np.abs(units).max(axis=1) / 127 * np.sqrt(DIMENSIONS) / 2 + 1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("top_k", [1, 10, 100])
+def test_the_answer_is_bit_by_bit_that_of_comparing_all_in_full(kind, top_k, multiplied):
+    rng = np.random.default_rng(5)
+    vectors = hostile(kind, rng)
+    matrix = of(vectors)
+    zeros = np.zeros(DIMENSIONS)
+    questions = (
+        vectors[1],
+        vectors[7] + rng.standard_normal(DIMENSIONS) * 1e-3,
+        -vectors[9],
+        hostile(kind, rng)[0],
+        zeros,
+    )
+    for question in questions:
+        assert answer(matrix, question, top_k) == in_full(vectors, question, top_k)
+
+
+def test_the_answer_among_some_is_bit_by_bit_that_of_a_matrix_of_these(multiplied):
+    rng = np.random.default_rng(6)
+    vectors = hostile("plain", rng, 9000)
+    matrix = of(vectors).without(rows_of(vectors)[::7])
+    for own in (slice(100, 4000), slice(0, 9000, 3), slice(8000, 9000), slice(50, 60), slice(3, 4)):
+        among = rows_of(vectors)[own]
+        left = among[(among - FIRST) % 7 > 0]
+        alone = Matrix().with_rows(left, vectors[left - FIRST])
+        for question in rng.standard_normal((5, DIMENSIONS)):
+            assert answer(matrix, question, 100, among) == answer(alone, question, 100)
+
+
+def test_of_texts_the_coarse_bytes_leave_few_to_be_compared_in_full(multiplied):
+    embedding = LocalEmbedding()
+    subjects = ("the boiler", "a night train", "the release", "a cashew allergy", "the cache", "a blue teapot")
+    deeds = ("was repaired", "is late", "costs too much", "was forgotten", "works again", "has a new owner")
+    texts = [f"{subject} {deed} {when}" for subject in subjects for deed in deeds for when in range(20)]
+    vectors = np.array(embedding.get_text_embedding_batch(texts))
+    matrix = of(vectors)
+    for question in ("what about the heating?", "is there food on the sleeper?", "a blue teapot is late 3"):
+        asked = np.array(embedding.get_query_embedding(question))
+        assert answer(matrix, asked, 10) == in_full(vectors, asked, 10)
+        [near] = matrix._perhaps_near(matrix_module.units_of(asked[None]), matrix._places, 10)
+        assert 10 <= len(near) < len(texts) / 4
