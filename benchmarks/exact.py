@@ -300,17 +300,22 @@ def graph_rows(
 
 
 def cost_rows(sizes: Sequence[int]) -> Iterator[list[object]]:
-    """Yield a row for each size of a matrix: CPU milliseconds of a question, of loading and of saving."""
+    """Yield a row for each size of a matrix: CPU milliseconds of a question, of loading and of saving.
+
+    Questions are vectors that are there. The less vectors differ from one another, the more are compared in full.
+    """
     for size in sizes:
-        vectors = np.random.default_rng(0).standard_normal((size, DIMENSIONS), dtype=np.float32)
-        with tempfile.TemporaryDirectory() as folder:
-            made = Matrix().with_rows(np.arange(1, size + 1), vectors)
-            kept, saved = timed(lambda: made.save(Path(folder), "one"))  # noqa: B023  called at once
-            loaded, (read, _) = timed(lambda: Matrix.load(Path(folder)))
-            asked = [timed(lambda: read.nearest(one, 100))[0] for one in vectors[:30]]  # noqa: B023
-            edited = saved.with_rows(np.arange(size + 1, size + 11), vectors[:10])
-            edit, _ = timed(lambda: edited.save(Path(folder), "two"))  # noqa: B023
-        yield [f"{size:,}", float(np.median(asked)), loaded, kept, edit]
+        made = np.random.default_rng(0).standard_normal((size, DIMENSIONS), dtype=np.float32)
+        centre = np.random.default_rng(1).standard_normal(DIMENSIONS, dtype=np.float32)
+        for kind, vectors in {"random": made, "alike": made + 2 * centre, "one heap": made + 6 * centre}.items():
+            with tempfile.TemporaryDirectory() as folder:
+                matrix = Matrix().with_rows(np.arange(1, size + 1), vectors)
+                kept, saved = timed(lambda: matrix.save(Path(folder), "one"))  # noqa: B023  called at once
+                loaded, (read, _) = timed(lambda: Matrix.load(Path(folder)))
+                asked = [timed(lambda: read.nearest(one, 100))[0] for one in vectors[:30]]  # noqa: B023
+                edited = saved.with_rows(np.arange(size + 1, size + 11), vectors[:10])
+                edit, _ = timed(lambda: edited.save(Path(folder), "two"))  # noqa: B023
+            yield [f"{size:,} {kind}", float(np.median(asked)), loaded, kept, edit]
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:

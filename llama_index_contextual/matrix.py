@@ -1,7 +1,7 @@
 """Vectors by row number that are compared with a question one by one, and their copy on disk.
 
 A graph of neighbours, which vector stores search, loses small groups beside a large one. Comparing all loses none, and
-takes .7 ms for 13,000 vectors of 384 numbers and 2.6 ms for 100,000.
+takes .7 ms for 13,000 vectors of 384 numbers and 2.3 ms for 100,000.
 
 A vector has three bytes a number: a coarse one and two fine ones. A question is compared with the coarse bytes of all
 vectors first. What these leave out of a vector has a known length, and so has what they leave out of the question. By
