@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -127,17 +128,14 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES, own: str = "") -> Le
         for key in ("months", "weekdays", "numbers"):
             numbers.update(_with_unaccented({str(word): int(n) for word, n in (data.get(key) or {}).items()}))
         units.update(_with_unaccented({str(word): unit for word, unit in (data.get("units") or {}).items()}))
-    stop_words = _all_words(loaded, "stop_words").union(*map(listed_stop_words, set(OWN_LANGUAGES) & {*languages}))
+    stop_words = {word.casefold() for data in loaded for word in _entries(data, "stop_words")}
+    stop_words = stop_words.union(*map(listed_stop_words, set(OWN_LANGUAGES) & {*languages}))
     return Lexicon(
         phrases=_phrases(map(_load, phrases)),
-        stop_words=stop_words | {unaccented(word) for word in stop_words},
+        stop_words=frozenset(stop_words | {unaccented(word) for word in stop_words}),
         numbers=numbers,
         units=units,
-        date_patterns=tuple(
-            pattern
-            for language, data in zip(languages, loaded, strict=True)
-            for pattern in _date_patterns(language, data)
-        ),
+        date_patterns=tuple(chain.from_iterable(map(_date_patterns, languages, loaded))),
     )
 
 
@@ -177,19 +175,11 @@ def _plain_yaml(content: bytes) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
             raise ValueError(f"an alias, or more than {_DEEPEST} levels")
-    loader = _YAML(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
+    return yaml.load(text, Loader=_YAML)  # noqa: S506  a safe loader
 
 
 def _entries(data: Mapping[str, Any], key: str) -> list[str]:
     return [entry.strip() for entry in str(data.get(key) or "").split(",") if entry.strip()]
-
-
-def _all_words(loaded: Iterable[Mapping[str, Any]], key: str) -> frozenset[str]:
-    return frozenset(word.casefold() for data in loaded for word in _entries(data, key))
 
 
 def _phrases(loaded: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:

@@ -34,8 +34,8 @@ def gate_digest(message: str, settings: MemorySettings) -> MemoryDigest | None:
     """Return the digest of a message that needs no memory, without asking an index; None for any other message."""
     if not settings.enabled:
         return MemoryDigest(applicable=False, reason=DISABLED)
-    decision = gate(message, lexicon_of(message, settings.languages), commands=settings.commands)
-    return None if decision.applicable else MemoryDigest(applicable=False, reason=decision.reason)
+    reason = gate(message, lexicon_of(message, settings.languages), commands=settings.commands)
+    return MemoryDigest(applicable=False, reason=reason) if reason else None
 
 
 class MemoryContext:
@@ -151,7 +151,8 @@ class MemoryContext:
         judged = None if pool.relevance is None or not least else least
         if judged and settings.min_relevance == AUTO and (pool.relevance or 0.0) >= judged:
             judged = _ANY
-        terms, current = self._search.terms, dict[str, Current]()
+        analyzer, current = self._search.analyzer, dict[str, Current]()
+        terms, groups = analyzer.tokens, analyzer.query_groups(asked.text)
         ordered = ranked
         if asked.form == "question" and not asked.dates:
             ordered = newer_values_first(ranked, asked.text, terms)
@@ -159,7 +160,9 @@ class MemoryContext:
         if not asked.dates:  # "what was the timeout in March?" asks for what is older
             chosen, current = newest_first(chosen, ranked, terms)
             chosen = [one for one in chosen if not is_seen(one, seen)]
-        entries = entries_of(chosen, self._search.alternatives(asked.text), terms, settings.max_tokens, current)
+        entries = entries_of(
+            chosen, self._search.analyzer.query_groups(asked.text), terms, settings.max_tokens, current
+        )
         notes = [*([_CUT_NOTE] if asked.is_cut else []), *map(_note, pool.notes)]
         doubt = _doubt(pool)
         if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
@@ -191,8 +194,9 @@ class MemoryContext:
     def _searched(self, query: str, pool: HitPool, settings: MemorySettings) -> MemoryDigest:
         ranked = rank(pool, HitPool(), (), None, settings)
         chosen = select(ranked, settings)
-        groups = self._search.alternatives(clean_message(query))
-        entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
+        analyzer = self._search.analyzer
+        groups = analyzer.query_groups(clean_message(query))
+        entries = entries_of(chosen, groups, analyzer.tokens, settings.max_tokens)
         reason = "found" if entries else "nothing found"
         notes = tuple(map(_note, filter(None, (*pool.notes, pool.unknown, _doubt(pool)))))
         left_out = pool.left_out + len(ranked) - len(entries)

@@ -91,35 +91,29 @@ def is_question(text: str) -> bool:
 # The gate
 
 
-@dataclass(frozen=True, slots=True)
-class GateDecision:
-    """Whether memory is worth asking, and why (not)."""
+def gate(message: str, lexicon: Lexicon, *, commands: Sequence[str] = ("/*",)) -> str:
+    """Return why memory is not worth asking; "" where it is.
 
-    applicable: bool
-    reason: str
-
-
-def gate(message: str, lexicon: Lexicon, *, commands: Sequence[str] = ("/*",)) -> GateDecision:
-    """Skip slash commands, greetings, thanks, acknowledgements, and fewer than three words without a question mark.
+    It is not for slash commands, greetings, thanks, acknowledgements, and fewer than three words without a question
+    mark.
 
     Args:
         message: What the user wrote; its first 16,384 characters are read.
-        lexicon: The phrases of the languages to expect.
+        lexicon: Phrases that need no memory.
         commands: Globs that the whole first token must match to be a command. A path is never one.
     """
     stripped = message[:MAX_MESSAGE].strip()
     if not stripped:
-        return GateDecision(applicable=False, reason="empty message")
+        return "empty message"
     if _is_command(stripped, commands):
-        return GateDecision(applicable=False, reason="slash command")
+        return "slash command"
     text = clean_message(stripped)
     if not split_words(text):
-        return GateDecision(applicable=False, reason="no words outside code and digests")
+        return "no words outside code and digests"
     if kind := _small_talk(text, lexicon):
-        return GateDecision(applicable=False, reason=kind)
-    if count_words(text) < _MIN_WORDS and not is_question(text):
-        return GateDecision(applicable=False, reason="fewer than three words and no question")
-    return GateDecision(applicable=True, reason="applicable")
+        return kind
+    is_short = count_words(text) < _MIN_WORDS and not is_question(text)
+    return "fewer than three words and no question" if is_short else ""
 
 
 def _is_command(message: str, commands: Sequence[str]) -> bool:
@@ -135,11 +129,11 @@ def _is_command(message: str, commands: Sequence[str]) -> bool:
     return any(fnmatchcase(token, command) for command in commands)
 
 
-def _small_talk(text: str, lexicon: Lexicon) -> str | None:
-    """Name the first kind of phrase if nothing but small talk covers the whole message."""
+def _small_talk(text: str, lexicon: Lexicon) -> str:
+    """Return the first kind of phrase where nothing but small talk covers the whole message, else ""."""
     message = tuple(split_words(unaccented(text)))
     if len(message) > _LONGEST_SMALL_TALK:
-        return None
+        return ""
     longest = max(map(len, lexicon.phrases), default=0)
     # kinds[i]: how the first i words can be covered, as the first kind that is no filler ("" while all are fillers)
     kinds: list[str | None] = [""] + [None] * len(message)
@@ -152,7 +146,7 @@ def _small_talk(text: str, lexicon: Lexicon) -> str | None:
             so_far = before or ("" if kind == "filler" else kind)
             if kinds[end] in (None, ""):
                 kinds[end] = so_far
-    return kinds[len(message)] or None
+    return kinds[len(message)] or ""
 
 
 # What it asks

@@ -32,7 +32,7 @@ from llama_index_contextual.retrievers import ContextualBM25Retriever, Contextua
 from llama_index_contextual.text import counted, epoch_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
 
@@ -136,14 +136,6 @@ class PoolSearch:
         """Whether it can be asked of some notes only; if not, it finds none of them."""
         return all(hasattr(arm, "with_filters") for arm in self._fusion.retrievers)
 
-    def terms(self, text: str) -> Collection[str]:
-        """Cut a text into terms as the index does."""
-        return self.analyzer.tokens(text)
-
-    def alternatives(self, text: str) -> Sequence[tuple[str, ...]]:
-        """Cut a query into terms, each with what it may be in other languages; the first stands for all."""
-        return self.analyzer.query_groups(text)
-
     def plain(self, text: str) -> str:
         """Return a text without the operators that the keyword arm reads, which are none of its words."""
         arm = self._keyword_arm
@@ -207,14 +199,14 @@ class PoolSearch:
 
     def _hits(self, search: Search, text: str) -> HitPool:
         explanation = search.explanation()
-        groups = None if self._keyword_arm is not None else self.alternatives(text)
+        groups = None if self._keyword_arm is not None else self.analyzer.query_groups(text)
         # A reranker of the user's has the last word on the order, and its scores may mean anything.
         reranked = bool(search.node_postprocessors)
         likely = 1.0 if explanation.relevance is None else explanation.relevance
         hits = tuple(
             PoolHit(
                 hit.node.node,
-                likely * (_by_place(hit) if reranked or hit.fused is None else max(hit.fused.score, 0.0)),
+                likely * ((_K + 1) / (_K + hit.rank) if reranked or hit.fused is None else max(hit.fused.score, 0.0)),
                 hit.cosine,
                 {term.term: term.idf for term in hit.terms} if groups is None else self._held(hit.node.node, groups),
                 _reasons(hit) if search.mode is Mode.MESSAGE else (),
@@ -234,13 +226,8 @@ class PoolSearch:
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Say which query terms a node holds, all equally rare, where no keyword arm tells."""
-        held = set(self.terms(node.get_content(metadata_mode=MetadataMode.EMBED)))
+        held = set(self.analyzer.tokens(node.get_content(metadata_mode=MetadataMode.EMBED)))
         return {group[0]: 1.0 for group in groups if held.intersection(group)}
-
-
-def _by_place(hit: Hit) -> float:
-    """Score a hit by its rank alone."""
-    return (_K + 1) / (_K + hit.rank)
 
 
 def _reasons(hit: Hit) -> tuple[str, ...]:

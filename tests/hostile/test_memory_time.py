@@ -50,5 +50,5 @@ def test_every_step_of_memory_is_linear(step):
 
 def test_a_message_is_read_up_to_its_limit():
     question = "\nwhere did Marta move to?"
-    assert gate(" " * (MAX_MESSAGE - len(question)) + question, lexicon()).applicable
-    assert gate(" " * MAX_MESSAGE + question, lexicon()).reason == "empty message"
+    assert not gate(" " * (MAX_MESSAGE - len(question)) + question, lexicon())
+    assert gate(" " * MAX_MESSAGE + question, lexicon()) == "empty message"

@@ -92,35 +92,34 @@ ASKED = [
     ("reason", "message"), [(reason, message) for reason, messages in SKIPPED.items() for message in messages]
 )
 def test_trivial_messages_are_skipped_with_the_reason(reason, message):
-    decision = gate(message, lexicon())
-    assert (decision.applicable, decision.reason) == (False, reason)
+    assert gate(message, lexicon()) == reason
 
 
 @pytest.mark.parametrize("message", ASKED)
 def test_what_could_profit_from_memory_is_asked(message):
-    assert gate(message, lexicon()).applicable
+    assert not gate(message, lexicon())
 
 
 def test_a_command_is_the_whole_token_and_the_globs_are_yours():
-    assert gate("/deploy the new site now", lexicon(), commands=("/status",)).applicable
-    assert gate("/statusbar shows the wrong time", lexicon(), commands=("/status",)).applicable
-    assert not gate("!deploy the new site now", lexicon(), commands=("/*", "!*")).applicable
-    assert gate("/status of the garden project?", lexicon(), commands=()).applicable
+    assert not gate("/deploy the new site now", lexicon(), commands=("/status",))
+    assert not gate("/statusbar shows the wrong time", lexicon(), commands=("/status",))
+    assert gate("!deploy the new site now", lexicon(), commands=("/*", "!*"))
+    assert not gate("/status of the garden project?", lexicon(), commands=())
 
 
 def test_an_earlier_digest_does_not_make_a_message():
     pasted = (
         "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"
     )
-    assert gate(pasted, lexicon()).reason == "acknowledgement"
+    assert gate(pasted, lexicon()) == "acknowledgement"
 
 
 def test_languages_are_files(tmp_path):
     file = tmp_path / "sv.yaml"
     file.write_text("greetings: god morgon allihopa\nthanks: tack så mycket\n", "utf-8")
-    assert gate("Tack så mycket!", lexicon()).applicable
-    assert gate("Tack så mycket!", lexicon(("en", str(file)))).reason == "thanks"
-    assert gate("muchas gracias a todos", lexicon(("en",))).applicable
+    assert not gate("Tack så mycket!", lexicon())
+    assert gate("Tack så mycket!", lexicon(("en", str(file)))) == "thanks"
+    assert not gate("muchas gracias a todos", lexicon(("en",)))
 
 
 @pytest.mark.parametrize("content", [None, "- a list", "a: [unclosed", b"\xff\xfe"])
@@ -134,6 +133,4 @@ def test_a_language_that_cannot_be_read_is_named(tmp_path, content):
 
 @given(st.text(max_size=300))
 def test_any_message_gets_an_answer(message):
-    decision = gate(message, lexicon())
-    assert decision.reason
-    assert decision.applicable == (decision.reason == "applicable")
+    assert gate(message, lexicon()) in {"", *SKIPPED}
