@@ -233,7 +233,7 @@ def _tell_languages(contextual: ContextualIndex) -> None:
 
     A sample of the files is read, of each its beginning; what is no text is left out.
     """
-    from llama_index_contextual.embeddings.local import MODEL_NAME
+    from llama_index_contextual.embeddings import MODEL_NAME
     from llama_index_contextual.text import decode, languages_in_words, sample_of, shares_of_languages
 
     if contextual.settings.embedding.model_name != MODEL_NAME:

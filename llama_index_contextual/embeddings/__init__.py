@@ -1,7 +1,8 @@
 """Embeddings: those that run on this machine, those that see a whole document, and the names that choose one."""
 
 from llama_index_contextual.embeddings.documents import DocumentEmbedding, EmbedDocuments
-from llama_index_contextual.embeddings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.embeddings.local import MODEL_NAME, E5Embedding, LocalEmbedding
+from llama_index_contextual.embeddings.onnx import send_no_telemetry
 from llama_index_contextual.embeddings.resolve import (
     EmbeddingEstimate,
     NoEmbedding,
@@ -17,7 +18,7 @@ from llama_index_contextual.embeddings.services import (
     VoyageDocumentEmbedding,
 )
 
-__all__ = [
+__all__ = [  # what users import
     "DocumentEmbedding",
     "E5Embedding",
     "EmbedDocuments",

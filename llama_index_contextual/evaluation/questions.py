@@ -18,8 +18,7 @@ from llama_index_contextual import metadata as names
 from llama_index_contextual.context import make_llm, model_name, require_key
 from llama_index_contextual.documents import readable_documents
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, whole, without_credentials
-from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.database import DatabaseKVStore
+from llama_index_contextual.index import ContextualIndex, DatabaseKVStore
 from llama_index_contextual.metadata import path_of, place_of
 from llama_index_contextual.text import counted, sentence_starts, short_hash
 

@@ -16,7 +16,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, check_asking, measure
 from llama_index_contextual.evaluation.folder import CONTEXTS, Experiment
 from llama_index_contextual.evaluation.metrics import interval
-from llama_index_contextual.index.asked import chosen_postprocessors
+from llama_index_contextual.index import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL
 from llama_index_contextual.text import counted
 

@@ -160,9 +160,7 @@ class MemoryContext:
         if not asked.dates:  # "what was the timeout in March?" asks for what is older
             chosen, current = newest_first(chosen, ranked, terms)
             chosen = [one for one in chosen if not is_seen(one, seen)]
-        entries = entries_of(
-            chosen, self._search.analyzer.query_groups(asked.text), terms, settings.max_tokens, current
-        )
+        entries = entries_of(chosen, groups, terms, settings.max_tokens, current)
         notes = [*([_CUT_NOTE] if asked.is_cut else []), *map(_note, pool.notes)]
         doubt = _doubt(pool)
         if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
