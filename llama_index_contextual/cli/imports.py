@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import partial
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec, resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,44 +41,24 @@ class _LatePackages(MetaPathFinder):
         if not name.startswith(_LAZY) and name not in _WHOLE:
             return None
         spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.submodule_search_locations is not None and spec.loader is not None:
-            spec.loader = _Late(spec.loader)
+        if spec and spec.submodule_search_locations and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Late(name, spec.loader.path)
         return spec
 
 
-class _Late(Loader):
-    """Gives the names of a package; what only running it can give has it run."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Let Python make it."""
+class _Late(SourceFileLoader):
+    """Gives the names of a package when they are used; what only running it can give has it run."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Put off what the package does."""
-        vars(module)["__getattr__"] = _Names(module, self._real)
-
-
-class _Names:
-    """The ``__getattr__`` of a package: it imports what a name stands for, or runs the package where that is not known.
-
-    Args:
-        module: The package.
-        loader: Runs it.
-    """
-
-    def __init__(self, module: ModuleType, loader: Any) -> None:
-        self._module, self._loader = module, loader
         self._origins: dict[str, tuple[str, str]] = {}
+        vars(module)["__getattr__"] = partial(self._value, module)
 
-    def __call__(self, name: str) -> object:
-        package, values = self._module.__name__, vars(self._module)
+    def _value(self, module: ModuleType, name: str) -> object:
+        """Import what a name stands for, or run the package where that is not known."""
+        package, values = module.__name__, vars(module)
         if not self._origins and package not in _WHOLE:
-            self._origins = _origins_of(self._loader.get_source(package), package, values)
+            self._origins = _origins_of(str(self.get_source(package)), package, values)
         if name in values:
             return values[name]
         if name in self._origins:
@@ -89,8 +70,8 @@ class _Names:
         if name.startswith("__") and name not in ("__all__", "__version__"):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         values.pop("__getattr__", None)  # it is made of other names, or there is none of this name
-        self._loader.exec_module(self._module)
-        return getattr(self._module, name)
+        super().exec_module(module)
+        return getattr(module, name)
 
 
 def _origins_of(source: str, package: str, values: dict[str, Any]) -> dict[str, tuple[str, str]]:
