@@ -54,6 +54,8 @@ def test_get_prints_what_a_hit_cites(run, notes):
 def test_get_and_related_take_a_path_from_where_one_stands(run, notes, monkeypatch):
     text, note = (notes / "docs/gateway.md").read_text(), str(notes / "docs/gateway.md")
     assert run("get", f"{note}#L1-L2", "-f", notes).stdout.splitlines() == text.splitlines()[:2]
+    for lines in ("L5-L3", "L0", "L0-L3"):
+        assert "names no lines" in run("get", f"{note}#{lines}", "-f", notes).stderr
     monkeypatch.chdir(notes / "docs")
     for place in ("gateway.md", "./gateway.md", "../docs/gateway.md", "docs/gateway.md"):
         assert run("get", place).stdout.rstrip() == text.rstrip(), place

@@ -99,6 +99,12 @@ def test_front_matter_narrows_a_question(index, where, paths):
     assert found(index, where=[where]) == paths
 
 
+@pytest.mark.parametrize("where", ["rating>>4", "rating=>4", "rating=<4", "status===open", "open"])
+def test_a_mistyped_sign_is_no_value(where):
+    with pytest.raises(SettingError, match=f"where='{where}' is no condition"):
+        note_filters(where=[where])
+
+
 def test_all_conditions_hold_together_and_every_chunk_has_them(index):
     assert found(index, where=["status=open", "rating<4"]) == set()
     assert found(index, "What does it cost?", where=["status=open"]) == {"plan.md"}

@@ -24,7 +24,7 @@ PDFIUM: Final = "pdfium"
 # What a converter needs besides Python, and its revision: raised when the same file gives another text, so that it is
 # converted again.
 PACKAGES: Final = {PDFIUM: "pypdfium2", KREUZBERG: "kreuzberg"}
-REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 2}
+REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 3}
 # By suffix what reads it. Kreuzberg would lose Word's lists, slides without text, and where chapters begin.
 _CONVERTERS: Final = {
     ".pdf": (PDFIUM, "pdf.read_pdf"),
@@ -55,6 +55,7 @@ _CORE: Final = {
     "modified": "modified",
     "date": "modified",
 }
+ATTACHED: Final = "attached"  # metadata of mail: names of what came with it
 MOST_CHARS: Final = 20_000_000  # of a converted text: all of the Kubernetes documentation is half of that
 MOST_PARTS: Final = 20_000
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from llama_index_contextual.converters.conversion import (
+    ATTACHED,
     Conversion,
     ConversionError,
     Part,
@@ -276,18 +277,19 @@ def read_epub(path: Path) -> Conversion:
 
 
 def read_mail(path: Path) -> Conversion:
-    """Return a mail: its text, and the names of what is attached; subject, people and day as metadata."""
+    """Return a mail: its texts, and the names of what is attached; subject, people and day as metadata."""
     message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
         raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
     body = message.get_body(("plain", "html"))
-    text = "" if body is None else str(body.get_content())
-    if body is not None and body.get_content_subtype() == "html":
-        text, _ = html_to_markdown(text)
+    # Apple's Mail goes on with another text after what is attached, and mailing lists end with one.
+    more = [part for part in message.iter_attachments() if _is_written_on(part)]
+    texts = [_text_of(part) for part in (body, *more) if part is not None]
+    names = [name for part in message.iter_attachments() if part not in more and (name := _name_of(part))]
+    attached = ", ".join(names)
     subject = " ".join(str(message.get("subject", "")).split())
-    attached = [name for part in message.iter_attachments() if (name := part.get_filename())]
-    blocks = [f"# {subject}" if subject else "", text.strip(), f"Attached: {', '.join(attached)}" if attached else ""]
-    metadata = {"title": subject, "subject": subject}
+    blocks = [f"# {subject}" if subject else "", *texts, f"Attached: {attached}" if attached else ""]
+    metadata = {"title": subject, "subject": subject, ATTACHED: attached}
     for header, key in (("from", "sender"), ("to", "to"), ("cc", "cc")):
         metadata[key] = " ".join(str(message.get(header, "")).split())
     try:
@@ -297,3 +299,21 @@ def read_mail(path: Path) -> Conversion:
     return Conversion(
         [Part("\n\n".join(filter(None, blocks)) + "\n")], {key: value for key, value in metadata.items() if value}
     )
+
+
+def _is_written_on(part: EmailMessage) -> bool:
+    kind = part.get_content_type()
+    return kind in {"text/plain", "text/html"} and not part.is_attachment() and not part.get_filename()
+
+
+def _text_of(part: EmailMessage) -> str:
+    text = str(part.get_content())
+    return (html_to_markdown(text)[0] if part.get_content_subtype() == "html" else text).strip()
+
+
+def _name_of(part: EmailMessage) -> str:
+    """Return the name of what is attached; a mail has its subject, and a picture inside of a text has none."""
+    if part.get_content_type() == "message/rfc822":
+        return f"mail {str(part.get_content().get('subject', '')).strip()!r}"
+    name = part.get_filename() or (part.get_content_type() if part.is_attachment() else "")
+    return " ".join(str(name).split())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.converters.conversion import FORMATS, suffix_of
+from llama_index_contextual.converters.conversion import ATTACHED, FORMATS, suffix_of
 from llama_index_contextual.documents.files import FolderFile, Problem, stamp_of
 from llama_index_contextual.documents.reader import DocumentReader
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
@@ -277,7 +277,9 @@ def _stamp(file: FolderFile) -> str:
 def _with_reader(file: FolderFile, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
     try:
         if isinstance(reader, DocumentReader):
-            return _parts(file.path, reader.documents(file.absolute, data))
+            documents, repair = _parts(file.path, reader.documents(file.absolute, data))
+            attached = [f"not read: {mail.metadata[ATTACHED]}" for mail in documents if ATTACHED in mail.metadata]
+            return documents, "; ".join(filter(None, (repair, *attached)))
         loaded = reader.load_data(file.absolute)  # file readers take the path
     except DocumentError:
         raise

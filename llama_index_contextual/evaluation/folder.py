@@ -272,12 +272,22 @@ class Experiment:
 
 
 def _warn_of_lost_answers(nodes: Sequence[BaseNode], questions: Sequence[Question]) -> None:
-    """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks."""
+    """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks.
+
+    Raises:
+        SettingError: That is so of all of them, and nothing can be measured.
+    """
+    answers = answers_of(questions, nodes)
     lost = [
         f"{question.text!r} ({next(passage for passage, holders in passages.items() if not holders)})"
-        for question, passages in answers_of(questions, nodes)
+        for question, passages in answers
         if not all(passages.values())
     ]
+    if not any(any(passages.values()) for _, passages in answers):
+        raise SettingError(
+            f"no chunk holds an answer to any of the {counted(len(questions), 'question')}, such as {lost[0]}. Cure: "
+            "paths relative to the folder, and few words as text."
+        )
     if lost:
         have = "1 question has" if len(lost) == 1 else f"{len(lost):,} questions have"
         warnings.warn(

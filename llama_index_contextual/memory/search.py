@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.config import MemorySettings
     from llama_index_contextual.retrievers import Hit, Least, Search
 
-_CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)([^\n]{0,300})")
+_CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)(?![=<>])([^\n]{0,300})")
 _OPERATORS: Final = {
     "=": FilterOperator.EQ,
     "==": FilterOperator.EQ,

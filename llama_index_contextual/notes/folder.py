@@ -136,7 +136,12 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
         raise DocumentError(
             f"there is no note {target!r} that the index reads. Cure: a path that a search or a list shows"
         )
-    return path, (int(lines[1]), max(int(lines[1]), int(lines[2] or lines[1]))) if lines else None, ""
+    if lines is None:
+        return path, None, ""
+    first, last = int(lines[1]), int(lines[2] or lines[1])
+    if not 0 < first <= last:
+        raise DocumentError(f"{target!r} names no lines. Cure: the first, from 1, then the last: #L3-L9")
+    return path, (first, last), ""
 
 
 def _alias(index: ContextualIndex, name: str) -> str | None:

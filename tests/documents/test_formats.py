@@ -1,6 +1,7 @@
 """Each format, from a real file to Markdown: its headings, lists, tables and places, and a broken twin of it."""
 
 import posixpath
+from email.message import EmailMessage
 
 import pytest
 import samples
@@ -60,6 +61,7 @@ EXPECTED = {
             "sender": "Iris Vale <iris@example.org>",
             "to": "Tom Reed <tom@example.org>",
             "date": "2026-03-02",
+            "attached": "map.pdf",
         },
     ),
     "work.ipynb": (
@@ -138,6 +140,23 @@ def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
     assert citation_of(last[0].metadata) == "report.pdf#page=3"
     texts = {page.doc_id: page.text for page in pages}
     assert all(texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
+
+
+def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
+    inner = EmailMessage()
+    inner["Subject"] = "Old fees"
+    mail = EmailMessage()
+    mail["Subject"] = "Fees"
+    mail.set_content("First the map.")
+    mail.add_attachment(b"%PDF-1.4", maintype="application", subtype="pdf", filename="map.pdf")
+    mail.add_attachment("And now the fees.", disposition="inline")
+    mail.add_attachment(inner)
+    mail.add_attachment(b"GIF89a", maintype="image", subtype="gif", disposition="inline", cid="<logo>")
+    mail.add_attachment("a,b", subtype="csv")
+    (tmp_path / "mail.eml").write_bytes(bytes(mail))
+    [document] = DocumentReader().load_data(tmp_path / "mail.eml")
+    assert document.text.split("\n\n")[1:3] == ["First the map.", "And now the fees."]
+    assert document.metadata["attached"] == "map.pdf, mail 'Old fees', text/csv"
 
 
 PAGES = [

@@ -50,6 +50,7 @@ def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
         assert report.added == ["fees.xlsx", "mail.eml", "note.md", "report.pdf"]
         assert [problem.path for problem in report.failed] == ["broken.pdf"]
         assert "damaged or no PDF" in report.failed[0].reason
+        assert [str(problem) for problem in report.repaired] == ["mail.eml: not read: map.pdf"]
         cited = {citation_of(node.metadata) for node in index.nodes()}
         assert {"report.pdf#page=2", "fees.xlsx#sheet=Fees"} <= cited
         mail = next(node for node in index.nodes() if node.metadata["path"] == "mail.eml")

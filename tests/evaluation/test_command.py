@@ -7,7 +7,7 @@ from fake_model import Reply
 from typer.testing import CliRunner
 
 from llama_index_contextual.cli import app
-from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.errors import DocumentError, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -53,6 +53,13 @@ def test_a_wrong_file_of_questions_is_an_error_that_names_it(evaluate, tmp_path)
     error = evaluate(questions=tmp_path / "q.csv").exception
     assert isinstance(error, DocumentError)  # main() makes one line of it
     assert "q.csv:2: a passage needs a path or a text" in str(error)
+
+
+def test_questions_of_which_no_answer_is_in_the_folder_measure_nothing(evaluate, tmp_path):
+    (tmp_path / "q.jsonl").write_text('{"question": "Why?", "path": "nowhere.md"}\n', "utf-8")
+    error = evaluate(questions=tmp_path / "q.jsonl").exception
+    assert isinstance(error, SettingError)
+    assert "no chunk holds an answer to any of the 1 question, such as 'Why?' (nowhere.md)" in str(error)
 
 
 @pytest.mark.long
