@@ -12,13 +12,13 @@ from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
 from llama_index_contextual.memory.current import newer_values_first, newest_first
 from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
-from llama_index_contextual.memory.ranking import entries_of, is_seen, left_out, rank, select
+from llama_index_contextual.memory.ranking import Ranked, day_of, entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import AUTO, least_relevance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -153,6 +153,7 @@ class MemoryContext:
             judged = _ANY
         analyzer, current = self._search.analyzer, dict[str, Current]()
         terms, groups = analyzer.tokens, analyzer.query_groups(asked.text)
+        days = tuple(_shown(named.first, named.last) for named in asked.dates)
         ordered = ranked
         if asked.form == "question" and not asked.dates:
             ordered = newer_values_first(ranked, asked.text, terms)
@@ -162,6 +163,7 @@ class MemoryContext:
             chosen = [one for one in chosen if not is_seen(one, seen)]
         entries = entries_of(chosen, groups, terms, settings.max_tokens, current)
         notes = [*([_CUT_NOTE] if asked.is_cut else []), *map(_note, pool.notes)]
+        notes += [_note(f"none of these is of {' or '.join(days)}")] if _elsewhen(chosen, asked) else []
         doubt = _doubt(pool)
         if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
             notes += map(_note, filter(None, [pool.unknown, doubt if entries else ""]))
@@ -174,7 +176,7 @@ class MemoryContext:
             entries=entries,
             form=asked.form,
             queries=pool.queries,
-            dates=tuple(_shown(named.first, named.last) for named in asked.dates),
+            dates=days,
             notes=tuple(notes),
             left_out=len(ranked) - len(entries),
         )
@@ -223,6 +225,12 @@ def _days(asked: Asked) -> MetadataFilters:
     """Admit the first and the last day that a message names, with the days after it in which the day is told of."""
     first, last = min(one.first for one in asked.dates), max(one.last for one in asked.dates)
     return days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
+
+
+def _elsewhen(chosen: Sequence[Ranked], asked: Asked) -> bool:
+    """Return whether a message names a day, and what was found for it is of other days."""
+    days = [day for one in chosen if (day := day_of(one.hit.node)) is not None]
+    return bool(days) and bool(asked.dates) and all(named.distance(day) for named in asked.dates for day in days)
 
 
 def _shown(first: date, last: date) -> str:

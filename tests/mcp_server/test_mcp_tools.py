@@ -249,7 +249,7 @@ CITED = {
     "people/ana.md": (1, 7), "[people/ana.md]": (1, 7), "people/ana.md#L3-L4": (3, 4), "people/ana.md#L3-4": (3, 4),
     "[people/ana.md#L5]": (5, 5), "people/ana.md#L6-L99": (6, 7), "[[Ana]]": (1, 7), "[[people/ana]]": (1, 7),
     "[[ana.md|my friend]]": (1, 7), "![[Ana#Work]]": (3, 5), "[[Ana#Home]]": (6, 7), "note:///people/ana.md": (1, 7),
-    "/memories/people/ana.md": (1, 7), " people/ana.md#L7-L6 ": (7, 7),
+    "/memories/people/ana.md": (1, 7), " people/ana.md#L7-L7 ": (7, 7),
 }  # fmt: skip
 
 
@@ -263,7 +263,7 @@ async def test_get_takes_what_any_tool_cites(folder, index):
         for target, error in {
             "[[Bob]]": "no note that [[Bob]] means", "[[Ana#Dogs]]": "no heading 'Dogs'",
             "people/ana.md#L9": "from_line=9 is too high", "[[.secret]]": "no note",
-            "people/bob.md#L3": "there is no note",
+            "people/bob.md#L3": "there is no note", "people/ana.md#L7-L6": "names no lines",
             "note:///../outside.md": "there is no note", "/memories/../outside.md": "there is no note",
         }.items():  # fmt: skip
             answer = await client.call_tool("get", {"path": target})

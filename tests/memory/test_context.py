@@ -113,6 +113,13 @@ def test_a_named_date_counts_instead_of_recency(memory):
     assert memory.get("what did JC order on April 5?", now=NOW).dates == ("2026-04-05",)
 
 
+def test_a_day_that_no_hit_is_of_is_said(memory):
+    note = "Search: none of these is of 2026-03-02."
+    assert note in memory.get("what did JC order on March 2?", now=NOW).notes
+    assert note not in memory.get("what did JC order on April 5?", now=NOW).notes
+    assert note not in memory.get("what did JC order?", now=NOW).notes
+
+
 def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
     new, old = "memory/2026-04-02.md", "memory/2026-01-03.md"
     text = "We cooked leek soup with JC, and {} it."
