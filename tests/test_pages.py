@@ -17,14 +17,16 @@ from llama_index.core import Document, VectorStoreIndex
 from llama_index_contextual import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
+    ContextualIndex,
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
     LocalEmbedding,
 )
+from llama_index_contextual.documents import FileRules
 from llama_index_contextual.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.preview import Preview, chunks_page
-from llama_index_contextual.report.pages import Marker, rendered
+from llama_index_contextual.report.pages import Marker, node_html, rendered
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
@@ -164,6 +166,19 @@ def test_names_in_brackets_are_read_in_proportion_to_the_text():
 
     for piece in ("[[", "![[", "[[a|", "[[a#", "[[a]] ", "> [!tip] x\n>\n", "> " * 30 + "[!tip]\n\n"):
         assert not grows_too_fast(work, piece * 1000, piece * 4000), piece
+
+
+def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp_path):
+    (tmp_path / "page.html").write_text("<h1>Tides</h1><p>High <b>tide</b>.<table><tr><td>a<td>b</table>", "utf-8")
+    (tmp_path / "fees.csv").write_text("name,fee\nboat,7\n", "utf-8")
+    (tmp_path / "plain.txt").write_text("# Tides\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n", "utf-8")
+    files = FileRules(include=("*.html", "*.csv", "*.txt"))
+    with ContextualIndex.open(tmp_path, embed_model="none", files=files) as index:
+        index.refresh()
+        pages = {node.metadata["path"]: node_html(node, Marker(), str) for node in index.nodes()}
+    assert '<p class="title level1">Tides</p>' in pages["page.html"]
+    assert "<td>7</td>" in pages["fees.csv"]
+    assert pages["plain.txt"].startswith("<pre># Tides")
 
 
 def test_later_pieces_of_tables_and_fences_are_shown_as_such():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.config import SETTINGS
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.errors import SettingError, refuse_unknown
@@ -51,6 +52,10 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
 
 
 def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
-    """Raise a SettingError for options that a kind does not take; a model that nobody would ask has its own cure."""
-    unused = "llm" in options and "llm" not in known and what.startswith("context=")
-    refuse_unknown(what, options, known, "context='llm' (--context llm), or leave it out" if unused else "")
+    """Raise a SettingError for options that a kind does not take; it says where else one of that name is set."""
+    cure, elsewhere = "", {one.table for one in SETTINGS.values() if one.name in set(options) - set(known)} - {""}
+    if "llm" in options and "llm" not in known and what.startswith("context="):
+        cure = "context='llm' (--context llm), or leave it out"
+    elif elsewhere:
+        cure = f"say it in contextual.toml under [{'], ['.join(sorted(elsewhere))}]: docs/settings.md"
+    refuse_unknown(what, options, known, cure)

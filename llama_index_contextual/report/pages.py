@@ -153,7 +153,7 @@ class Marker:
 
 
 def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Callable[[str], str]) -> Markup:
-    """Return a chunk as HTML: of Markdown what it means, of other files their lines.
+    """Return a chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
 
     Args:
         text: Of the chunk.
@@ -162,7 +162,8 @@ def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Call
         address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
     """
     path = metadata.path_of(values)
-    if not is_markdown(path):
+    is_converted = metadata.HEADER_PATH in values or values.get(metadata.CONTENT_TYPE) == "table"  # as no text has
+    if not is_markdown(path) and not is_converted:
         return Markup("<pre>{}</pre>").format(marker.html(text))
     environment = {"marker": marker, "address": address, "path": path}
     return Markup(_markdown().render(_whole(text, values), environment))  # noqa: S704  html is off

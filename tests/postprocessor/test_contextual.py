@@ -248,6 +248,7 @@ def test_a_prompt_may_be_a_text():
     [
         ({"context": "lm"}, "'lm' is not known"),
         ({"context": "headings", "colour": 1}, "does not take colour"),
+        ({"context": "headings", "include": ["*.txt"]}, r"does not take include. Cure: .* under \[files\]"),
         ({"generator": HeadingContextGenerator(), "template": "x"}, "already made"),
         ({"context": ["x"]}, r"context=\['x'\] is not known"),
         ({"documents": Document(text="x")}, r"documents=Document.*Cure: documents=\[document\]"),
