@@ -6,7 +6,7 @@ import email
 import email.policy
 import posixpath
 import re
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -301,17 +301,17 @@ def read_mail(path: Path) -> Conversion:
     )
 
 
-def _is_written_on(part: EmailMessage) -> bool:
+def _is_written_on(part: MIMEPart) -> bool:
     kind = part.get_content_type()
     return kind in {"text/plain", "text/html"} and not part.is_attachment() and not part.get_filename()
 
 
-def _text_of(part: EmailMessage) -> str:
+def _text_of(part: MIMEPart) -> str:
     text = str(part.get_content())
     return (html_to_markdown(text)[0] if part.get_content_subtype() == "html" else text).strip()
 
 
-def _name_of(part: EmailMessage) -> str:
+def _name_of(part: MIMEPart) -> str:
     """Return the name of what is attached; a mail has its subject, and a picture inside of a text has none."""
     if part.get_content_type() == "message/rfc822":
         return f"mail {str(part.get_content().get('subject', '')).strip()!r}"

@@ -12,8 +12,8 @@ from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
 from llama_index_contextual.memory.current import newer_values_first, newest_first
 from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
-from llama_index_contextual.memory.ranking import Ranked, day_of, entries_of, is_seen, left_out, rank, select
-from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
+from llama_index_contextual.memory.ranking import day_of, entries_of, is_seen, left_out, rank, select
+from llama_index_contextual.memory.search import HitPool, PoolHit, PoolSearch, days_filter
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import AUTO, least_relevance
 
@@ -227,9 +227,9 @@ def _days(asked: Asked) -> MetadataFilters:
     return days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
 
 
-def _elsewhen(chosen: Sequence[Ranked], asked: Asked) -> bool:
+def _elsewhen(chosen: Sequence[PoolHit], asked: Asked) -> bool:
     """Return whether a message names a day, and what was found for it is of other days."""
-    days = [day for one in chosen if (day := day_of(one.hit.node)) is not None]
+    days = [day for one in chosen if (day := day_of(one.node)) is not None]
     return bool(days) and bool(asked.dates) and all(named.distance(day) for named in asked.dates for day in days)
 
 
