@@ -28,7 +28,7 @@ from llama_index_contextual.keyword import (
 )
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
 from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever, Mode, search_of
+from llama_index_contextual.retrievers import ContextualFusionRetriever, Mode, keyword_of, search_of
 from llama_index_contextual.text import counted, epoch_seconds
 
 if TYPE_CHECKING:
@@ -115,21 +115,16 @@ class PoolSearch:
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise")
         self.pool = pool
-        self._fusion = retriever
+        self._fusion, self._keywords = retriever, keyword_of(retriever.retrievers)
         self._aging: dict[str, Any] = {
             "half_life_days": settings.half_life_days,
             "ageless": settings.evergreen if settings.include_recency else ("*",),
         }
 
     @property
-    def _keyword_arm(self) -> Any | None:
-        return next((arm for arm in self._fusion.retrievers if hasattr(arm, "document_frequency")), None)
-
-    @property
     def analyzer(self) -> Analyzer:
         """What cuts texts into terms: the keyword arm's."""
-        analyzer = getattr(self._keyword_arm, "analyzer", None)
-        return analyzer if isinstance(analyzer, Analyzer) else Analyzer()
+        return Analyzer() if self._keywords is None else self._keywords.analyzer
 
     @property
     def can_filter(self) -> bool:
@@ -138,8 +133,7 @@ class PoolSearch:
 
     def plain(self, text: str) -> str:
         """Return a text without the operators that the keyword arm reads, which are none of its words."""
-        arm = self._keyword_arm
-        return parse_query(text, arm.analyzer).text if isinstance(arm, ContextualBM25Retriever) else text
+        return text if self._keywords is None else parse_query(text, self.analyzer).text
 
     def search(self, text: str, filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
         """Ask all notes, or those that the filters admit.
@@ -199,7 +193,7 @@ class PoolSearch:
 
     def _hits(self, search: Search, text: str) -> HitPool:
         explanation = search.explanation()
-        groups = None if self._keyword_arm is not None else self.analyzer.query_groups(text)
+        groups = None if self._keywords is not None else self.analyzer.query_groups(text)
         # A reranker of the user's has the last word on the order, and its scores may mean anything.
         reranked = bool(search.node_postprocessors)
         likely = 1.0 if explanation.relevance is None else explanation.relevance

@@ -1,7 +1,7 @@
 """Retrievers: the keyword arm and the vector arm, their fusion, and why each hit is one."""
 
 from llama_index_contextual.keyword import TermEvidence
-from llama_index_contextual.retrievers.arms import KEYWORD_WEIGHT
+from llama_index_contextual.retrievers.arms import KEYWORD_WEIGHT, keyword_of
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.chroma import (
     ENOUGH,

@@ -187,18 +187,8 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualBM25Retriever:
         """Return a view that returns only what these filters and this view's own admit. It shares the index."""
-        return self.with_settings(filters=both(self.filters, filters))
-
-    def with_settings(self, **settings: Any) -> ContextualBM25Retriever:
-        """Return a view with another ``similarity_top_k`` or other ``filters`` on the same index."""
-        unknown = set(settings) - {"similarity_top_k", "filters"}
-        if unknown:
-            raise SettingError(f"{sorted(unknown)} cannot differ between views. Cure: similarity_top_k or filters.")
-        check_filters(settings.get("filters"))
-        if "similarity_top_k" in settings:
-            settings["similarity_top_k"] = whole("similarity_top_k", settings["similarity_top_k"])
         view = copy.copy(self)
-        view.__dict__.update(settings)
+        view.filters = both(self.filters, filters)
         return view
 
     # Reading it

@@ -91,13 +91,7 @@ def nodes_of(collection: Any, node_ids: Iterable[str] | None = None) -> Iterator
             yield metadata_dict_to_node(metadata, text=text)
 
 
-def pages(
-    collection: Any,
-    include: Sequence[str],
-    *,
-    node_ids: Iterable[str] | None = None,
-    where: dict[str, Any] | None = None,
-) -> Iterator[dict[str, Any]]:
+def pages(collection: Any, include: Sequence[str], node_ids: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield what Chroma holds of nodes, in one order whatever is included; unknown ids are left out.
 
     Pages are read by ids: with an offset Chroma reads all rows for each page, 4 s each at half a million.
@@ -105,10 +99,9 @@ def pages(
     Args:
         collection: A Chroma collection.
         include: What of each node, as Chroma names it.
-        node_ids: Which nodes; default those that ``where`` admits.
-        where: Chroma's own filter; default all nodes.
+        node_ids: Which nodes; default all.
     """
-    ids = collection.get(where=where, include=[])["ids"] if node_ids is None else node_ids
+    ids = collection.get(include=[])["ids"] if node_ids is None else node_ids
     for part in iter_batch(ids, PAGE):
         page = collection.get(ids=part, include=list(include))
         if page["ids"]:  # on a server others may have deleted them meanwhile

@@ -187,7 +187,8 @@ def test_ties_break_by_id_and_the_top_is_a_prefix():
     nodes = [TextNode(id_=f"{i:03}", text="same words") for i in reversed(range(50))]
     retriever = ContextualBM25Retriever(nodes, similarity_top_k=20)
     assert ids(retriever.retrieve("words")) == [f"{i:03}" for i in range(20)]
-    assert ids(retriever.with_settings(similarity_top_k=5).retrieve("words")) == [f"{i:03}" for i in range(5)]
+    retriever.similarity_top_k = 5
+    assert ids(retriever.retrieve("words")) == [f"{i:03}" for i in range(5)]
 
 
 @pytest.mark.long
@@ -199,9 +200,10 @@ def test_of_thousands_the_best_are_those_of_sorting_all():
     ours.add(many[2500:])
     ours.delete([node.node_id for node in many[::7]])
     for query in ("word1 word2 word3", "word5", "word59 word58 unknown", " ".join(words)):
+        ours.similarity_top_k = len(many)
         everything = pairs(ours.retrieve(query))
-        for top_k in (1, 10, 100):
-            assert pairs(ours.with_settings(similarity_top_k=top_k).retrieve(query)) == everything[:top_k]
+        for ours.similarity_top_k in (1, 10, 100):
+            assert pairs(ours.retrieve(query)) == everything[: ours.similarity_top_k]
 
 
 def test_evidence_names_terms_and_their_rarity(nodes):

@@ -168,7 +168,6 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
     given = [
         *(arm.with_filters for arm in (keyword, vector, ContextualFusionRetriever([vector, keyword]))),
         keyword.selected_ids,
-        lambda filters: keyword.with_settings(filters=filters),
         lambda filters: ContextualBM25Retriever(nodes, filters=filters),
         lambda filters: ContextualVectorRetriever(index, embedding, filters=filters),
     ]
