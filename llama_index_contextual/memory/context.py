@@ -90,13 +90,7 @@ class MemoryContext:
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """Give the same digest off the event loop."""
-        if (closed := gate_digest(message, self.settings)) is not None:
-            return closed
-        present = self._now(now)
-        asked, how = await asyncio.to_thread(self._read, message, present)
-        pool = await self._search.asearch(asked.text, **how)
-        dated = await self._search.asearch(asked.text, _days(asked), **how) if asked.dates else HitPool()
-        return await asyncio.to_thread(self._digest, asked, pool, dated, seen, present)
+        return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
     def search(self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None) -> MemoryDigest:
         """Give what a precise query finds: no gate, no recency.
@@ -117,9 +111,7 @@ class MemoryContext:
         self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
     ) -> MemoryDigest:
         """Give the same off the event loop."""
-        settings = self._for_search(max_results, filters)
-        pool = await self._search.asearch(query, filters, least=settings.min_relevance)
-        return await asyncio.to_thread(self._searched, query, pool, settings)
+        return await asyncio.to_thread(self.search, query, max_results=max_results, filters=filters)
 
     def _now(self, now: Now) -> datetime:
         now = now or (self._clock or _local_time)()

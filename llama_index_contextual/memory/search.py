@@ -6,7 +6,6 @@ likely an index answers a message at all, so memory does not abstain from the hi
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 from dataclasses import dataclass, field
@@ -135,33 +134,17 @@ class PoolSearch:
         """Return a text without the operators that the keyword arm reads, which are none of its words."""
         return text if self._keywords is None else parse_query(text, self.analyzer).text
 
-    def search(self, text: str, filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
-        """Ask all notes, or those that the filters admit.
-
-        Args:
-            text: What is asked.
-            filters: Notes that may be found.
-            **asked: See :meth:`_search`.
-        """
-        search = self._search(text, filters, **asked)
-        return HitPool() if search is None else self._hits(search.run(), text)
-
-    async def asearch(self, text: str, filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
-        """Do the same off the event loop."""
-        search = await asyncio.to_thread(self._search, text, filters, **asked)
-        return HitPool() if search is None else await asyncio.to_thread(self._hits, await search.arun(), text)
-
-    def _search(
+    def search(
         self,
         text: str,
-        filters: MetadataFilters | None,
+        filters: MetadataFilters | None = None,
         *,
         form: str = "question",
         subject: str = "",
         today: date | None = None,
         least: Least = 0.0,
-    ) -> Search | None:
-        """Return a search for the pool among what filters admit; None where the arms cannot do that.
+    ) -> HitPool:
+        """Ask all notes, or those that the filters admit; nothing is found where the arms cannot filter.
 
         Args:
             text: What is asked.
@@ -172,12 +155,12 @@ class PoolSearch:
             least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
         """
         if filters is not None and not self.can_filter:
-            return None
+            return HitPool()
         fusion = self._fusion if filters is None else self._fusion.with_filters(filters)
         # Recency is left to memory: applied twice it would count twice.
         others = [one for one in fusion.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
         mode = Mode(fusion.mode)
-        return search_of(
+        search = search_of(
             fusion,
             [text],
             explained=True,
@@ -190,6 +173,7 @@ class PoolSearch:
             min_score=least,
             **self._aging,
         )
+        return self._hits(search.run(), text)
 
     def _hits(self, search: Search, text: str) -> HitPool:
         explanation = search.explanation()
