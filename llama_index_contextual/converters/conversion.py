@@ -28,7 +28,7 @@ REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 3}
 # By suffix what reads it. Kreuzberg would lose Word's lists, slides without text, and where chapters begin.
 _CONVERTERS: Final = {
     ".pdf": (PDFIUM, "pdf.read_pdf"),
-    **dict.fromkeys((".xlsx", ".odt", ".msg", ".rtf"), (KREUZBERG, "office.read_with_kreuzberg")),
+    **dict.fromkeys((".xlsx", ".csv", ".odt", ".msg", ".rtf"), (KREUZBERG, "office.read_with_kreuzberg")),
     **dict.fromkeys((".html", ".htm"), (PYTHON, "web.read_html")),
     ".docx": (PYTHON, "office.read_docx"),
     ".pptx": (PYTHON, "office.read_pptx"),
@@ -37,7 +37,6 @@ _CONVERTERS: Final = {
     ".ipynb": (PYTHON, "markup.read_notebook"),
     ".rst": (PYTHON, "markup.read_rst"),
     ".org": (PYTHON, "markup.read_org"),
-    ".csv": (PYTHON, "markup.read_csv"),
     ".tex": (PYTHON, "markup.read_tex"),
 }
 FORMATS: Final = {suffix: package for suffix, (package, _) in _CONVERTERS.items()}

@@ -1,24 +1,20 @@
-"""Notebooks, tables as CSV, and other markup than Markdown: reStructuredText, Org and LaTeX.
+"""Notebooks, and other markup than Markdown: reStructuredText, Org and LaTeX.
 
 Of markup, each line stays a line, so that a citation by lines holds for the file.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index_contextual.converters.conversion import Conversion, ConversionError, Part, table_of
+from llama_index_contextual.converters.conversion import Conversion, ConversionError, Part
 from llama_index_contextual.text import decode
 
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _HEADING: Final = re.compile(r"\s*#{1,6}\s")
-_MOST_ROWS: Final = 500_000
 _UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
 _RST_COLUMNS: Final = re.compile(r"=+(?: +=+)+\s*$")
 _DIRECTIVE: Final = re.compile(r"\.\. (?:code-block|code|sourcecode|highlight)::\s*(\w*)\s*$")
@@ -76,19 +72,6 @@ def read_notebook(path: Path) -> Conversion:
         [Part("\n\n".join(texts) + "\n", str(number), {"cell": number}) for number, texts in parts],
         {**metadata, **({"author": ", ".join(authors)} if authors else {})},
     )
-
-
-def read_csv(path: Path) -> Conversion:
-    """Return a table; its delimiter is guessed among the usual ones."""
-    text = decode(path.read_bytes()).text
-    try:
-        dialect: Any = csv.Sniffer().sniff(text[:20_000], ",;\t|")
-    except csv.Error:
-        dialect = csv.excel
-    rows = list(islice(csv.reader(io.StringIO(text, newline=""), dialect), _MOST_ROWS + 1))
-    if len(rows) > _MOST_ROWS:
-        raise ConversionError(f"it has more than {_MOST_ROWS:,} rows. Cure: split it, or ignore it.")
-    return Conversion([Part(table_of(rows) + "\n")])
 
 
 def read_rst(path: Path) -> Conversion:

@@ -298,10 +298,10 @@ def read_with_kreuzberg(path: Path) -> Conversion:
         words = str(error).split("\n", 1)[0]
         why = "it is encrypted" if "password" in words.lower() or "encrypt" in words.lower() else words[:200]
         raise ConversionError(f"{why}. Cure: ignore it, or give its type a reader.") from error
-    metadata = _metadata(dict(result.metadata))
+    metadata, text = _metadata(dict(result.metadata)), result.content.replace("\ufeff", "")  # a mark of CSV by Excel
     if names := result.metadata.get("sheet_names"):
-        return Conversion(_sheets(_MIDNIGHT.sub(r"\1", result.content), list(names)), metadata)
-    return Conversion([Part(result.content)], metadata)
+        return Conversion(_sheets(_MIDNIGHT.sub(r"\1", text), list(names)), metadata)
+    return Conversion([Part(text)], metadata)
 
 
 def _sheets(text: str, names: list[str]) -> list[Part]:

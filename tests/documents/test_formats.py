@@ -159,6 +159,14 @@ def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
     assert document.metadata["attached"] == "map.pdf, mail 'Old fees', text/csv"
 
 
+def test_values_of_a_table_may_hold_quotes_and_a_file_of_excel_begins_with_a_mark(tmp_path):
+    path = tmp_path / "ships.csv"
+    path.write_text("Berth,Metres,Note\n" + 'North,120,"closed, the ""old"""\n' * 9, "utf-8-sig")
+    [document] = DocumentReader().load_data(path)
+    assert document.text.startswith("| Berth | Metres | Note |\n| --- |")
+    assert document.text.count('| North | 120 | closed, the "old" |') == 9
+
+
 PAGES = [
     ("<table><tr><td><h2>Tides</h2><p>Four<br>metres.</table>", "## Tides\n\nFour\nmetres.\n"),
     (
