@@ -118,17 +118,16 @@ class DocumentReader(BaseReader):
             MissingExtraError: The converter is not installed.
         """
         suffix = conversion.suffix_of(path.name)
-        if suffix not in conversion.FORMATS:
-            raise DocumentError(
-                f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(conversion.FORMATS)}."
-            )
-        converter = conversion.FORMATS[suffix]
+        converter = conversion.FORMATS.get(suffix)
+        if converter is None:
+            formats = ", ".join(conversion.FORMATS)
+            raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {formats}.")
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
         cached = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
-        if cached is not None and cached.get("limits") == [*self._limits]:
-            raise DocumentError(cached["problem"])
-        if cached is not None and "limits" not in cached:
+        if cached is not None and "problem" not in cached:
             return conversion.Conversion.of(cached)
+        if cached is not None and cached["limits"] == [*self._limits]:
+            raise DocumentError(cached["problem"])
         if not conversion.is_installed(converter):
             raise MissingExtraError(f"what reads {suffix} files ({conversion.PACKAGES[converter]})", conversion.EXTRA)
         try:
@@ -144,10 +143,6 @@ class DocumentReader(BaseReader):
     def _keep(self, key: str, value: dict[str, Any]) -> None:
         if self.conversions is not None and self.keep:
             self.conversions.put(key, value, COLLECTION)
-
-    def reads(self, path: str) -> bool:
-        """Return whether a file is converted, by its name."""
-        return conversion.suffix_of(path) in conversion.FORMATS
 
     def mark(self, path: str) -> str:
         """Return the name and revision of the converter that reads a file; "" where none does."""

@@ -133,7 +133,7 @@ class Reading:
     def reader_of(self, path: str) -> BaseReader | None:
         """Return what reads a file; None for text."""
         reader = self.readers.get(suffix_of(path))
-        return self.converter if reader is None and self.converter.reads(path) else reader
+        return self.converter if reader is None and self.converter.mark(path) else reader
 
     def load(self, path: str) -> list[Document]:
         """Return the documents of one file of the folder, as it is now.
