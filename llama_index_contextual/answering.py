@@ -113,15 +113,12 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
     for match in _QUOTED.findall(text):
         quotation = next(filter(None, match))
         if _LETTER.search(quotation) and not any(_holds(place, quotation) for place in places):
-            problems.append(f"“{quotation.strip()}” is not in {_list(names) or 'any source'}")
+            cited = ", ".join(f"[{number}]" for number in names)
+            problems.append(f"“{quotation.strip()}” is not in {cited or 'any source'}")
     says_something = _LETTER.search(prose) and not text.rstrip().endswith(":") and not text.lstrip().startswith("#")
     if not numbers and says_something and text.strip().strip('"') != _SILENT:
         problems.append("no source is named")
     return Sentence(text, names, tuple(problems))
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(f"[{number}]" for number in numbers)
 
 
 def _holds(source: str, quotation: str) -> bool:

@@ -223,7 +223,8 @@ class Analyzer:
     def _analyse(self, word: str, code: str, *, stops: bool) -> tuple[str, ...]:
         """Return the terms of one word: the stem of a plain word, the names and then the parts of any other."""
         word = word[:_LONGEST]
-        kept = not stops or (self.language == "auto" and code not in _FOLDED)
+        is_auto = self.language == "auto"
+        kept = not stops or (is_auto and code not in _FOLDED)
         stopped = frozenset[str]() if kept else stop_words(code)
         if fold(word) in stopped:
             return ()
@@ -239,7 +240,7 @@ class Analyzer:
                 months = [
                     term
                     for lang in DATE_LANGUAGES
-                    for term in self._terms(month_name(date.month, lang), self._own(lang))
+                    for term in self._terms(month_name(date.month, lang), lang if is_auto else self.language)
                 ]
                 terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := _bigrams(word):
@@ -258,10 +259,6 @@ class Analyzer:
     def _finish(self, words: Iterable[str], code: str, stopped: frozenset[str]) -> tuple[str, ...]:
         """Fold words, leave out stop words, and stem the rest."""
         return tuple(term for word in words if word and fold(word) not in stopped for term in self._terms(word, code))
-
-    def _own(self, code: str) -> str:
-        """Return the language whose stemmer this analyzer applies to documents in ``code``."""
-        return code if self.language == "auto" else self.language
 
     def _terms(self, word: str, code: str) -> tuple[str, ...]:
         """Return what a word counts as: its stem; of a language whose words count as they are written, both."""

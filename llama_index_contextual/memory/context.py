@@ -114,7 +114,7 @@ class MemoryContext:
         return await asyncio.to_thread(self.search, query, max_results=max_results, filters=filters)
 
     def _now(self, now: Now) -> datetime:
-        now = now or (self._clock or _local_time)()
+        now = now or (datetime.now().astimezone() if self._clock is None else self._clock())
         if not isinstance(now, datetime):
             now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
         return now if now.tzinfo else now.astimezone()
@@ -207,10 +207,6 @@ def _doubt(pool: HitPool) -> str:
     if not pool.hits or not pool.measured or pool.relevance is None or pool.relevance >= _SURE:
         return ""
     return f"the notes may not answer this, relevance {pool.relevance:.2f}"
-
-
-def _local_time() -> datetime:
-    return datetime.now().astimezone()
 
 
 def _days(asked: Asked) -> MetadataFilters:

@@ -233,7 +233,7 @@ def near_duplicates(texts: Sequence[str]) -> set[int]:
     dropped: set[int] = set()
     for position, text in enumerate(texts):
         pairs = _word_pairs(text)
-        if any(_alike(pairs, other) for other in kept):
+        if any(len(pairs & other) >= _SAME * len(pairs | other) for other in kept):
             dropped.add(position)
         else:
             kept.append(pairs)
@@ -243,10 +243,6 @@ def near_duplicates(texts: Sequence[str]) -> set[int]:
 def _word_pairs(text: str) -> set[tuple[str, ...]]:
     tokens = re.findall(r"\w+", text.casefold())
     return set(pairwise(tokens)) or {tuple(tokens)}
-
-
-def _alike(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> bool:
-    return len(left & right) >= _SAME * len(left | right)
 
 
 def estimate_tokens(text: str) -> int:

@@ -143,10 +143,11 @@ def fuse_sessions(
     vectors, matches = ([one for one in whole if keyword[one.arm] is kind] for kind in (False, True))
     sentences = [one for one in rankings if one.query and not keyword[one.arm]]
     known = words.weight or 1.0
+    spread = max((float(np.std(in_ranks(one)[1])) for one in vectors if one.candidates), default=0.0)
     features = {
         "session vector": _weighed(vectors, trust, lambda scores: stretch(scores, Mode.LEARNED)),
         "session keyword": _weighed(matches, trust, lambda scores: np.minimum(np.array(scores) / known, 1.0)),
-        "sentence": _above_the_last(sentences or vectors, trust, _RANGE * max(map(_spread, vectors), default=0.0)),
+        "sentence": _above_the_last(sentences or vectors, trust, _RANGE * spread),
         "date": words.date,
     }
     ids = sorted(sessions.of)
@@ -197,10 +198,6 @@ def _above_the_last(rankings: Sequence[Ranking], trust: Mapping[str, float], uni
             above = trust.get(ranking.arm, 1.0) * (score - scores[-1]) / unit
             values[node_id] = max(values.get(node_id, 0.0), above)
     return values
-
-
-def _spread(ranking: Ranking) -> float:
-    return float(np.std(in_ranks(ranking)[1])) if ranking.candidates else 0.0
 
 
 def _credits(values: dict[str, float], weights: Mapping[str, float], told: Mapping[str, int | None]) -> list[Credit]:
