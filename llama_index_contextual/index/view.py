@@ -90,7 +90,7 @@ class View:
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that filters admit, in the order in which they were written."""
         rows = self._known.rows if filters is None else self._admitted(filters)
-        return list(self._ids_of(rows.tolist()).values())
+        return [node_id for node_id in self._ids_of(rows.tolist()) if node_id is not None]
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key; None where one has none."""
@@ -127,17 +127,18 @@ class View:
 
     # Numbers and ids
 
-    def _ids_of(self, rows: Iterable[int]) -> dict[int, str]:
-        """Return the ids of nodes by number, in the order given; those that were deleted meanwhile are left out."""
+    def _ids_of(self, rows: Sequence[int]) -> list[str | None]:
+        """Return the ids of nodes by number; None for those that were deleted meanwhile."""
         known = self._known
-        wanted = [int(row) for row in rows]
-        missing = [row for row in wanted if row not in known.id_of]
-        if missing:
+        ids = list(map(known.id_of.get, rows))
+        if None in ids:
+            missing = [row for row, node_id in zip(rows, ids, strict=True) if node_id is None]
             read = self.snapshot.node_ids(missing)
             if len(read) < len(missing) and np.isin([row for row in missing if row not in read], known.rows).any():
                 self.snapshot.refuse("nodes are lost")
             known.add_ids(read)
-        return {row: known.id_of[row] for row in wanted if row in known.id_of}
+            ids = list(map(known.id_of.get, rows))
+        return ids
 
     def _rows_of(self, node_ids: Sequence[str]) -> list[int]:
         """Return the numbers of nodes, 0 for unknown ids."""
@@ -150,8 +151,9 @@ class View:
     def _best(self, rows: Rows, scores: Any, top_k: int) -> list[Candidate]:
         """Return the nodes of rows, best first, ties by id."""
         ids = self._ids_of(rows.tolist())
-        pairs = [(ids[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True) if row in ids]
-        return [Candidate(*pair) for pair in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:top_k]]
+        # They come by score, so that sorting hardly has to compare more than neighbours.
+        pairs = sorted((score, node_id) for score, node_id in zip((-scores).tolist(), ids, strict=True) if node_id)
+        return [Candidate(node_id, -score) for score, node_id in pairs[:top_k]]
 
     # Words
 

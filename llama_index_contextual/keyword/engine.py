@@ -78,6 +78,10 @@ class KeywordEngine:
         return self
 
     def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def _count(self) -> int:
         return sum(segment.count for segment in self.segments)
 
     @cached_property
@@ -162,7 +166,10 @@ class KeywordEngine:
         weights = np.array([self.idf(group) for group in distinct], dtype=np.float64)
         pairs = np.minimum(weights[1:], weights[:-1])  # a pair is as rare as its more frequent term
         total = float(pairs.sum())
-        shares = closeness(*self._order_of(rows), distinct) @ pairs / total if total else np.zeros(len(rows))
+        shares = np.zeros(len(rows))
+        if total:
+            codes, lengths, at = self._order_of(rows)
+            shares[at] = closeness(codes, lengths, distinct) @ pairs / total
         return Nearness(float(weights.sum()), shares)
 
     def terms(self, prefix: str = "") -> Iterator[str]:
@@ -227,15 +234,16 @@ class KeywordEngine:
             if len(at):
                 yield segment, norms, at, places[at]
 
-    def _order_of(self, rows: Sequence[int] | Ints) -> tuple[Codes, Ints]:
-        """Return the codes of the terms of some rows one after the other, and how many each has."""
-        codes: list[Codes] = [np.empty(0, dtype=np.uint16)] * len(rows)
+    def _order_of(self, rows: Sequence[int] | Ints) -> tuple[Codes, Ints, Ints]:
+        """Return the codes of the terms of some rows one after the other, how many each has, and whose they are."""
+        codes, lengths, ats = [np.empty(0, np.uint16)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for segment, _, at, places in self._located(rows):
-            starts, stops = segment.starts[places].tolist(), segment.starts[places + 1].tolist()
-            for number, start, stop in zip(at.tolist(), starts, stops, strict=True):
-                codes[number] = segment.codes[start:stop]
-        lengths = np.array([len(row_codes) for row_codes in codes], dtype=np.int64)
-        return np.concatenate([np.empty(0, dtype=np.uint16), *codes]), lengths
+            starts, counts = segment.starts[places], segment.starts[places + 1] - segment.starts[places]
+            ends = np.cumsum(counts)
+            codes.append(segment.codes.take(np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts)))
+            lengths.append(counts)
+            ats.append(at)
+        return np.concatenate(codes), np.concatenate(lengths), np.concatenate(ats)
 
     # Keeping it on disk
 

@@ -185,8 +185,9 @@ def in_ranks(ranking: Ranking) -> tuple[list[str], list[float]]:
             unscored[node_id] = None
         elif score >= scored.get(node_id, -math.inf):
             scored[node_id] = score
-    ids = best_first(scored)
-    scores = [scored[node_id] for node_id in ids]
+    # Most rankings come sorted, and then this hardly compares more than neighbours.
+    pairs = sorted((-score, node_id) for node_id, score in scored.items())
+    ids, scores = [node_id for _, node_id in pairs], [-score for score, _ in pairs]
     rest = [node_id for node_id in unscored if node_id not in scored]
     low = [scores[-1]] * len(rest) if scores else [1 - place / len(rest) for place in range(len(rest))]
     return ids + rest, scores + low
