@@ -127,16 +127,15 @@ class Segment:
     def postings(self, group: Group) -> tuple[Places, Counts]:
         """Return the live places that hold any alternative of a term, ascending, and how often they do."""
         parts = [part for term in group if (part := self._part(term))]
-        if len(parts) == 1:
-            places, counts = self.places[parts[0]], self.counts[parts[0]]
+        if len(parts) > 1:  # a row may hold several
+            sums = np.zeros(len(self), dtype=np.uint32)
+            for part in parts:
+                sums[self.places[part]] += self.counts[part]
+            places = np.flatnonzero(sums != 0).astype(np.uint16)
+            counts: Counts = np.minimum(sums[places], _MOST).astype(np.uint16)
         else:
-            keys = [self.places[part].astype(np.uint32) << 16 | self.counts[part] for part in parts]
-            every = np.sort(np.concatenate([np.empty(0, dtype=np.uint32), *keys]))
-            places, counts = (every >> 16).astype(np.uint16), (every & _MOST).astype(np.uint16)
-            if np.any(same := places[1:] == places[:-1]):  # rows that hold several
-                first = np.flatnonzero(np.concatenate([[True], ~same]))
-                places, sums = places[first], np.add.reduceat(counts, first, dtype=np.int64)
-                counts = np.minimum(sums, _MOST).astype(np.uint16)
+            part = parts[0] if parts else slice(0, 0)
+            places, counts = self.places[part], self.counts[part]
         if self.count < len(self):
             alive = self.live[places]
             return places[alive], counts[alive]
