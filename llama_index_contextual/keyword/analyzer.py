@@ -28,20 +28,23 @@ from llama_index_contextual.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_VERSION: Final = 4  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_VERSION: Final = 5  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs
 _OWN_LANGUAGE: Final = 80  # characters of a paragraph that says itself which language it is in
 _MEMO_LIMIT: Final = 50_000  # words, 24 MB at most; then it starts afresh
 
-# A word with what joins identifiers, paths and contractions: max_results, kebab-case, a.b.c, src/main.rs, std::fs,
-# don't.
-WORD: Final = re.compile(r"\w+(?:(?:[-./'\u2019@]|::|->|(?<=\d),(?=\d{3}))\w+)*")
+# A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
+# std::fs, don't, R&D. C++ and C# are words of their own.
+WORD: Final = re.compile(
+    r"\b[A-Za-z](?:\+\+|#(?![\w#]))"
+    r"|\w+(?:(?:[-./'\u2019@]|::|->|(?<=\d),(?=\d{3})|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_])))\w+)*"
+)
 _LONGEST: Final = 256  # characters of one word that are looked at: beyond that it is data, not language
 
 # Not between digits: v1.2.3 is not v123.
-_SEPARATORS: Final = re.compile(r"(?<!\d)[-./'\u2019@:>,_]+|[-./'\u2019@:>,_]+(?!\d)")
+_SEPARATORS: Final = re.compile(r"(?<!\d)[-./'\u2019@:>,_&]+|[-./'\u2019@:>,_]+(?!\d)")
 _UPPER: Final = "A-ZÀ-ÖØ-Þ"
 _LOWER: Final = "a-zß-öø-ÿ"
 # HTTPServer2 -> HTTP Server 2; getUserName -> get User Name; the last branch takes scripts without such case.
@@ -302,7 +305,9 @@ def _split_identifier(word: str) -> tuple[list[str], list[str]]:
     ``get-user-name`` and ``getUserName`` share one. Parts of a single letter are noise and left out.
     """
     # An underscore binds closer than a dot: in self.max_results, max_results is a name too.
-    segments = [piece for piece in re.split(r"[-./'\u2019@:>,]+", word) if piece.strip("_")]
+    if word[-1] in "+#":
+        return [word], [word[0]]
+    segments = [piece for piece in re.split(r"[-./'\u2019@:>,&]+", word) if piece.strip("_")]
     names, parts = [_SEPARATORS.sub("", word)], []
     for segment in segments:
         pieces = _CAMEL.findall(segment)
