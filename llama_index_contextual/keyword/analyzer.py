@@ -89,10 +89,10 @@ class Analyzer:
         language: ``"auto"`` chooses among ``languages`` for each paragraph and each query; else a code or name
             (``"de"``, ``"german"``) that has a Snowball stemmer.
         languages: What ``"auto"`` chooses from, the first where nothing tells them apart. In English and Spanish a word
-            is its stem. In the others it is two terms, the word and its stem, and stop words stay: there the exact word
-            finds more (``benchmarks/results/languages.md``), and its rarity says what a stop word is worth.
+            is its stem, and stop words are left out. In the others it is two terms, the word and its stem, and stop
+            words stay: there the exact word finds more (``benchmarks/results/languages.md``), and its rarity says what
+            a stop word is worth.
         stem: Whether words are reduced to Snowball stems.
-        remove_stop_words: Whether a text's stop words are left out, in English, Spanish, or the given language.
         split_identifiers: Whether parts of ``getUserName`` are terms beside the whole.
         expand_dates: Whether ``2026-04-09`` is also its year, its month's English and Spanish name, and its day.
 
@@ -107,7 +107,6 @@ class Analyzer:
     language: str = "auto"
     languages: tuple[str, ...] = ("en", *(code for code in LANGUAGE_NAMES if code != "en"))
     stem: bool = True
-    remove_stop_words: bool = True
     split_identifiers: bool = True
     expand_dates: bool = True
     _memo: _Memo = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -129,28 +128,21 @@ class Analyzer:
     @classmethod
     def from_settings(cls, settings: dict[str, object]) -> Analyzer:
         """Return the analyzer that has these settings, as :attr:`settings` gave them."""
-        given = dict(settings)
-        given["languages"] = tuple(given.get("languages", ("en", "es")))  # type: ignore[arg-type]
-        return cls(**given)  # type: ignore[arg-type]
+        return cls(**settings)  # type: ignore[arg-type]
 
     @property
     def fingerprint(self) -> str:
         """Return a hash of the settings and the analyzer's version: equal fingerprints mean equal terms."""
         return short_hash({"version": _VERSION, **self.settings})
 
-    def tokens(self, text: str, language: str | None = None) -> list[str]:
-        """Return the terms of a document in order, each as often as it occurs.
-
-        Args:
-            text: Any text.
-            language: Take this language instead of the one that the analyzer would choose.
-        """
+    def tokens(self, text: str) -> list[str]:
+        """Return the terms of a document in order, each as often as it occurs."""
         terms: list[str] = []
-        memo, stops = self._memo, self.remove_stop_words
-        for code, paragraph in self._by_language(text, resolve_language(language) if language else ""):
+        memo = self._memo
+        for code, paragraph in self._by_language(text):
             for word in WORD.findall(normalise(paragraph)):
-                cached = memo.get((code, word, stops))
-                terms.extend(self._remember(code, word, stops) if cached is None else cached)
+                cached = memo.get((code, word, False))
+                terms.extend(self._remember(code, word) if cached is None else cached)
         return terms
 
     def query_groups(self, text: str, language: str | None = None) -> list[tuple[str, ...]]:
@@ -169,19 +161,19 @@ class Analyzer:
         main = resolve_language(language) if language else self.language_of(text)
         groups: list[tuple[str, ...]] = []
         if self.language != "auto":
-            groups += [(term,) for word in words for term in self._lookup(main, word, self.remove_stop_words)]
-            return groups or [(term,) for word in words for term in self._lookup(main, word, False)]  # noqa: FBT003
+            groups += [(term,) for word in words for term in self._lookup(main, word)]
+            return groups or [(term,) for word in words for term in self._lookup(main, word, whole=True)]
         written = [code for code in (*_FOLDED, _AS_WRITTEN) if code == _AS_WRITTEN or code in self.languages]
         for word in words:
-            if terms := self._lookup(main, word, self.remove_stop_words):
+            if terms := self._lookup(main, word):
                 groups += self._alternatives(main if main in _FOLDED else _AS_WRITTEN, word, written)
                 groups += [(term,) for term in terms if main not in _FOLDED and term.startswith(f"{main}:")]
         return groups or [group for word in words for group in self._alternatives(written[0], word, written)]
 
     def _alternatives(self, first: str, word: str, codes: Iterable[str]) -> list[tuple[str, ...]]:
         """Return the distinct terms of each position of a word: ``a.bc`` may give [("abc",), ("bc", "es:bc")]."""
-        terms = self._lookup(first, word, self.remove_stop_words) or self._lookup(first, word, False)  # noqa: FBT003
-        others = (self._lookup(code, word, False) for code in codes if code != first)  # noqa: FBT003
+        terms = self._lookup(first, word) or self._lookup(first, word, whole=True)
+        others = (self._lookup(code, word, whole=True) for code in codes if code != first)
         same = [terms, *(found for found in others if len(found) == len(terms))]
         return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]
 
@@ -202,33 +194,34 @@ class Analyzer:
         code = tell_language(text)
         return code if code in self.languages else self.languages[0]
 
-    def _by_language(self, text: str, language: str) -> Iterator[tuple[str, str]]:
+    def _by_language(self, text: str) -> Iterator[tuple[str, str]]:
         """Give the paragraphs of a text, each with its language; a short one has that of the whole text."""
-        whole = language or self.language_of(text)
-        if language or self.language != "auto" or len(text) < _OWN_LANGUAGE:
+        whole = self.language_of(text)
+        if self.language != "auto" or len(text) < _OWN_LANGUAGE:
             yield whole, text
             return
         for paragraph in _BLANK.split(text):
             yield self.language_of(paragraph) if len(paragraph) >= _OWN_LANGUAGE else whole, paragraph
 
-    def _lookup(self, code: str, word: str, stops: bool) -> tuple[str, ...]:
-        found = self._memo.get((code, word, stops))
-        return self._remember(code, word, stops) if found is None else found
+    def _lookup(self, code: str, word: str, *, whole: bool = False) -> tuple[str, ...]:
+        """Return the terms of a word in a language; ``whole`` keeps its stop words."""
+        cached = self._memo.get((code, word, whole))
+        return self._remember(code, word, whole=whole) if cached is None else cached
 
-    def _remember(self, code: str, word: str, stops: bool) -> tuple[str, ...]:
+    def _remember(self, code: str, word: str, *, whole: bool = False) -> tuple[str, ...]:
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
-        terms = self._analyse(word, code, stops=stops)
+        terms = self._analyse(word, code, whole=whole)
         if len(word) <= _LONGEST:
-            self._memo[code, word, stops] = terms
+            self._memo[code, word, whole] = terms
         return terms
 
-    def _analyse(self, word: str, code: str, *, stops: bool) -> tuple[str, ...]:
+    def _analyse(self, word: str, code: str, *, whole: bool) -> tuple[str, ...]:
         """Return the terms of one word: the stem of a plain word, the names and then the parts of any other."""
         word = word[:_LONGEST]
         is_auto = self.language == "auto"
-        kept = not stops or (is_auto and code not in _FOLDED)
-        stopped = frozenset[str]() if kept else stop_words(code)
+        keeps_all = whole or (is_auto and code not in _FOLDED)
+        stopped = frozenset[str]() if keeps_all else stop_words(code)
         if fold(word) in stopped:
             return ()
         if word.endswith(("'s", "\u2019s")):
