@@ -78,7 +78,8 @@ class Conversion(NamedTuple):
 
     Attributes:
         parts: In reading order.
-        metadata: Of the document: ``title``, ``author``, ``created`` ...; for mail ``date``, ``sender``, ``to``.
+        metadata: Of the document: ``title``, ``author``, ``created`` ...; for mail ``date``, ``sender``, ``to``. What
+            is empty is left out of the plain data.
     """
 
     parts: list[Part]
@@ -86,7 +87,8 @@ class Conversion(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"parts": [list(part) for part in self.parts], "metadata": self.metadata}
+        metadata = {key: value for key, value in self.metadata.items() if value}
+        return {"parts": [list(part) for part in self.parts], "metadata": metadata}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Conversion:

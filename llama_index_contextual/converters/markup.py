@@ -64,13 +64,10 @@ def read_notebook(path: Path) -> Conversion:
         if not parts or _HEADING.match(text) or sum(map(len, parts[-1][1])) > _LONG_PART:
             parts.append((number, []))
         parts[-1][1].append(text.rstrip())
-    metadata = {"title": str(about["title"])} if about.get("title") else {}
-    authors = [
-        str(name) for author in about.get("authors") or [] if isinstance(author, dict) and (name := author.get("name"))
-    ]
+    authors = [author.get("name") for author in about.get("authors") or [] if isinstance(author, dict)]
     return Conversion(
         [Part("\n\n".join(texts) + "\n", str(number), {"cell": number}) for number, texts in parts],
-        {**metadata, **({"author": ", ".join(authors)} if authors else {})},
+        {"title": str(about.get("title") or ""), "author": ", ".join(map(str, filter(None, authors)))},
     )
 
 
@@ -156,7 +153,7 @@ def read_org(path: Path) -> Conversion:
             result.append(line.replace("+", "|"))
         else:
             result.append(line)
-    return Conversion([Part("\n".join(result) + "\n")], {key: value for key, value in metadata.items() if value})
+    return Conversion([Part("\n".join(result) + "\n")], metadata)
 
 
 def read_tex(path: Path) -> Conversion:
@@ -167,7 +164,7 @@ def read_tex(path: Path) -> Conversion:
     lines = [] if _BEGIN in text else [_BEGIN]
     for line in [*lines, *_tex_lines(text)]:
         tex.read(line)
-    return Conversion([Part("\n".join(tex.lines) + "\n")], {key: value for key, value in metadata.items() if value})
+    return Conversion([Part("\n".join(tex.lines) + "\n")], metadata)
 
 
 class _Tex:

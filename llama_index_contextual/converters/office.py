@@ -31,7 +31,15 @@ _TITLES: Final = {"title": 1, "subtitle": 2}
 _LEVELS: Final = 6
 _SKIPPED: Final = frozenset({"del", "moveFrom", "instrText", "delText", "pict", "Fallback", "rPr", "pPr"})
 _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d) 00:00:00(?= \|)")
-_KNOWN: Final = {"created_at": "created", "modified_at": "modified", "title": "title", "subject": "subject"}
+# Names of Kreuzberg's for a text, and for several.
+_KNOWN: Final = {
+    "created_at": "created",
+    "modified_at": "modified",
+    "title": "title",
+    "subject": "subject",
+    "from_email": "sender",
+}
+_LISTED: Final = {"authors": "author", "to_emails": "to"}
 
 
 def read_docx(path: Path) -> Conversion:
@@ -320,11 +328,6 @@ def _sheets(text: str, names: list[str]) -> list[Part]:
 
 
 def _metadata(data: dict[str, Any]) -> dict[str, str]:
-    values = {ours: str(data[theirs]) for theirs, ours in _KNOWN.items() if data.get(theirs)}
-    if authors := [str(author) for author in data.get("authors") or []]:
-        values["author"] = ", ".join(authors)
-    if data.get("from_email"):
-        values["sender"] = str(data["from_email"])
-    if data.get("to_emails"):
-        values["to"] = ", ".join(map(str, data["to_emails"]))
-    return values
+    values = {ours: str(data.get(theirs) or "") for theirs, ours in _KNOWN.items()}
+    lists = {ours: ", ".join(map(str, data.get(theirs) or [])) for theirs, ours in _LISTED.items()}
+    return values | lists

@@ -225,8 +225,7 @@ def _main_part(root: ET.Element) -> ET.Element:
 def html_to_markdown(text: str) -> tuple[str, dict[str, str]]:
     """Return a page as Markdown, and what it says of itself; of a page that marks its main text, that alone."""
     root = _Tree().read(text)
-    title = " ".join((root.findtext(".//title") or "").split())
-    metadata = {"title": title} if title else {}
+    metadata = {"title": " ".join((root.findtext(".//title") or "").split())}
     for element in root.iter("meta"):
         name = _METADATA.get((element.get("name") or element.get("property") or "").lower())
         if name and (content := element.get("content", "").strip()):
@@ -296,9 +295,7 @@ def read_mail(path: Path) -> Conversion:
         metadata["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat() if message["date"] else ""
     except (ValueError, TypeError):
         metadata["date"] = ""
-    return Conversion(
-        [Part("\n\n".join(filter(None, blocks)) + "\n")], {key: value for key, value in metadata.items() if value}
-    )
+    return Conversion([Part("\n\n".join(filter(None, blocks)) + "\n")], metadata)
 
 
 def _is_written_on(part: MIMEPart) -> bool:

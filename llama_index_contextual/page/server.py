@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.config import load_configuration
-from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError, listener, whole
+from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.page.desk import Desk, Labels
 
@@ -79,11 +79,9 @@ def serve(
         SettingError: The address or the port cannot be used.
         ContextualError: The index cannot be opened.
     """
-    try:
+    with needs("starlette or uvicorn", "serve"):
         import starlette  # noqa: F401
         import uvicorn
-    except ImportError as error:
-        raise MissingExtraError(error.name or "uvicorn", "serve") from error
     if host in _ANY:
         raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
