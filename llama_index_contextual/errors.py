@@ -26,7 +26,7 @@ import math
 import re
 import socket
 from contextlib import contextmanager
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -141,10 +141,11 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
         SettingError: It is no whole number, or out of bounds.
     """
     number = _number(value)
-    if not number.is_integer() or number < least or (most is not None and number > most):
+    count = int(value) if isinstance(value, Integral) else int(number) if number.is_integer() else least - 1
+    if math.isnan(number) or count < least or (most is not None and count > most):
         bounds = f"at least {least}" if most is None else f"{least} to {most}"
         raise SettingError(f"cannot work. Cure: give a whole number, {bounds}.", **{name: value})
-    return int(number)
+    return count
 
 
 def optional_whole(name: str, value: object) -> int | None:

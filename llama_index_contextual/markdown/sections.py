@@ -166,9 +166,6 @@ def group_sections(
             continue
         if len(groups) > 1 and _joins_backwards(groups, cumulative, min_size, size):
             groups[-2].extend(groups.pop())
-            if _joins(groups[-1], section, cumulative, min_size, size):
-                groups[-1].append(section)
-                continue
         if len(groups) > 1:
             yield groups.pop(0)
         groups.append([section])
