@@ -175,7 +175,11 @@ def _plain_yaml(content: bytes) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
             raise ValueError(f"an alias, or more than {_DEEPEST} levels")
-    return yaml.load(text, Loader=_YAML)  # noqa: S506  a safe loader
+    loader = _YAML(text)  # yaml.load() could be given another one
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _entries(data: Mapping[str, Any], key: str) -> list[str]:
