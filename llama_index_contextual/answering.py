@@ -257,9 +257,8 @@ class CitedSynthesizer(BaseSynthesizer):
         try:
             for part in self._llm.stream_chat(messages):
                 yield from stream.feed(part.delta or "")
-        except Exception as error:  # each integration has errors of its own
-            cure = "see that it answers, or name another llm"
-            raise AnswerError(f"{self.name} failed ({type(error).__name__}: {error}). Cure: {cure}.") from error
+        except Exception as error:
+            raise self._failure(error) from error
         yield from stream.end()
 
     def _asked(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
@@ -280,6 +279,10 @@ class CitedSynthesizer(BaseSynthesizer):
         messages = self._prompt.format_messages(sources="\n\n".join(blocks), question=question)
         return messages, _Stream(shown)
 
+    def _failure(self, error: Exception) -> AnswerError:
+        cure = "see that it answers, or name another llm"
+        return AnswerError(f"{self.name} failed ({type(error).__name__}: {error}). Cure: {cure}.")
+
     def get_response(self, query_str: str, text_chunks: Sequence[str], **_: Any) -> str | Generator[str, None, None]:
         """Return the answer as a text, or as a generator of its sentences."""
         parts = (str(sentence) for sentence in self.sentences(query_str, text_chunks))
@@ -293,8 +296,15 @@ class CitedSynthesizer(BaseSynthesizer):
         return parts if self._streaming else "".join([sentence async for sentence in parts])
 
     async def _asentences(self, question: str, sources: Sequence[str]) -> AsyncGenerator[str, None]:
-        sentences = self.sentences(question, sources)
-        while (sentence := await asyncio.to_thread(next, sentences, None)) is not None:
+        messages, stream = await asyncio.to_thread(self._asked, question, sources)
+        try:
+            # Not the synchronous way in a thread: a model may be silent for minutes, and threads are few.
+            async for part in await self._llm.astream_chat(messages):
+                for sentence in stream.feed(part.delta or ""):
+                    yield str(sentence)
+        except Exception as error:
+            raise self._failure(error) from error
+        for sentence in stream.end():
             yield str(sentence)
 
     def _get_prompts(self) -> PromptDictType:
