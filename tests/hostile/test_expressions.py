@@ -54,6 +54,7 @@ BOUNDED = {
 ANCHORED = {
     "answering._AFTER",
     "answering._OPEN",
+    "config.places._START",
     "memory.current._PAIR",
     "memory.search._CONDITION",
     "report.pages._SCHEME",
