@@ -191,7 +191,7 @@ class InFolder:
         self.close()
         stamp, checksums = self._written()
         if (self._folder / _FILE).exists() and checksums != _checksums(self._folder):
-            # Of what a killed writer left, some questions find ids in the graph that Chroma's database lacks.
+            # Of what a killed writer left, Chroma opens all and answers some questions with "Error finding id".
             raise damaged(f"the vector files of Chroma in {self._folder} are damaged, or a write of them did not end.")
         self._client, self._stamp = _local(self._folder), stamp
 
