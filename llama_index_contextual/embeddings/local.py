@@ -119,6 +119,11 @@ class LocalEmbedding(_OnThisMachine):
     model_folder: str | None = Field(default=None, description="Folder with model.onnx (and vocab.txt) of your own.")
     max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
 
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which vectors are recorded; a subclass makes the same, unless it says another one."""
+        return "LocalEmbedding"
+
     def count_tokens(self, text: str) -> int:
         """Count the word pieces of a text, special tokens not included."""
         return len(self._tokenizer().encode(text, add_special_tokens=False).ids)
@@ -155,6 +160,11 @@ class E5Embedding(_OnThisMachine):
     """
 
     model_name: str = Field(default="multilingual-e5-small-q4", description="Name under which vectors are recorded.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the same for :class:`E5Embedding`."""
+        return "E5Embedding"
 
     def _token_ids(self, texts: Sequence[str], role: str = "passage") -> list[list[int]]:
         model = e5_model()

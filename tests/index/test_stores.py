@@ -288,7 +288,7 @@ def test_another_embedding_fills_the_store_again(opened, store, kind):
     assert replaced.verify().ok, str(replaced.verify())
     assert texts(replaced)
     vector, keyword = index.as_retriever().retrievers
-    with pytest.raises(FingerprintError, match="made with the embedding Three:three"):
+    with pytest.raises(FingerprintError, match="made with the embedding LocalEmbedding:three"):
         vector.retrieve("Cookie")
     assert keyword.retrieve("Cookie")
 
