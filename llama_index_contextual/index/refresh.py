@@ -264,11 +264,9 @@ class Refresh:
         written: Future[None] | None = None
         try:
             for batch in self._batches(sources, workers):
-                if written is not None:
-                    written.result()
+                _finish(written)
                 written = in_thread(self._write, batch)
-            if written is not None:
-                written.result()
+            _finish(written)
         except BaseException as error:  # before the index is closed nothing may be writing any more
             self._stopped = not isinstance(error, Exception)  # the user's Ctrl-C
             wait([] if written is None else [written], timeout=_ENDING if self._stopped else None)
@@ -356,3 +354,11 @@ class Refresh:
         self.progress.at_work("indexed", texts)
         if self._stopped:
             raise CancelledError
+
+
+def _finish(written: Future[None] | None) -> None:
+    """Wait until a batch is written, a second at a time: Python can miss a Ctrl-C that comes as a wait begins."""
+    if written is not None:
+        while not wait([written], timeout=1.0).done:
+            pass
+        written.result()
