@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from chunkers import SIZE, count
 from markdown_it import MarkdownIt
 
-from llama_index_contextual.markdown import read_front_matter
+from llama_index_contextual.chunking import read_front_matter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

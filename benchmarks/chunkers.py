@@ -22,7 +22,7 @@ def count(text: str) -> int:
 
 def ours(tokenizer: str = "cl100k") -> Splitter:
     """Our spans."""
-    from llama_index_contextual.markdown import ChunkSettings, split_markdown
+    from llama_index_contextual.chunking import ChunkSettings, split_markdown
 
     tokens.cl100k.cache_clear()  # gigatoken remembers words: every pass starts without
     settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0, tokenizer=tokenizer)
@@ -31,7 +31,7 @@ def ours(tokenizer: str = "cl100k") -> Splitter:
 
 def ours_with_tiktoken() -> Splitter:
     """Our spans where the ``fast`` extra is not installed."""
-    from llama_index_contextual.markdown import ChunkSettings, split_markdown
+    from llama_index_contextual.chunking import ChunkSettings, split_markdown
 
     encode = tokens.with_tiktoken()
     settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0)
@@ -47,7 +47,7 @@ def ours_nodes() -> Splitter:
     """Our node parser, LlamaIndex nodes included."""
     from llama_index.core import Document
 
-    from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+    from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 
     tokens.cl100k.cache_clear()
     parser = HeadingAwareMarkdownNodeParser(chunk_size=SIZE, chunk_overlap=0)

@@ -157,7 +157,7 @@ def growth() -> Iterator[str]:
 
 def ceiling(texts: Sequence[str]) -> Iterator[str]:
     """What tokenizer and parser alone allow."""
-    from llama_index_contextual.markdown import blocks
+    from llama_index_contextual.chunking import blocks
 
     def rate(make: Callable[[], Callable[[str], object]]) -> tuple[float, float]:
         return in_child(speed, texts, make)  # type: ignore[no-any-return]

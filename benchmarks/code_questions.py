@@ -23,7 +23,7 @@ from pathlib import Path
 
 from common import machine, markdown_table
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 TOP, POOL = 10, 100
 FILES = {"Go files": ("*.go",), "Go and Markdown files": ("*.go", "*.md")}

@@ -36,7 +36,7 @@ from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai_like import OpenAILike
 
 from llama_index_contextual.context.llm.prompt import CONTEXT_PROMPT
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,12 +15,11 @@ from common import RememberingEmbedding, machine, markdown_table
 from datasets import codebases
 from llama_index.core.schema import MetadataMode
 
+from llama_index_contextual.app.evaluation import recall_at
 from llama_index_contextual.context.documents import group_by_document, position
 from llama_index_contextual.context.source_code import read_code
-from llama_index_contextual.evaluation import recall_at
 from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
-from llama_index_contextual.retrievers import ContextualBM25Retriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualNodePostprocessor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -22,12 +22,12 @@ from datasets import DATA, DataSet, Question, codebases, course_lessons, locomo_
 from llama_index.core.schema import BaseNode, QueryBundle
 from retrieval import POOL, Bench, Row
 
-from llama_index_contextual.evaluation import recall_at
-from llama_index_contextual.evaluation.comparison import signed
-from llama_index_contextual.evaluation.metrics import failures_avoided
+from llama_index_contextual.app.evaluation import recall_at
+from llama_index_contextual.app.evaluation.comparison import signed
+from llama_index_contextual.app.evaluation.metrics import failures_avoided
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import CONTEXT, PATH, heading_titles
-from llama_index_contextual.retrievers import ContextualFusionRetriever
+from llama_index_contextual.retrieval import ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -52,9 +52,9 @@ from crash_stage import (
 )
 from llama_index.core.schema import Document
 
+from llama_index_contextual.app.index import writing
+from llama_index_contextual.app.index.vectors import BATCH_TEXTS
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index import writing
-from llama_index_contextual.index.vectors import BATCH_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,11 +22,11 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 
-from llama_index_contextual.cli.settings import commented_file, write_first
-from llama_index_contextual.evaluation.tune import Tuning
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.cli.settings import commented_file, write_first
+from llama_index_contextual.app.evaluation.tune import Tuning
+from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.notes import Notes
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.notes import Notes
 
 if TYPE_CHECKING:
     import random

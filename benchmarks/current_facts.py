@@ -20,8 +20,8 @@ from unittest.mock import patch
 from common import RememberingEmbedding, machine, markdown_table
 from memory import conversations, first_of, questions
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.memory import MemoryContext, context
 
 if TYPE_CHECKING:

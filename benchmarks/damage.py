@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from common import machine, markdown_table
 from llama_index.core import MockEmbedding
 
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index import ContextualIndex
 
 PAGES, PARTS = 30, 3
 COLUMNS = ("answered right", "said what mends it", "findings", "texts embedded again")

@@ -25,10 +25,10 @@ from pathlib import Path
 from common import machine, markdown_table
 from datasets import DATA
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.converters.worker import ConversionProcess, Limits
-from llama_index_contextual.documents import DocumentReader
-from llama_index_contextual.documents.reader import _PROCESS
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.converters.worker import ConversionProcess, Limits
+from llama_index_contextual.app.documents import DocumentReader
+from llama_index_contextual.app.documents.reader import _PROCESS
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)

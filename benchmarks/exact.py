@@ -30,11 +30,12 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 from qdrant_client import QdrantClient
 from uneven import PARAPHRASED, WORDED, write_folder
 
-from llama_index_contextual import ContextualIndex, ContextualVectorRetriever
+from llama_index_contextual import ContextualVectorRetriever
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.matrix import Matrix
-from llama_index_contextual.retrievers.chroma import GRAPH
+from llama_index_contextual.retrieval.chroma import GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from llama_index.core import MockEmbedding
 
-from llama_index_contextual.config import load_configuration
+from llama_index_contextual.app.config import load_configuration
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import ContextualError
-from llama_index_contextual.index import ContextualIndex
 
 if TYPE_CHECKING:
     import random

@@ -21,18 +21,18 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
+from llama_index_contextual.app.index.database import Database
+from llama_index_contextual.app.index.tables import Chunk, fault_of
+from llama_index_contextual.app.index.vectors import Vectorizer
+from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
-from llama_index_contextual.index.database import Database
-from llama_index_contextual.index.tables import Chunk, fault_of
-from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, gate, read_message
-from llama_index_contextual.retrievers.messages import sentences_of
+from llama_index_contextual.retrieval.messages import sentences_of
 from llama_index_contextual.text import replace_surrogates, short_hash
 from llama_index_contextual.text.tokens import CHARS_PER_TOKEN, make_scale
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from common import machine, markdown_table
 
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.index import ContextualIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable

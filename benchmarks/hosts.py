@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from common import machine, markdown_table
 from crash_stage import HashEmbedding
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

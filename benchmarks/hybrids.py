@@ -19,10 +19,10 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import (
     ContextualFusionRetriever,
-    ContextualIndex,
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
 )
+from llama_index_contextual.app import ContextualIndex
 
 if TYPE_CHECKING:
     from llama_index.retrievers.bm25 import BM25Retriever

@@ -26,9 +26,9 @@ from datasets import DataSet, Question, codebases, course_lessons, kubernetes_do
 from llama_index.core.schema import QueryBundle
 from retrieval import Bench, Row
 
+from llama_index_contextual.app.evaluation import Question as Made
+from llama_index_contextual.app.evaluation.questions import WORD, passage, questions_by_llm, sentences, shuffled
 from llama_index_contextual.context import LLMContextGenerator
-from llama_index_contextual.evaluation import Question as Made
-from llama_index_contextual.evaluation.questions import WORD, passage, questions_by_llm, sentences, shuffled
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import TITLE, heading_titles, path_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore

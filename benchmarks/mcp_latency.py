@@ -73,7 +73,7 @@ async def ask(client: mcp.Client, message: str) -> tuple[float, str]:
 async def measure(folder: Path, llm: str | None, repeats: int) -> list[list[str]]:
     """Rows of the table."""
     options = f"context='llm', llm={llm!r}" if llm else "context='headings'"
-    code = f"from llama_index_contextual.mcp_server import serve\nserve({str(folder)!r}, {options})"
+    code = f"from llama_index_contextual.app.mcp_server import serve\nserve({str(folder)!r}, {options})"
     server = mcp.StdioServerParameters(command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)})
     times: dict[str, list[float]] = {"memory_context('hola')": [], "a real question": []}
     answered, refreshing = 0, 0

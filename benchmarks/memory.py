@@ -32,8 +32,9 @@ from datasets import DATA, kubernetes_docs, realmem_notes
 from llama_index.core.bridge.pydantic import PrivateAttr
 from shipped import shipped_index
 
-from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, LocalEmbedding
-from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual import ContextualNodePostprocessor
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.keyword.lexicon import lexicon, split_words
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.message import gate

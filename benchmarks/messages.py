@@ -20,7 +20,7 @@ import numpy as np
 from common import intervals, markdown_table
 from datasets import DATA, Message, realmem_notes
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.memory import MemoryContext
 
 if TYPE_CHECKING:

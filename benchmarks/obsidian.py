@@ -20,7 +20,7 @@ import numpy as np
 from common import machine, markdown_table
 from datasets import DATA
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 NOTES, CHUNKS = 10, 60  # notes that count, and chunks that are asked for, so that they are of ten notes
 PART = 0.5

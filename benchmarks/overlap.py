@@ -22,10 +22,10 @@ import numpy as np
 from common import machine, markdown_table
 from scale import OfWords, pages
 
-from llama_index_contextual import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.index import refresh
+from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
-from llama_index_contextual.index import refresh
-from llama_index_contextual.index.pipeline import default_parser
 
 
 class SlowModel(ContextGenerator):

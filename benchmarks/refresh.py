@@ -28,8 +28,8 @@ import numpy as np
 from common import machine, markdown_table
 from scale import store_of
 
-from llama_index_contextual.embeddings import LocalEmbedding
-from llama_index_contextual.index import ContextualIndex, RefreshReport
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index import ContextualIndex, RefreshReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,14 +14,15 @@ from datasets import NONSENSE, DataSet, Question
 from llama_index.core.schema import BaseNode, Document, QueryBundle
 from retrieval import Bench
 
-from llama_index_contextual.retrievers.relevance import Evidence
+from llama_index_contextual.retrieval.relevance import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from common import RememberingEmbedding
 
-    from llama_index_contextual import ContextualBM25Retriever, ContextualIndex
+    from llama_index_contextual import ContextualBM25Retriever
+    from llama_index_contextual.app import ContextualIndex
 
 Floats = Any  # a numpy array of float64
 

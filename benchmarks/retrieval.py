@@ -12,7 +12,7 @@ ranked chunks are from, and "in 20" how many different pages the first 20 chunks
 ``context: `` before a context. The last rows are ours less others, question by question.
 
 A second table splits the questions into those that need context and the rest, by two rules
-(``llama_index_contextual.evaluation.metrics``), and gives the failures that contexts avoid in each part.
+(``llama_index_contextual.app.evaluation.metrics``), and gives the failures that contexts avoid in each part.
 """
 
 from __future__ import annotations
@@ -49,19 +49,21 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from shipped import shipped_index
 
-from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, GroupingPostprocessor
-from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
-from llama_index_contextual.evaluation.comparison import signed
-from llama_index_contextual.evaluation.metrics import NEEDED, ContextNeed, failures_avoided
-from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
+from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual.app.evaluation.comparison import signed
+from llama_index_contextual.app.evaluation.metrics import NEEDED, ContextNeed, failures_avoided
+from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT
-from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from llama_index.core.base.base_retriever import BaseRetriever
+
+    from llama_index_contextual.app import ContextualIndex
 
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 

@@ -39,8 +39,9 @@ from datasets import kubernetes_docs
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import Document
 
-from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, LocalEmbedding
-from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual import ContextualNodePostprocessor
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.keyword.engine import KeywordEngine
 from llama_index_contextual.keyword.words import lexical_text
 

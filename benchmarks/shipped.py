@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.node_parser import NodeParser
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT, has_context
 

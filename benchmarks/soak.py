@@ -28,7 +28,7 @@ from common import machine, markdown_table
 from mcp.client.stdio import stdio_client
 from mcp_latency import PEOPLE, ROOT, THINGS, VERBS, percentiles, write_notes
 
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.index import ContextualIndex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SERVER = """
 import os, sys
 from pathlib import Path
-from llama_index_contextual.mcp_server import serve
+from llama_index_contextual.app.mcp_server import serve
 Path(sys.argv[2]).write_text(str(os.getpid()))
 serve(sys.argv[1], allow_write=True)
 """

@@ -24,8 +24,8 @@ import httpx
 import mcp
 from common import machine, markdown_table
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.mcp_server import build_server
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.mcp_server import build_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -42,9 +42,9 @@ from llama_index.core.schema import QueryBundle
 from retrieval import POOL, Bench, Row
 
 from llama_index_contextual.metadata import DATE
-from llama_index_contextual.retrievers import learned
-from llama_index_contextual.retrievers.fusion import Mode, Ranking, fuse
-from llama_index_contextual.retrievers.learned import FEATURES, fuse_learned, words_of
+from llama_index_contextual.retrieval import learned
+from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
+from llama_index_contextual.retrieval.learned import FEATURES, fuse_learned, words_of
 from llama_index_contextual.text import parse_day
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from llama_index_contextual.keyword.evidence import Candidate
-    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+    from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 
 SETS: Final[dict[str, Callable[[], DataSet]]] = {
     "codebases": codebases,

@@ -28,15 +28,15 @@ from llama_index.core.schema import MetadataMode, QueryBundle
 from memory import conversations
 
 from llama_index_contextual.metadata import PATH
-from llama_index_contextual.retrievers import messages
-from llama_index_contextual.retrievers.fusion import Ranking
-from llama_index_contextual.retrievers.learned import fuse_learned, words_of
-from llama_index_contextual.retrievers.messages import FEATURES, Sessions, fuse_sessions, sentences_of, sessions_of
+from llama_index_contextual.retrieval import messages
+from llama_index_contextual.retrieval.fusion import Ranking
+from llama_index_contextual.retrieval.learned import fuse_learned, words_of
+from llama_index_contextual.retrieval.messages import FEATURES, Sessions, fuse_sessions, sentences_of, sessions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from llama_index_contextual import ContextualIndex
+    from llama_index_contextual.app import ContextualIndex
 
 TRAINED: Final = tuple(name for name in FEATURES if name != "date")
 TRIED: Final = (

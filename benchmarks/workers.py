@@ -19,8 +19,8 @@ from typing import Any
 from common import machine, markdown_table
 from overlap import SlowService, index_pages
 
-from llama_index_contextual.distributed import ray_workers
-from llama_index_contextual.embeddings import resolve_embedding
+from llama_index_contextual.app.distributed import ray_workers
+from llama_index_contextual.app.embeddings import resolve_embedding
 
 CREWS: dict[str, int | None] = {"this process": None, "Ray, 1 embeds": 1, "Ray, 2 embed": 2, "Ray, 4 embed": 4}
 KINDS = {"local": ("local", 2), "e5": ("e5", 2), "service": ("service", 4)}  # and how many processes are worth a try

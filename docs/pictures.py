@@ -19,8 +19,9 @@ from pathlib import Path
 from llama_index.core import Document
 from rich.console import Console
 
-from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.preview import chunks_page
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.preview import chunks_page
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

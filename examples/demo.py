@@ -15,8 +15,9 @@ from llama_index.core import Document, VectorStoreIndex
 from rich.console import Console
 from rich.table import Table
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualIndex, LocalEmbedding
-from llama_index_contextual.index.pipeline import default_parser  # the parser that ContextualIndex uses
+from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.index.pipeline import default_parser  # the parser that ContextualIndex uses
 
 if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore

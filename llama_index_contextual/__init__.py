@@ -9,33 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from llama_index_contextual.embeddings import LocalEmbedding
+    from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
     from llama_index_contextual.errors import ContextualError, ContextualWarning
-    from llama_index_contextual.index import ContextualIndex
     from llama_index_contextual.memory import MemoryContext
-    from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-    from llama_index_contextual.postprocessor import (
-        ContextualNodePostprocessor,
-        GroupingPostprocessor,
-        RecencyPostprocessor,
-    )
-    from llama_index_contextual.retrievers import (
+    from llama_index_contextual.retrieval import (
         ContextualBM25Retriever,
         ContextualFusionRetriever,
+        ContextualNodePostprocessor,
         ContextualVectorRetriever,
+        GroupingPostprocessor,
+        RecencyPostprocessor,
     )
 
 __all__ = [
     "ContextualBM25Retriever",
     "ContextualError",
     "ContextualFusionRetriever",
-    "ContextualIndex",
     "ContextualNodePostprocessor",
     "ContextualVectorRetriever",
     "ContextualWarning",
     "GroupingPostprocessor",
     "HeadingAwareMarkdownNodeParser",
-    "LocalEmbedding",
     "MemoryContext",
     "RecencyPostprocessor",
 ]
@@ -43,18 +37,16 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS: Final = {
-    "ContextualBM25Retriever": "retrievers",
+    "ContextualBM25Retriever": "retrieval",
     "ContextualError": "errors",
-    "ContextualFusionRetriever": "retrievers",
-    "ContextualIndex": "index",
-    "ContextualNodePostprocessor": "postprocessor",
-    "ContextualVectorRetriever": "retrievers",
+    "ContextualFusionRetriever": "retrieval",
+    "ContextualNodePostprocessor": "retrieval",
+    "ContextualVectorRetriever": "retrieval",
     "ContextualWarning": "errors",
-    "GroupingPostprocessor": "postprocessor",
-    "HeadingAwareMarkdownNodeParser": "node_parser",
-    "LocalEmbedding": "embeddings",
+    "GroupingPostprocessor": "retrieval",
+    "HeadingAwareMarkdownNodeParser": "chunking",
     "MemoryContext": "memory",
-    "RecencyPostprocessor": "postprocessor",
+    "RecencyPostprocessor": "retrieval",
 }
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from llama_index_contextual.config import FILE, PREFIX, SETTINGS, USER_FILE
+from llama_index_contextual.app.config import FILE, PREFIX, SETTINGS, USER_FILE
 
 _INTRODUCTION: Final = f"""# Settings
 

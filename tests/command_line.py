@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from llama_index_contextual.cli import main
+from llama_index_contextual.app.cli import main
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 

@@ -53,8 +53,8 @@ def data():
 @pytest.fixture
 def trusted():
     """Callable: trusts what the configuration of a folder says now, as ``llama-index-contextual trust`` does."""
-    from llama_index_contextual.config import folder_config
-    from llama_index_contextual.config.trust import trust
+    from llama_index_contextual.app.config import folder_config
+    from llama_index_contextual.app.config.trust import trust
 
     def say(folder: Path) -> Path:
         trust(folder, [folder_config(folder)[0].digest])

@@ -21,7 +21,7 @@ READING = {"memory_context", "memory_search", "get", "multi_get", "related", "li
 
 
 def stdio(folder, before="", options=""):
-    code = f"{before}\nfrom llama_index_contextual.mcp_server import serve\nserve({str(folder)!r}{options})"
+    code = f"{before}\nfrom llama_index_contextual.app.mcp_server import serve\nserve({str(folder)!r}{options})"
     return mcp.StdioServerParameters(command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)})
 
 

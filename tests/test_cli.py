@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from command_line import NOTES, run_process
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.cli.common import print_text
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.cli.common import print_text
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory import MemoryContext
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 def test_help_needs_no_llama_index():
     code = """
 import sys
-from llama_index_contextual import cli
+from llama_index_contextual.app import cli
 try:
     cli.main(["index", "--help"])
 finally:
@@ -74,7 +74,7 @@ def test_a_folder_below_finds_the_index_above_unless_it_is_another_user_s(run, n
     assert run("status").stdout.startswith(f"folder      {notes}")
     refused = run("delete", "--yes")
     assert (refused.returncode, (notes / ".contextual").is_dir()) == (1, True), "to delete one it has to be named"
-    monkeypatch.setattr("llama_index_contextual.cli.common.is_strange", lambda _: True)
+    monkeypatch.setattr("llama_index_contextual.app.cli.common.is_strange", lambda _: True)
     assert "there is no index in" in run("status").stderr
 
 

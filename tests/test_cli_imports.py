@@ -7,7 +7,7 @@ import sys
 import pytest
 from command_line import ROOT
 
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.index import ContextualIndex
 
 # Each takes a tenth of a second or more, and a question needs none of them.
 NEEDLESS = {
@@ -24,8 +24,8 @@ NEEDLESS = {
     "llama_index.core.agent",
     "llama_index.core.memory.memory",
     "llama_index_contextual.context.llm.model",
-    "llama_index_contextual.evaluation.comparison",
-    "llama_index_contextual.index.refresh",
+    "llama_index_contextual.app.evaluation.comparison",
+    "llama_index_contextual.app.index.refresh",
     "llama_index_contextual.memory.adapters",
 }
 
@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
 def test_a_question_imports_what_it_needs(folder, command):
     code = """
 import sys
-from llama_index_contextual.cli import main
+from llama_index_contextual.app.cli import main
 try:
     main()
 finally:
@@ -66,7 +66,7 @@ def test_every_name_of_a_package_is_what_the_package_means():
     code = """
 import ast, importlib, pkgutil, sys
 from pathlib import Path
-from llama_index_contextual.cli.imports import import_late
+from llama_index_contextual.app.cli.imports import import_late
 import_late()
 import llama_index.core, llama_index_contextual
 late = {}
@@ -93,5 +93,5 @@ assert not hasattr(llama_index.core, "no_such_name")
 
 
 def test_a_program_of_ones_own_imports_llama_index_as_always():
-    code = "import sys, llama_index_contextual.cli, llama_index.core as c; print('VectorStoreIndex' in vars(c))"
+    code = "import sys, llama_index_contextual.app.cli, llama_index.core as c; print('VectorStoreIndex' in vars(c))"
     assert python(code).strip() == "True"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.index import ContextualIndex
 
 pytestmark = pytest.mark.kill
 
@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 STAND_STILL = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
-from llama_index_contextual.cli import main
-from llama_index_contextual.embeddings import LocalEmbedding
-from llama_index_contextual.index import refresh
+from llama_index_contextual.app.cli import main
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index import refresh
 refresh.BATCH_CHUNKS, embed, left = 2, LocalEmbedding.embed, int(sys.argv.pop(1))
 def slow(self, texts):
     global left

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 from command_line import NOTES
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 
 def paths(done):

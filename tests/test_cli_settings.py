@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.cli import app
-from llama_index_contextual.cli.common import tell_error
-from llama_index_contextual.cli.settings import commented_file
-from llama_index_contextual.config import SETTINGS, load_configuration
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.cli import app
+from llama_index_contextual.app.cli.common import tell_error
+from llama_index_contextual.app.cli.settings import commented_file
+from llama_index_contextual.app.config import SETTINGS, load_configuration
 from llama_index_contextual.errors import SettingError
 
 ROOT = Path(__file__).parents[1]

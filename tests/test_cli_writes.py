@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 
@@ -187,7 +187,7 @@ def test_watching_indexes_what_changes(tmp_path, run):
     (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
     # A test run in the background has SIGINT ignored.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    code += "from llama_index_contextual.cli import main; main()"
+    code += "from llama_index_contextual.app.cli import main; main()"
     command = [sys.executable, "-c", code, "index", str(tmp_path), "--watch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:  # noqa: S603
         assert any("1 added" in line for line in watcher.stdout)

@@ -8,9 +8,9 @@ import shutil
 import pytest
 from mcp_clients import mcp
 
-from llama_index_contextual import ContextualIndex, mcp_server
-from llama_index_contextual.config import load_configuration
-from llama_index_contextual.config.trust import user_folder
+from llama_index_contextual.app import ContextualIndex, mcp_server
+from llama_index_contextual.app.config import load_configuration
+from llama_index_contextual.app.config.trust import user_folder
 from llama_index_contextual.errors import ConfirmationError, ContextualWarning, SettingError, StorageError
 
 

@@ -7,16 +7,17 @@ from inspect import signature
 
 import pytest
 
-from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.config import SETTINGS, Configuration, load_configuration
-from llama_index_contextual.config.places import completed
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.config import SETTINGS, Configuration, load_configuration
+from llama_index_contextual.app.config.places import completed
+from llama_index_contextual.app.distributed.ray_workers import RayWorkers
+from llama_index_contextual.app.documents.files import FileRules
 from llama_index_contextual.context.llm.run import LLMSettings
-from llama_index_contextual.distributed.ray_workers import RayWorkers
-from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES
 from llama_index_contextual.memory import MemoryContext, MemorySettings
-from llama_index_contextual.postprocessor import RecencyPostprocessor
+from llama_index_contextual.retrieval import RecencyPostprocessor
 
 FILE = """\
 # What this folder is.

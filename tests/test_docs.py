@@ -24,13 +24,12 @@ from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
 import llama_index_contextual
 from llama_index_contextual import (
-    ContextualIndex,
     ContextualNodePostprocessor,
     GroupingPostprocessor,
-    LocalEmbedding,
     MemoryContext,
 )
-from llama_index_contextual.cli import app
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -14,8 +14,9 @@ from llama_index.core import Document
 from llama_index.core.ingestion import IngestionPipeline
 from servers import llama_cpp, missing, served
 
-from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser, service
-from llama_index_contextual.embeddings import (
+from llama_index_contextual import HeadingAwareMarkdownNodeParser, service
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.embeddings import (
     EmbedDocuments,
     JinaDocumentEmbedding,
     LlamaCppDocumentEmbedding,
@@ -23,7 +24,7 @@ from llama_index_contextual.embeddings import (
     model_id,
     resolve_embedding,
 )
-from llama_index_contextual.embeddings.documents import plan_windows
+from llama_index_contextual.app.embeddings.documents import plan_windows
 from llama_index_contextual.errors import EmbeddingError, SettingError
 
 KEY = "a-key-that-nobody-may-see"

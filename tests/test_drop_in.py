@@ -21,9 +21,9 @@ from llama_index_contextual import (
     ContextualNodePostprocessor,
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
-    LocalEmbedding,
     RecencyPostprocessor,
 )
+from llama_index_contextual.app import LocalEmbedding
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 LLM_KEYS = {"path", "header_path", "start_line", "end_line", "date", "title", "tags"}

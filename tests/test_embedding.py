@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from llama_index.core.embeddings import MockEmbedding
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.embeddings import (
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.embeddings import (
     LocalEmbedding,
     NoEmbedding,
     embedding_limit,
@@ -28,9 +28,9 @@ from llama_index_contextual.embeddings import (
     onnx,
     resolve_embedding,
 )
-from llama_index_contextual.embeddings import resolve as module
+from llama_index_contextual.app.embeddings import resolve as module
+from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index.pipeline import default_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -84,7 +84,7 @@ def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(local):
 def test_many_long_texts_take_little_memory():
     code = """
         import resource
-        from llama_index_contextual import LocalEmbedding
+        from llama_index_contextual.app import LocalEmbedding
         embedding = LocalEmbedding(threads=2)
         embedding.embed(["load the model"])
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -98,7 +98,7 @@ def test_many_long_texts_take_little_memory():
 def test_onnxruntime_reports_nothing(tmp_path):
     code = """
     from pathlib import Path
-    from llama_index_contextual import LocalEmbedding
+    from llama_index_contextual.app import LocalEmbedding
     LocalEmbedding().get_text_embedding("text")
     print([str(path) for path in Path.home().rglob("*") if path.is_file()])
     """

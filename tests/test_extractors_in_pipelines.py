@@ -22,9 +22,9 @@ from llama_index_contextual import (
     ContextualBM25Retriever,
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
-    LocalEmbedding,
 )
-from llama_index_contextual.postprocessor.rerank import RerankWithContext, reranker
+from llama_index_contextual.app import LocalEmbedding
+from llama_index_contextual.retrieval.rerank import RerankWithContext, reranker
 
 BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
 FOUND = {"document_title": "text text", "excerpt_keywords": "text text"}

@@ -8,8 +8,8 @@ import zlib
 import numpy as np
 import pytest
 
-from llama_index_contextual import LocalEmbedding
 from llama_index_contextual import matrix as matrix_module
+from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.durable import checksum_of
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.matrix import Matrix

@@ -14,20 +14,19 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
-    ContextualIndex,
     ContextualNodePostprocessor,
     ContextualVectorRetriever,
     GroupingPostprocessor,
     HeadingAwareMarkdownNodeParser,
-    LocalEmbedding,
     MemoryContext,
     RecencyPostprocessor,
 )
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.documents.files import FileRules
 from llama_index_contextual.context import PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
 from llama_index_contextual.context.llm.run import LLMSettings
 from llama_index_contextual.context.usage import Prices
-from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.memory import MemorySettings
 

@@ -17,11 +17,11 @@ from command_line import ROOT
 from fake_model import Reply, always
 from starlette.testclient import TestClient
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.evaluation import load_questions
+from llama_index_contextual.app.page.desk import NEEDED, Desk, Labels
+from llama_index_contextual.app.page.server import app_of, serve
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.evaluation import load_questions
-from llama_index_contextual.page.desk import NEEDED, Desk, Labels
-from llama_index_contextual.page.server import app_of, serve
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 HERE = "127.0.0.1:8766"

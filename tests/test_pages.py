@@ -17,16 +17,15 @@ from llama_index.core import Document, VectorStoreIndex
 from llama_index_contextual import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
-    ContextualIndex,
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
-    LocalEmbedding,
 )
-from llama_index_contextual.documents import FileRules
-from llama_index_contextual.evaluation import Passage, Question, compare, html_report
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.documents import FileRules
+from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report
+from llama_index_contextual.app.preview import Preview, chunks_page
+from llama_index_contextual.app.report.pages import Marker, node_html, rendered
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.preview import Preview, chunks_page
-from llama_index_contextual.report.pages import Marker, node_html, rendered
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
@@ -341,7 +340,7 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
 
 
 def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
-    from llama_index_contextual import ContextualIndex
+    from llama_index_contextual.app import ContextualIndex
     from llama_index_contextual.errors import DocumentError
 
     (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
@@ -359,7 +358,7 @@ def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
 def test_pages_from_the_command_line(tmp_path):
     from typer.testing import CliRunner
 
-    from llama_index_contextual.cli import app
+    from llama_index_contextual.app.cli import app
 
     (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
     page = tmp_path / "page.html"

@@ -19,11 +19,11 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 
 from llama_index_contextual import (
-    ContextualIndex,
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
     MemoryContext,
 )
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.metadata import citation_of
 
 PAGES = [

@@ -2,8 +2,8 @@ import pytest
 from llama_index.core.schema import Document, TextNode
 from rich.console import Console
 
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.preview import Preview, lacking, preview_of
+from llama_index_contextual.app.preview import Preview, lacking, preview_of
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 
 
 def shown(text, name="text", **settings):

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from mcp_clients import mcp, text_of
 from state_table import state_in
 
-from llama_index_contextual import mcp_server
-from llama_index_contextual.cli.common import EXIT_INCOMPLETE
-from llama_index_contextual.config import SETTINGS
-from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
-from llama_index_contextual.embeddings import resolve_embedding
-from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.asked import chosen_postprocessors
-from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.app import mcp_server
+from llama_index_contextual.app.cli.common import EXIT_INCOMPLETE
+from llama_index_contextual.app.config import SETTINGS
+from llama_index_contextual.app.documents.files import SOURCE_INCLUDE, FileRules, default_include
+from llama_index_contextual.app.embeddings import resolve_embedding
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.index.asked import chosen_postprocessors
+from llama_index_contextual.app.index.pipeline import default_parser
 
 QUESTION = "Which port does the gateway open?"
 PATTERNS = ("*.txt", "*.py", "notes/")

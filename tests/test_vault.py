@@ -12,12 +12,13 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from mcp_clients import mcp
 from typer.testing import CliRunner
 
-from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser, mcp_server
-from llama_index_contextual.cli import app
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.app import ContextualIndex, mcp_server
+from llama_index_contextual.app.cli import app
+from llama_index_contextual.app.notes import part_of
+from llama_index_contextual.chunking import inline_tags, without_comments
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.markdown import inline_tags, without_comments
 from llama_index_contextual.memory import note_filters
-from llama_index_contextual.notes import part_of
 
 PLAN = """---
 status: Open

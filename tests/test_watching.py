@@ -15,7 +15,8 @@ from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
 from llama_index.core.schema import NodeWithScore, TextNode
 from pydantic import Field, PrivateAttr
 
-from llama_index_contextual import ContextualFusionRetriever, ContextualIndex
+from llama_index_contextual import ContextualFusionRetriever
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.errors import RetrievalError
 from llama_index_contextual.watching import StepEvent, uncollected
 

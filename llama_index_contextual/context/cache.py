@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.config import Reuse
+    from llama_index_contextual.app.config import Reuse
     from llama_index_contextual.context.base import SourceDocument
 
 OBJECT: Final = "object:"  # before the name of something that was passed as an object

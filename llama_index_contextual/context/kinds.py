@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.config import SETTINGS
+from llama_index_contextual.app.config import SETTINGS
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.errors import SettingError, refuse_unknown

@@ -1,6 +1,6 @@
 """Memory for agents: what notes say about a message, as a digest of a few lines."""
 
-from llama_index_contextual.config import MemorySettings
+from llama_index_contextual.app.config import MemorySettings
 from llama_index_contextual.memory.adapters import MemoryContextBlock, MemoryContextRetriever, memory_tool
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
 from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, on_one_line, shown_path

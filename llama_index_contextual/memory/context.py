@@ -6,7 +6,7 @@ import asyncio
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.config import MOST_HITS, Configuration, MemorySettings
+from llama_index_contextual.app.config import MOST_HITS, Configuration, MemorySettings
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
 from llama_index_contextual.memory.current import newer_values_first, newest_first
@@ -14,8 +14,7 @@ from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import day_of, entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit, PoolSearch, days_filter
-from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers import AUTO, least_relevance
+from llama_index_contextual.retrieval import AUTO, RecencyPostprocessor, least_relevance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

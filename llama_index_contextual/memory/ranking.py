@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.config import MemorySettings
+    from llama_index_contextual.app.config import MemorySettings
     from llama_index_contextual.keyword import NamedDate
     from llama_index_contextual.memory.search import HitPool, PoolHit
-    from llama_index_contextual.postprocessor import RecencyPostprocessor
+    from llama_index_contextual.retrieval import RecencyPostprocessor
 
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all

@@ -26,8 +26,13 @@ from llama_index_contextual.keyword import (
     tag_filter,
 )
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
-from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers import ContextualFusionRetriever, Mode, keyword_of, search_of
+from llama_index_contextual.retrieval import (
+    ContextualFusionRetriever,
+    Mode,
+    RecencyPostprocessor,
+    keyword_of,
+    search_of,
+)
 from llama_index_contextual.text import counted, epoch_seconds
 
 if TYPE_CHECKING:
@@ -35,8 +40,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.config import MemorySettings
-    from llama_index_contextual.retrievers import Hit, Least, Search
+    from llama_index_contextual.app.config import MemorySettings
+    from llama_index_contextual.retrieval import Hit, Least, Search
 
 _CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)(?![=<>])([^\n]{0,300})")
 _OPERATORS: Final = {

@@ -6,9 +6,9 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 NOTE = (
     "---\ntitle: The harbour log of the town of Bergen, in its second and larger edition\n---\n\n# Log\n\nIt rained.\n"

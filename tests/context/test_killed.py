@@ -18,7 +18,7 @@ WORKERS, BATCH = 4, 8  # the defaults, for a server elsewhere
 SCRIPT = """
 import sys
 from llama_index.core.schema import TextNode
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 llm, cache = sys.argv[1:]
 nodes = [

@@ -13,7 +13,7 @@ from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, make_nodes, run
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 
 async def test_async_says_the_same_and_does_not_block(step, fake_model):

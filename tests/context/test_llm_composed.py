@@ -8,7 +8,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import TextNode
 from llm_runs import make_nodes, run
 
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import short_hash
 

@@ -10,7 +10,7 @@ from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, count_by_source, make_nodes, run
 
 from llama_index_contextual.errors import ContextError
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 WAITING = {
     "429 with Retry-After": Reply(status=429, headers={"Retry-After": "0"}),

@@ -14,7 +14,7 @@ from llm_runs import make_nodes, run
 
 from llama_index_contextual.context import LLMContextGenerator, resolve_generator
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 
 def test_settings_llm_is_taken_where_it_is_set_and_openai_never_guessed(monkeypatch):

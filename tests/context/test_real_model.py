@@ -15,7 +15,7 @@ from servers import llama_cpp
 
 from llama_index_contextual.context import LLMContextGenerator, probe
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 pytestmark = pytest.mark.server
 

@@ -6,12 +6,12 @@ from email.message import EmailMessage
 import pytest
 import samples
 
-from llama_index_contextual.converters.conversion import FORMATS, suffix_of
-from llama_index_contextual.converters.web import html_to_markdown
-from llama_index_contextual.documents import DocumentReader
+from llama_index_contextual.app.converters.conversion import FORMATS, suffix_of
+from llama_index_contextual.app.converters.web import html_to_markdown
+from llama_index_contextual.app.documents import DocumentReader
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.metadata import citation_of
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 TIDE = "The tide at Aldmoor is four metres."
 LIST = "- spring tide\n- neap tide"

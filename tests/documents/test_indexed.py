@@ -6,15 +6,15 @@ from llama_index.core.schema import Document
 from llama_index.core.storage.kvstore import SimpleKVStore
 from rich.console import Console
 
-from llama_index_contextual.converters import conversion
-from llama_index_contextual.converters.worker import ConversionProcess, Limits, LostError
-from llama_index_contextual.documents import DocumentReader, FileRules
+from llama_index_contextual.app.converters import conversion
+from llama_index_contextual.app.converters.worker import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.documents import DocumentReader, FileRules
+from llama_index_contextual.app.evaluation import Passage, load_questions
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.preview import chunk_panel, chunk_views
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
-from llama_index_contextual.evaluation import Passage, load_questions
-from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.metadata import citation_of
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.preview import chunk_panel, chunk_views
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def conversions(monkeypatch):
 
 
 def missing(monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.converters.conversion.is_installed", lambda _: False)
+    monkeypatch.setattr("llama_index_contextual.app.converters.conversion.is_installed", lambda _: False)
 
 
 def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):

@@ -10,9 +10,9 @@ import zipfile
 import pytest
 import samples
 
-from llama_index_contextual.converters import conversion
-from llama_index_contextual.converters.conversion import ConversionError
-from llama_index_contextual.converters.worker import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.converters import conversion
+from llama_index_contextual.app.converters.conversion import ConversionError
+from llama_index_contextual.app.converters.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
@@ -79,7 +79,7 @@ def test_memory_has_a_limit(worker, tmp_path):
     ],
 )
 def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
-    start = "import sys; from llama_index_contextual.converters.worker import _refuse; sys.addaudithook(_refuse)"
+    start = "import sys; from llama_index_contextual.app.converters.worker import _refuse; sys.addaudithook(_refuse)"
     code = f"{start}\n{attempt}"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603

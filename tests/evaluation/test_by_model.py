@@ -8,8 +8,8 @@ import pytest
 from fake_model import Reply, always
 from llama_index.core.schema import TextNode
 
+from llama_index_contextual.app.evaluation import make_questions
 from llama_index_contextual.errors import ContextError, SettingError
-from llama_index_contextual.evaluation import make_questions
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:

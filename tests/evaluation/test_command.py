@@ -6,7 +6,7 @@ import pytest
 from fake_model import Reply
 from typer.testing import CliRunner
 
-from llama_index_contextual.cli import app
+from llama_index_contextual.app.cli import app
 from llama_index_contextual.errors import DocumentError, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index_contextual.evaluation import Passage, Question, compare, html_report, markdown_report
+from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report, markdown_report
 
 HOSTILE = "<script>alert(1)</script> | x"
 

@@ -2,8 +2,8 @@ import ir_measures
 import numpy as np
 import pytest
 
-from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
-from llama_index_contextual.evaluation.metrics import ndcg
+from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual.app.evaluation.metrics import ndcg
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.evaluation import Passage, Question
-from llama_index_contextual.evaluation.metrics import NEEDED, ContextNeed, failures_avoided, parts_of
+from llama_index_contextual.app.evaluation import Passage, Question
+from llama_index_contextual.app.evaluation.metrics import NEEDED, ContextNeed, failures_avoided, parts_of
 
 
 def chunk(number, text, path, headings):

@@ -3,8 +3,8 @@ import json
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
+from llama_index_contextual.app.evaluation import Passage, Question, load_questions
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.evaluation import Passage, Question, load_questions
 
 
 def node(text="", document=None, **metadata):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from llama_index_contextual.app.evaluation import Passage, Question, tune
+from llama_index_contextual.app.evaluation.tune import NOW, Tuning, _candidates, _choose
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.evaluation import Passage, Question, tune
-from llama_index_contextual.evaluation.tune import NOW, Tuning, _candidates, _choose
-from llama_index_contextual.index import ContextualIndex
 
 NAMES = ("Gateway", "Scheduler", "Archive", "Console", "Mailer", "Printer", "Indexer", "Router")
 THINGS = ("Timeout", "Retries", "Buffer", "Limit")

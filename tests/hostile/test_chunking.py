@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.markdown import (
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.chunking import (
     ChunkSettings,
     blocks,
     oversized,
@@ -24,6 +23,7 @@ from llama_index_contextual.markdown import (
     read_front_matter,
     split_markdown,
 )
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text.tokens import CHARS_PER_TOKEN
 
 UNBROKEN = {

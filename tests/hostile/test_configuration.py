@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.config import load_configuration
-from llama_index_contextual.config.places import MAX_BYTES
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.config import load_configuration
+from llama_index_contextual.app.config.places import MAX_BYTES
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.lexicon import lexicon
 

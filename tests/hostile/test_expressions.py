@@ -19,8 +19,8 @@ import pytest
 from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
+from llama_index_contextual.app.documents.patterns import spec_of
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
-from llama_index_contextual.documents.patterns import spec_of
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon
 
 # What an expression consists of; Python 3.10 has it elsewhere.
@@ -46,34 +46,34 @@ BOUNDED = {
     "context.llm.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
-    "converters.pdf._VALUE": (60, "a cell is cut before"),
-    "markdown.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
-    "markdown.blocks._ANCHORS": (200, "a block above a heading"),
+    "app.converters.pdf._VALUE": (60, "a cell is cut before"),
+    "chunking.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
+    "chunking.blocks._ANCHORS": (200, "a block above a heading"),
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {
-    "answering._AFTER",
-    "answering._OPEN",
-    "config.places._START",
+    "app.answering._AFTER",
+    "app.answering._OPEN",
+    "app.config.places._START",
     "memory.current._PAIR",
     "memory.search._CONDITION",
-    "report.pages._SCHEME",
-    "converters.markup._HEADING",
-    "converters.markup._ORG_BLOCK",
-    "converters.markup._ORG_HEADING",
-    "converters.markup._RST_COLUMNS",
-    "converters.markup._UNDERLINE",
-    "converters.markup.read_org",
-    "converters.pdf._MARKUP",
-    "converters.web._ITEM",
-    "evaluation.questions._LINES",
-    "distributed.ray_workers._ADDRESS",
-    "markdown.blocks._CLOSERS",
-    "markdown.blocks._OPENERS",
-    "markdown.parsing._COMPONENT_LINE",
-    "markdown.blocks.OPENING_LINE",
-    "markdown.properties._FENCED",
-    "markdown.oversized._ROW",
+    "app.report.pages._SCHEME",
+    "app.converters.markup._HEADING",
+    "app.converters.markup._ORG_BLOCK",
+    "app.converters.markup._ORG_HEADING",
+    "app.converters.markup._RST_COLUMNS",
+    "app.converters.markup._UNDERLINE",
+    "app.converters.markup.read_org",
+    "app.converters.pdf._MARKUP",
+    "app.converters.web._ITEM",
+    "app.evaluation.questions._LINES",
+    "app.distributed.ray_workers._ADDRESS",
+    "chunking.blocks._CLOSERS",
+    "chunking.blocks._OPENERS",
+    "chunking.parsing._COMPONENT_LINE",
+    "chunking.blocks.OPENING_LINE",
+    "chunking.properties._FENCED",
+    "chunking.oversized._ROW",
     "text.sentences._TRAILING",
 }
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from state_table import change_state, state_in
 
-from llama_index_contextual import ContextualIndex
-from llama_index_contextual.config import SETTINGS, folder_config, is_safe, load_configuration, trust
-from llama_index_contextual.documents.files import FileRules
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.config import SETTINGS, folder_config, is_safe, load_configuration, trust
+from llama_index_contextual.app.documents.files import FileRules
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")

@@ -8,7 +8,7 @@ from test_memory_time import HOSTILE, slows
 
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.retrievers import ContextualBM25Retriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever
 from llama_index_contextual.text import normalise
 
 SEEDS = [

@@ -50,7 +50,7 @@ def test_no_file_of_the_package_unpickles_or_evaluates():
 
 
 # Whatever unpickles or evaluates from here on ends the process: the libraries that it uses are in it, too.
-PARTS = "import llama_index_contextual.cli, llama_index_contextual.index, llama_index_contextual.memory"
+PARTS = "import llama_index_contextual.app.cli, llama_index_contextual.app.index, llama_index_contextual.memory"
 GUARD = """
 import builtins, os, pickle, sys, traceback
 import _pickle, yaml
@@ -78,7 +78,7 @@ def eval_annotation(*arguments):
 builtins.eval = eval_annotation
 """
 WORK = """
-from llama_index_contextual.cli import main
+from llama_index_contextual.app.cli import main
 for command in (["index", folder], ["search", "gateway", "--folder", folder], ["context", "what about it?", "--folder",
                 folder], ["preview", folder + "/page.md", "--context"], ["status", folder], ["verify", folder],
                 ["export", folder], ["config", folder]):
@@ -150,6 +150,8 @@ def test_the_guard_would_see_it(tmp_path, work):
 def test_a_file_of_variables_that_chroma_cannot_read_is_an_error_that_names_it(tmp_path):
     (tmp_path / "page.md").write_text("# Page\n\nIt waits.\n", "utf-8")
     (tmp_path / ".env").write_text("CHROMA_SERVER_HTTP_PORT=abc\n", "utf-8")
-    done = child("", "from llama_index_contextual.cli import main\nsys.argv[1:] = ['index', folder]\nmain()", tmp_path)
+    done = child(
+        "", "from llama_index_contextual.app.cli import main\nsys.argv[1:] = ['index', folder]\nmain()", tmp_path
+    )
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert "a value of chroma_server_http_port that it cannot read. Cure: " in " ".join(done.stderr.split())

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from state_table import change_state
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.errors import ContextualError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")

@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 from hashed_words import HashedWords
 
-from llama_index_contextual.distributed import ray_workers
-from llama_index_contextual.distributed.ray_workers import RayWorkers
-from llama_index_contextual.embeddings import LocalEmbedding
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.distributed import ray_workers
+from llama_index_contextual.app.distributed.ray_workers import RayWorkers
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index import ContextualIndex
 
 _NAMES = itertools.count(1)  # of indexes in PostgreSQL
 

@@ -9,8 +9,9 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.documents import sources
-from llama_index_contextual.embeddings import LocalEmbedding, onnx
+from llama_index_contextual.app.documents import sources
+from llama_index_contextual.app.embeddings import LocalEmbedding, onnx
+from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, background
 from llama_index_contextual.errors import (
     DocumentError,
     EmbeddingError,
@@ -18,7 +19,6 @@ from llama_index_contextual.errors import (
     MissingExtraError,
     StorageError,
 )
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background
 
 BAD_FILES = {
     "binary named .md": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "failed", "it is binary"),

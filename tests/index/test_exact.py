@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.embeddings import model_id
+from llama_index_contextual.app.embeddings import model_id
+from llama_index_contextual.app.vector_stores import stores
+from llama_index_contextual.app.vector_stores.chroma import ChromaVectors
 from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.matrix import Matrix
-from llama_index_contextual.vector_stores import stores
-from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT"
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")

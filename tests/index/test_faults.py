@@ -10,9 +10,9 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.embeddings.ollama import OllamaEmbedding
 from servers import ollama_shim
 
+from llama_index_contextual.app.index import ContextualIndex, writing
+from llama_index_contextual.app.index import vectors as vectors_room
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, StorageError
-from llama_index_contextual.index import ContextualIndex, writing
-from llama_index_contextual.index import vectors as vectors_room
 from llama_index_contextual.keyword import Analyzer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,8 +6,8 @@ import sqlite3
 import pytest
 from llama_index.core import Document, MockEmbedding
 
+from llama_index_contextual.app.index import ContextualIndex, refresh
 from llama_index_contextual.errors import EmbeddingError, SettingError, StorageError
-from llama_index_contextual.index import ContextualIndex, refresh
 
 
 class Down(MockEmbedding):

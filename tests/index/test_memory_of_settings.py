@@ -9,8 +9,10 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
 from state_table import state_in
 
+from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator
-from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import (
     ConfirmationError,
     ContextualWarning,
@@ -18,8 +20,6 @@ from llama_index_contextual.errors import (
     SettingError,
     StorageError,
 )
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
 class UpperCase(BaseReader):

@@ -12,8 +12,8 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import MetadataMode
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.index import ContextualIndex
 
 
 @pytest.fixture

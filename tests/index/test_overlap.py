@@ -7,9 +7,9 @@ from concurrent.futures import Future
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from llama_index_contextual.app.index import ContextualIndex, refresh
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import EmbeddingError
-from llama_index_contextual.index import ContextualIndex, refresh
 
 PAGES = 12
 

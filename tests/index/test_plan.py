@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.index.plan import Plan, make_plan
-from llama_index_contextual.index.tables import DocumentRow
+from llama_index_contextual.app.index.plan import Plan, make_plan
+from llama_index_contextual.app.index.tables import DocumentRow
 
 
 def document(key, sha256, kind="file"):

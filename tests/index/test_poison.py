@@ -6,11 +6,11 @@ from typing import ClassVar
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_index_contextual.documents import sources
+from llama_index_contextual.app.documents import sources
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.index.tables import fault_of
+from llama_index_contextual.app.index.vectors import BATCH_TEXTS
 from llama_index_contextual.errors import EmbeddingError
-from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.tables import fault_of
-from llama_index_contextual.index.vectors import BATCH_TEXTS
 
 
 class Server(MockEmbedding):

@@ -13,12 +13,12 @@ from hashed_words import HashedWords
 from llama_index.core import Document
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
+from llama_index_contextual.app.index import ContextualIndex, vectors, writing
+from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.errors import (
     ContextualWarning,
     FingerprintError,
 )
-from llama_index_contextual.index import ContextualIndex, vectors, writing
-from llama_index_contextual.index.database import Database
 
 pytestmark = pytest.mark.server
 
@@ -169,7 +169,7 @@ WRITER = """
     sys.path[:0] = {paths!r}
     from hashed_words import HashedWords
     from llama_index.core import Document
-    from llama_index_contextual.index import ContextualIndex
+    from llama_index_contextual.app.index import ContextualIndex
 
     name, address, folder, storage = sys.argv[1:]
     model = HashedWords(model_name="hashed")

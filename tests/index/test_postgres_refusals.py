@@ -6,6 +6,8 @@ import pytest
 from hashed_words import HashedWords
 from llama_index.core.schema import QueryBundle
 
+from llama_index_contextual.app.index import ContextualIndex, vectors
+from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.errors import (
     ConfirmationError,
     ContextualWarning,
@@ -14,8 +16,6 @@ from llama_index_contextual.errors import (
     SettingError,
     StorageError,
 )
-from llama_index_contextual.index import ContextualIndex, vectors
-from llama_index_contextual.index.database import Database
 
 pytestmark = pytest.mark.server
 

@@ -5,9 +5,9 @@ import re
 import pytest
 from fake_model import Reply
 
+from llama_index_contextual.app.index import ContextualIndex, plan
 from llama_index_contextual.context.llm import generator
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.index import ContextualIndex, plan
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import time
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.documents import sources
-from llama_index_contextual.embeddings import LocalEmbedding
+from llama_index_contextual.app.documents import sources
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.index.snapshot import Snapshot
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.index.snapshot import Snapshot
 from llama_index_contextual.memory import MemoryContext, note_filters
 
 QUESTIONS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.distributed import ray_pool, ray_workers
+from llama_index_contextual.app.distributed import ray_pool, ray_workers
 from llama_index_contextual.errors import EmbeddingError, SettingError
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
@@ -123,7 +123,7 @@ LISTENING = """
 import os
 import ray
 from pathlib import Path
-from llama_index_contextual.distributed.ray_workers import _connected
+from llama_index_contextual.app.distributed.ray_workers import _connected
 
 @ray.remote
 class Worker:

@@ -16,7 +16,8 @@ MOUNT = 'D=$1; shift; mount --bind "$D" "$D" && mount -o remount,ro,bind "$D" &&
 ALL = """
 import io, json, sys
 from pathlib import Path
-from llama_index_contextual import ContextualIndex, MemoryContext
+from llama_index_contextual import MemoryContext
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.errors import StorageError
 folder, question, said = Path(sys.argv[1]), "Which vegetable does Cookie like?", {}
 with ContextualIndex.open(folder) as index:
@@ -124,7 +125,7 @@ async def test_agents_read_it(opened, folder, temporary):
 @pytest.mark.process
 def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_written(opened, folder, temporary):
     writer = (
-        "import os, sys; from llama_index_contextual import ContextualIndex\n"
+        "import os, sys; from llama_index_contextual.app import ContextualIndex\n"
         "index = ContextualIndex.open(sys.argv[1], embed_model='none'); index.refresh(); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", writer, str(folder)], check=False)  # noqa: S603  our own script

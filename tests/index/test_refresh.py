@@ -7,10 +7,10 @@ from llama_index.core import Document
 from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.schema import MetadataMode
 
+from llama_index_contextual.app.index import engines
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import free
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index import engines
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
 def texts(index, question, **options):

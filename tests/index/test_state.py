@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 from state_table import change_state, state_in
 
-from llama_index_contextual.documents import sources
+from llama_index_contextual.app.documents import sources
+from llama_index_contextual.app.index.pipeline import differences
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index.pipeline import differences
 
 
 def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(opened, folder, monkeypatch):

@@ -10,9 +10,9 @@ from qdrant_client import QdrantClient
 from qdrant_stand_in import qdrant_stand_in
 from servers import chroma_run, free_port
 
+from llama_index_contextual.app.index.engines import Engines
+from llama_index_contextual.app.vector_stores import chroma_clients
 from llama_index_contextual.errors import SettingError, StorageError
-from llama_index_contextual.index.engines import Engines
-from llama_index_contextual.vector_stores import chroma_clients
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT"
 NOWHERE = "http://127.0.0.1:1"

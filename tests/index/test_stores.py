@@ -11,11 +11,11 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.embeddings import LocalEmbedding
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index.engines import Engines
+from llama_index_contextual.app.vector_stores.chroma import ChromaVectors
 from llama_index_contextual.errors import ContextualWarning, FingerprintError
-from llama_index_contextual.index.engines import Engines
 from llama_index_contextual.matrix import Matrix
-from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT"
@@ -308,14 +308,14 @@ class Three(LocalEmbedding):
 
 CHILD = """
 import os, sys
-from llama_index_contextual.embeddings import LocalEmbedding
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index import ContextualIndex
 folder, work = sys.argv[1:3]
 index = ContextualIndex.open(folder, embed_model=LocalEmbedding(threads=1))
 {work}
 """
 KILLED = """
-from llama_index_contextual.vector_stores import engine as seam
+from llama_index_contextual.app.vector_stores import engine as seam
 seam._PAGE = 1
 left = [2]
 engine = index.settings.store.open(index._storage.reader.ask(lambda view: view.snapshot.state.identity))

@@ -3,10 +3,10 @@
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.embeddings import LocalEmbedding
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index import contextual
+from llama_index_contextual.app.index.view import View
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
-from llama_index_contextual.index import contextual
-from llama_index_contextual.index.view import View
 
 QUESTION = "Which vegetable does Cookie like?"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient
 
+from llama_index_contextual.app.vector_stores.engine import StoreDamagedError, catch_up
+from llama_index_contextual.app.vector_stores.stores import resolve_store
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.vector_stores.engine import StoreDamagedError, catch_up
-from llama_index_contextual.vector_stores.stores import resolve_store
 
 DIMENSIONS = 24
 FIRST = 5  # row number of the first vector
@@ -117,8 +117,8 @@ def test_what_is_near_is_found_and_scored_exactly_with_filters_too(engine, kind,
 
 def test_more_rows_than_a_store_takes_with_a_question_are_filtered_too(engine, kind, vectors, monkeypatch):
     for name in ("chroma._IDS", "qdrant._IDS", "qdrant._LOCAL_IDS"):
-        monkeypatch.setattr(f"llama_index_contextual.vector_stores.{name}", 50)
-    monkeypatch.setattr("llama_index_contextual.vector_stores.engine._WIDE", 100)
+        monkeypatch.setattr(f"llama_index_contextual.app.vector_stores.{name}", 50)
+    monkeypatch.setattr("llama_index_contextual.app.vector_stores.engine._WIDE", 100)
     rows = rows_of(vectors)
     engine.upsert(rows, vectors)
     for among in (rows[:120], rows[APART:], rows[::3]):  # those apart are not near those of the crowd

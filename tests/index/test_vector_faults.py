@@ -24,9 +24,9 @@ from qdrant_client import QdrantClient
 from qdrant_stand_in import qdrant_stand_in
 from servers import chroma_run, free_port, served
 
+from llama_index_contextual.app.vector_stores.engine import StoreDamagedError, catch_up
+from llama_index_contextual.app.vector_stores.stores import resolve_store
 from llama_index_contextual.errors import MissingExtraError, SettingError, StorageError
-from llama_index_contextual.vector_stores.engine import StoreDamagedError, catch_up
-from llama_index_contextual.vector_stores.stores import resolve_store
 
 ROOT = Path(__file__).resolve().parents[2]
 IDENTITY = "6b1f0a52-7b3c-4c4e-9d58-4dc09e1f9f4f"
@@ -210,7 +210,7 @@ def test_nothing_of_a_stranger_is_read_from_the_working_directory(tmp_path):
     (tmp_path / ".env").write_text("CHROMA_API_IMPL=os.system\nALLOW_RESET=true\n", "utf-8")
     script = (
         "from pathlib import Path; import numpy as np\n"
-        "from llama_index_contextual.vector_stores.stores import resolve_store\n"
+        "from llama_index_contextual.app.vector_stores.stores import resolve_store\n"
         "engine = resolve_store('chroma', Path('chroma'), 9).open('x'); engine.upsert(np.array([3]), np.ones((1, 4)))\n"
         "print(engine.rows(), engine._client._client.get_settings().anonymized_telemetry)"
     )
@@ -235,7 +235,7 @@ def test_a_folder_that_cannot_be_made_is_named(opened, tmp_path):
 @pytest.mark.long
 def test_places_that_are_dead_do_not_grow_for_ever(opened, tmp_path, monkeypatch, caplog):
     """Chroma never frees the place of a deleted vector, and each one slows it down."""
-    monkeypatch.setattr("llama_index_contextual.vector_stores.chroma._LEAST_DEAD", 100)
+    monkeypatch.setattr("llama_index_contextual.app.vector_stores.chroma._LEAST_DEAD", 100)
     engine, sizes = opened(), []
     for start in range(1, 6001, 500):
         catch_up(engine, np.arange(start, start + 1000), vectors_of)
@@ -278,8 +278,8 @@ WRITER = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from llama_index_contextual.vector_stores.engine import catch_up
-from llama_index_contextual.vector_stores.stores import resolve_store
+from llama_index_contextual.app.vector_stores.engine import catch_up
+from llama_index_contextual.app.vector_stores.stores import resolve_store
 vectors = np.random.default_rng(7).standard_normal((9000, 16)).astype(np.float32)
 engine = resolve_store("chroma", Path(sys.argv[1]), 9).open(sys.argv[2])
 print("ready", flush=True)

@@ -18,12 +18,12 @@ from llama_index.core.llms import MockLLM
 from llama_index.core.schema import Document
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.app.distributed import ray_workers
+from llama_index_contextual.app.distributed.ray_workers import LocalWorkers, RayWorkers
+from llama_index_contextual.app.embeddings import model_id
+from llama_index_contextual.app.index import ContextualIndex, jobs, refresh, vectors
 from llama_index_contextual.context import ChunkContext, ContextGenerator
-from llama_index_contextual.distributed import ray_workers
-from llama_index_contextual.distributed.ray_workers import LocalWorkers, RayWorkers
-from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index import ContextualIndex, jobs, refresh, vectors
 
 pytestmark = pytest.mark.server
 
@@ -336,8 +336,8 @@ def test_without_the_extra_the_message_names_it(pages, monkeypatch):
 
 TWO_AT_ONCE = """
 import sys, threading
-from llama_index_contextual.distributed import ray_workers
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.distributed import ray_workers
+from llama_index_contextual.app.index import ContextualIndex
 
 folder, started = sys.argv[1], threading.Barrier(2)
 one_has_ended, start = threading.Event(), ray_workers._Pools.start

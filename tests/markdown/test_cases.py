@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from llama_index_contextual.chunking import ChunkSettings, blocks, read_front_matter, split_markdown
+from llama_index_contextual.chunking.parsing import mask
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.markdown import ChunkSettings, blocks, read_front_matter, split_markdown
-from llama_index_contextual.markdown.parsing import mask
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
 SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8)

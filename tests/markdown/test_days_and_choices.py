@@ -4,7 +4,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.markdown import ChunkSettings, split_markdown
+from llama_index_contextual.chunking import ChunkSettings, split_markdown
 
 JOURNAL = "# Journal\n\n" + "".join(f"## 2026-11-{day}\n\nFact of the {day}th.\n\n" for day in (18, 19, 20))
 

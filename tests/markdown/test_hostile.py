@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from llama_index_contextual.chunking import read_front_matter, split_markdown
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.markdown import read_front_matter, split_markdown
 
 
 @pytest.mark.parametrize("nested", ["a: " + "[" * 100_000, "- " * 100_000 + "x", "? " * 100_000 + "x"])
@@ -15,7 +15,7 @@ def test_front_matter_nested_deeper_than_the_stack_is_text(nested):
     """In a process of its own, because libyaml's composer ended it."""
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
-        "from llama_index_contextual.markdown import read_front_matter\n"
+        "from llama_index_contextual.chunking import read_front_matter\n"
         "print(read_front_matter(sys.stdin.read()).end)"
     )
     text = f"---\n{nested}\n---\n# Title\n"

@@ -5,7 +5,7 @@ Each page is also read with a full stop in place of the colon: then it introduce
 
 import pytest
 
-from llama_index_contextual.markdown import ChunkSettings, split_markdown
+from llama_index_contextual.chunking import ChunkSettings, split_markdown
 
 BEFORE = "The first paragraph. " * 12  # 36 words: more than half of the budget
 AFTER = "The last paragraph. " * 10

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from test_specifications import examples
 
-from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
+from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.text.tokens import tiktoken_cl100k
 
 WORDS = st.one_of(

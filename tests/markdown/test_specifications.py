@@ -10,9 +10,9 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
-from llama_index_contextual.markdown import blocks
-from llama_index_contextual.markdown.parsing import mask
-from llama_index_contextual.markdown.sections import titles_of_headings
+from llama_index_contextual.chunking import blocks
+from llama_index_contextual.chunking.parsing import mask
+from llama_index_contextual.chunking.sections import titles_of_headings
 
 PARSER = MarkdownIt("commonmark").enable("table")
 KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "table_open": "table"}

@@ -6,12 +6,12 @@ import threading
 from llama_index.core import MockEmbedding
 from mcp_clients import mcp, text_of, wait_for
 
-from llama_index_contextual import mcp_server
+from llama_index_contextual.app import mcp_server
+from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.notes import Notes
 from llama_index_contextual.errors import LockedError
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.memory.digest import NOTHING
-from llama_index_contextual.notes import Notes
 
 
 def contents(folder):

@@ -10,14 +10,14 @@ import time
 import pytest
 from mcp_clients import mcp, stdio_client, text_of
 
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.index import ContextualIndex
 
 pytestmark = pytest.mark.process
 
 SLOW = """
 import sys, time
-from llama_index_contextual.cli import main
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.app.cli import main
+from llama_index_contextual.app.index import ContextualIndex
 ContextualIndex.refresh = lambda *_, **__: time.sleep(120)  # a model that takes minutes
 main()
 """

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from mcp_clients import mcp, text_of
 
-from llama_index_contextual import mcp_server
-from llama_index_contextual.documents.files import FileRules
+from llama_index_contextual.app import mcp_server
+from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import MissingExtraError
-from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.digest import NOTHING
 

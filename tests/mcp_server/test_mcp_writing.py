@@ -9,13 +9,13 @@ from datetime import date, datetime
 import pytest
 from mcp_clients import READING, mcp, text_of, wait_for
 
-from llama_index_contextual import mcp_server
-from llama_index_contextual.documents.files import FileRules
+from llama_index_contextual.app import mcp_server
+from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, background
+from llama_index_contextual.app.notes import Notes, writing
+from llama_index_contextual.app.notes import folder as of_folder
 from llama_index_contextual.errors import LockedError, SettingError, StorageError
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.notes import Notes, writing
-from llama_index_contextual.notes import folder as of_folder
 
 NOW = datetime(2026, 4, 10, 8, 5).astimezone()
 

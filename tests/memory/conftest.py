@@ -12,8 +12,8 @@ from llama_index_contextual import (
     ContextualNodePostprocessor,
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
-    LocalEmbedding,
 )
+from llama_index_contextual.app import LocalEmbedding
 
 NOTES = {
     "memory/2026-04-09.md": "# Thursday\n\n- JC came for dinner, late as ever.\n"

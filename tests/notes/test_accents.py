@@ -4,9 +4,9 @@ from unicodedata import normalize
 
 import pytest
 
-from llama_index_contextual import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.notes import part_of, related
 from llama_index_contextual.memory import note_filters
-from llama_index_contextual.notes import part_of, related
 
 
 @pytest.fixture(params=[("NFD", "NFC"), ("NFC", "NFD")], ids=["from macOS", "to macOS"])

@@ -9,11 +9,11 @@ import pytest
 from anthropic.lib.tools import BetaAbstractMemoryTool
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
-from llama_index_contextual.documents.files import FileRules
+from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.notes import MemoryCommands, Notes
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.notes import MemoryCommands, Notes
 
 
 class Memory(MemoryCommands, BetaAbstractMemoryTool):
@@ -236,7 +236,7 @@ def test_a_passage_is_replaced_where_it_is_quoted_exactly_and_stands_once(folder
 
 WRITER = """
 import sys
-from llama_index_contextual.notes import MemoryCommands
+from llama_index_contextual.app.notes import MemoryCommands
 memory, name, count, path = MemoryCommands(sys.argv[1]), sys.argv[2], int(sys.argv[3]), "/memories/facts.md"
 print("ready", flush=True)
 sys.stdin.readline()

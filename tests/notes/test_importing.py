@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from growth import FACTOR, grows_too_fast
 
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.notes import import_transcripts
+from llama_index_contextual.app.notes.importing import _Page
+from llama_index_contextual.app.notes.transcripts import Session
+from llama_index_contextual.chunking.blocks import outline
 from llama_index_contextual.errors import SettingError, StorageError
-from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.markdown.blocks import outline
-from llama_index_contextual.notes import import_transcripts
-from llama_index_contextual.notes.importing import _Page
-from llama_index_contextual.notes.transcripts import Session
 
 NOW = datetime(2026, 4, 9, 10, tzinfo=timezone.utc)
 
@@ -257,7 +257,7 @@ def test_what_was_said_cannot_change_the_form_of_a_note(notes, tmp_path):
 
 
 def test_damaged_lines_are_counted_and_named_and_the_rest_is_read(notes, tmp_path, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.notes.transcripts._LONGEST_LINE", 400)
+    monkeypatch.setattr("llama_index_contextual.app.notes.transcripts._LONGEST_LINE", 400)
     file = tmp_path / "session.jsonl"
     good = said("user", "Hello", "2026-04-09T10:00:00Z")
     file.write_text(
@@ -359,7 +359,7 @@ def test_the_events_of_hooks_name_the_transcript(notes, tmp_path, monkeypatch, r
     assert "not read:" in done.stderr
 
 
-PROGRAM = "import sys; from llama_index_contextual.cli import main; sys.argv[0] = 'x'; main()"
+PROGRAM = "import sys; from llama_index_contextual.app.cli import main; sys.argv[0] = 'x'; main()"
 
 
 @pytest.mark.process

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.notes import related
+from llama_index_contextual.app.notes.folder import part_of
 from llama_index_contextual.errors import DocumentError
-from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.notes import related
-from llama_index_contextual.notes.folder import part_of
 
 PRIYA = """---
 aliases: [PN, Priya]

@@ -15,6 +15,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.embeddings.ollama import OllamaEmbedding
 
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import (
     ChunkContext,
     ContextGenerator,
@@ -22,8 +23,7 @@ from llama_index_contextual.context import (
 )
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.errors import ContextError, SettingError
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 TEXT = "# Guide\n\nHello.\n\n## Install\n\nRun it.\n"
 

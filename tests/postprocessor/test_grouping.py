@@ -5,9 +5,10 @@ import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, LocalEmbedding
+from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.postprocessor import GroupingPostprocessor, reorder
+from llama_index_contextual.retrieval import GroupingPostprocessor, reorder
 
 
 def node(node_id, document=None, text="", **metadata):

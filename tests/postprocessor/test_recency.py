@@ -11,8 +11,8 @@ from llama_index.core.postprocessor import FixedRecencyPostprocessor, TimeWeight
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.postprocessor import RecencyPostprocessor, reorder
-from llama_index_contextual.postprocessor.reorder import age_in_days, decay, weigh
+from llama_index_contextual.retrieval import RecencyPostprocessor, reorder
+from llama_index_contextual.retrieval.reorder import age_in_days, decay, weigh
 
 NOW = datetime(2026, 4, 10, 12, tzinfo=timezone.utc)
 

@@ -24,11 +24,12 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from servers import served
 
-from llama_index_contextual import ContextualIndex, LocalEmbedding, service
+from llama_index_contextual import service
+from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.metadata import put_context, set_views
-from llama_index_contextual.postprocessor import rerank
-from llama_index_contextual.postprocessor.rerank import (
+from llama_index_contextual.retrieval import rerank
+from llama_index_contextual.retrieval.rerank import (
     FastEmbedReranker,
     LLMReranker,
     RerankWithContext,

@@ -17,7 +17,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 
 
 def ids(found):

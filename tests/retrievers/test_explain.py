@@ -12,11 +12,11 @@ from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
-from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers import (
+from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
+    RecencyPostprocessor,
 )
 
 

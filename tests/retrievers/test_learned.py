@@ -14,13 +14,13 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual.keyword import KeywordIndex
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.words import lexical_text
-from llama_index_contextual.retrievers import (
+from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrievers.learned import (
+from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
+from llama_index_contextual.retrieval.learned import (
     Words,
     english_trust,
     fuse_learned,

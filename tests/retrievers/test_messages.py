@@ -8,14 +8,14 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword.evidence import Candidate
-from llama_index_contextual.retrievers import (
+from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrievers.learned import Words
-from llama_index_contextual.retrievers.messages import (
+from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
+from llama_index_contextual.retrieval.learned import Words
+from llama_index_contextual.retrieval.messages import (
     FEATURES,
     Sessions,
     fuse_sessions,

@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.schema import Document
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 
 PAGE = """# Garden
 

@@ -12,7 +12,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.retrievers import ContextualBM25Retriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever
 
 QUERIES = ("carrots", "budget of the house", "get user name", "max results")
 

@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.retrievers import (
+from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,

@@ -12,8 +12,8 @@ from llama_index.core.schema import QueryBundle
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.retrievers import ContextualVectorRetriever
-from llama_index_contextual.retrievers.chroma import TOP, found_share, losses, made_questions
+from llama_index_contextual.retrieval import ContextualVectorRetriever
+from llama_index_contextual.retrieval.chroma import TOP, found_share, losses, made_questions
 
 CROWD, APART = 3000, 60
 

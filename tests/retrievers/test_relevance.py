@@ -12,18 +12,18 @@ from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.embeddings import LocalEmbedding
+from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.query import unknown_words
-from llama_index_contextual.retrievers import (
+from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.relevance import LEAST, Evidence, least_relevance, relevance
-from llama_index_contextual.retrievers.vector import E5, MINILM
+from llama_index_contextual.retrieval.relevance import LEAST, Evidence, least_relevance, relevance
+from llama_index_contextual.retrieval.vector import E5, MINILM
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
 NONSENSE = [

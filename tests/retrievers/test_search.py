@@ -12,12 +12,12 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import KeywordIndex
 from llama_index_contextual.keyword.evidence import Candidate
-from llama_index_contextual.retrievers import (
+from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.chroma import nearest
+from llama_index_contextual.retrieval.chroma import nearest
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.llms import LLM, ChatMessage
 
-    from llama_index_contextual.config import ContextOptions
+    from llama_index_contextual.app.config import ContextOptions
     from llama_index_contextual.context.base import Progress, SourceDocument
     from llama_index_contextual.context.usage import ContextUsage
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from llama_index.core.schema import MetadataMode
 from tenacity import AsyncRetrying, retry_if_exception
 
-from llama_index_contextual.config import Calls, ContextOptions, Size
+from llama_index_contextual.app.config import Calls, ContextOptions, Size
 from llama_index_contextual.context.llm.answers import refusal, split_answers
 from llama_index_contextual.context.llm.model import (
     context_window,

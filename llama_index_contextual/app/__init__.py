@@ -1,0 +1,28 @@
+"""The application: an index of a folder, its command line, its MCP server and its page.
+
+It stands on the plug-in; the plug-in never imports it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from llama_index_contextual.app.embeddings import LocalEmbedding
+    from llama_index_contextual.app.index import ContextualIndex
+
+__all__ = ["ContextualIndex", "LocalEmbedding"]
+
+_ROOMS: Final = {"ContextualIndex": "index", "LocalEmbedding": "embeddings"}
+
+
+def __getattr__(name: str) -> object:
+    room = _ROOMS.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{room}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

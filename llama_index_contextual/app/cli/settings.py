@@ -1,0 +1,173 @@
+"""``config`` and ``trust``: the settings in force and where each comes from, the commented file, and whom to obey."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from llama_index_contextual.app.cli.common import (
+    All,
+    AsJson,
+    NamedTarget,
+    print_json,
+    print_text,
+    tell,
+    with_options,
+)
+from llama_index_contextual.app.config import FILE, SETTINGS, Setting, digest_of, folder_config, is_trusted
+from llama_index_contextual.app.config.trust import distrust, trusted_folders
+from llama_index_contextual.app.config.trust import trust as trust_folder
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from llama_index_contextual.app.index.settings import IndexSettings
+
+_WIDTH: Final = 60  # characters of a value; --json shows all
+
+
+@with_options()
+def config(
+    target: NamedTarget,
+    *,
+    all_: All = False,
+    init: Annotated[bool, typer.Option("--init", help=f"Write a commented {FILE} into the folder.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings that somebody chose, and where each comes from."""
+    if init:
+        path = (target.named or Path()) / FILE
+        write_first(path)
+        print_text(f"{path}: every setting with its default, commented out")
+        return
+    with target.open(reindex="ignore") as index:
+        rows = in_force(index.settings)
+    if as_json:
+        print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
+        return
+    shown = rows if all_ else [row for row in rows if row[2] != "default"]
+    if len(shown) < len(rows):
+        tell(f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them")
+    width = max((len(key) for key, _, _ in shown), default=0)
+    lines = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in shown]
+    column = min(max((len(line) for line, _ in lines), default=0), 70)
+    if lines:
+        print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in lines))
+
+
+def write_first(path: Path) -> None:
+    """Write the commented file, whole or not at all: half of it would end in a table's name that is no TOML.
+
+    Raises:
+        SettingError: There is one, or a link to one.
+        StorageError: It cannot be written.
+    """
+    from llama_index_contextual.durable import write_atomically  # slow
+
+    def refuse() -> None:
+        if os.path.lexists(path):
+            raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.")
+
+    refuse()
+    write_atomically(path, commented_file().encode(), check=refuse)
+
+
+@with_options()
+def trust(
+    target: NamedTarget,
+    *,
+    list_: Annotated[bool, typer.Option("--list", help="Print the folders that you trust.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust the folder no longer.")] = False,
+) -> None:
+    """Obey what a folder's settings and its index say of servers, models, stores and paths, until they change."""
+    from llama_index_contextual.app.index.resolve import stored_state  # slow
+    from llama_index_contextual.app.index.settings import trusted_choices
+
+    if list_:
+        print_text("\n".join(map(_trusted, trusted_folders())) or "none")
+        return
+    root = (target.named or Path()).expanduser().resolve()
+    if remove:
+        print_text(f"{root}: trusted no longer" if distrust(root) else f"{root} was not trusted")
+        return
+    if not root.is_dir():
+        raise SettingError(f"{root} is no folder. Cure: name one that exists.")
+    (file, keys, _), state = folder_config(root), stored_state(root, target.storage)
+    of_index = trusted_choices(state, root)[1]
+    choices = [(entry.origin, key, entry.value) for key in keys if (entry := file.values[key])]
+    digests = [file.digest]
+    if state.choices:
+        choices += [("its index", key, state.choices[key]) for key in of_index]
+        digests.append(digest_of(state.claims))
+    lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in choices]
+    if not lines:
+        print_text(f"{root} says nothing that needs trust")
+        return
+    trust_folder(root, digests)
+    print_text("\n".join([f"{root} is trusted until this changes:", *lines]))
+
+
+def _trusted(folder: str) -> str:
+    """Return a folder that the user trusts, with a word on what it says now where that is not what was trusted."""
+    try:
+        holds = is_trusted(folder, folder_config(Path(folder))[0].digest)
+    except (SettingError, OSError):  # it is gone, or what it says cannot be read
+        holds = False
+    return folder if holds else f"{folder}: its configuration says something else now, and is not obeyed"
+
+
+def in_force(settings: IndexSettings) -> list[tuple[str, Any, str]]:
+    """Return key, value and origin of every setting of an open index: what was said, what it remembers, the default."""
+    config, objects, rows = settings.configuration, settings.remembered.missing, []
+    for key, setting in SETTINGS.items():
+        value = setting.plain(config.get(key)) if key in config.origins else _used(settings, setting)
+        origin = config.origins.get(key, "default")
+        if kind := objects.get("node_parser" if setting.table == "chunks" else key):
+            value, origin = f"({kind}, which is not written down)", "index"
+        rows.append((key, setting.default if value is None else value, origin))
+    return rows
+
+
+def _used(settings: IndexSettings, setting: Setting) -> Any:
+    """Return what an open index uses where nobody says a setting that shapes chunks or contexts; None for others."""
+    parts: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser}
+    model = settings.pipeline.model
+    parts |= {"": settings.pipeline.contexts, "context_options": model and model.settings}
+    return getattr(parts.get(setting.table), setting.name, None)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and value.startswith("("):
+        return value
+    text = "-" if value is None or value == {} else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def commented_file() -> str:
+    """Return the file that ``config --init`` writes: every key with its meaning and its default, commented out."""
+    lines = [
+        "# Settings of llama-index-contextual for this folder. Remove a # to change one.",
+        "# An argument in Python, an option of the command line and an environment variable come before this file.",
+        "# What names a server, a model on one, a store or a path counts after: llama-index-contextual trust FOLDER",
+    ]
+    table = None
+    for key, setting in SETTINGS.items():
+        inside = key if setting.is_table else setting.table
+        if inside != table:
+            table = inside
+            lines += ["", *([f"[{table}]"] if table else [])]
+        note = f" Default: {setting.computed}." if setting.computed else ""
+        lines.append(f"# {setting.info.description}{note}")
+        value = setting.info.default if setting.example is None else setting.example
+        values = {json.dumps(path): text for path, text in value.items()} if setting.is_table else {setting.name: value}
+        lines += [f"# {name} = {_toml(value)}" for name, value in values.items()]
+    return "\n".join([*lines, ""])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)

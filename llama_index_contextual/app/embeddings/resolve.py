@@ -1,0 +1,233 @@
+"""The strings that choose an embedding, and what is known of each: identity, window, instructions, time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field
+
+from llama_index_contextual.app.embeddings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
+from llama_index_contextual.errors import Checked, SettingError, needs
+from llama_index_contextual.text import short_hash
+from llama_index_contextual.text.e5_pieces import PACKAGE as E5_PACKAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+_TIMED_TEXTS: Final = 32  # about a second on two cores
+_SHOWN: Final = 60  # characters of a text in a message
+
+
+class NoEmbedding(Checked, BaseEmbedding):
+    """No embedding: an index that has it finds by keywords alone.
+
+    Raises:
+        SettingError: Whenever it is asked for a vector.
+    """
+
+    model_name: str = Field(default="none", description="Name under which the index is recorded.")
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        raise SettingError(
+            f"embed_model='none' makes no vectors, and one of {text[:_SHOWN]!r} was asked for. Cure: ask the keyword "
+            f"index, or choose an embedding: {FORMS}"
+        )
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingEstimate:
+    """What embedding some texts would take.
+
+    Attributes:
+        chunks: How many chunks there will be.
+        texts: How many different texts are to be embedded.
+        tokens: Word pieces of all of them, as the local model counts.
+        seconds: Time on this machine as busy as it is now; None where the embedding is not local, 0 without one.
+        known: Chunks whose vector is kept already.
+    """
+
+    chunks: int
+    texts: int
+    tokens: int
+    seconds: float | None
+    known: int = 0
+
+
+def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> EmbeddingEstimate:
+    """Say how long embedding some texts would take, by embedding a few of them; nothing is sent to a server for that.
+
+    Args:
+        embedding: Any; of a server's the time is not known.
+        texts: As they would be embedded.
+
+    Raises:
+        MissingExtraError: The ``local`` extra is not installed.
+    """
+    different = list(dict.fromkeys(texts))
+    counter = embedding if isinstance(embedding, LocalEmbedding) else LocalEmbedding()
+    tokens = [counter.count_tokens(text) for text in different]
+    if isinstance(embedding, NoEmbedding) or not different:
+        return EmbeddingEstimate(len(texts), len(different), sum(tokens), 0.0)
+    if not isinstance(embedding, LocalEmbedding | E5Embedding):
+        return EmbeddingEstimate(len(texts), len(different), sum(tokens), None)
+    chosen = range(0, len(different), -(-len(different) // _TIMED_TEXTS))
+    embedding.embed(different[:1])  # loads the model
+    started = time.perf_counter()
+    embedding.embed([different[number] for number in chosen])
+    share = sum(tokens) / max(sum(tokens[number] for number in chosen), 1)
+    return EmbeddingEstimate(len(texts), len(different), sum(tokens), (time.perf_counter() - started) * share)
+
+
+# Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
+# counts them. "minilm" has the English word pieces of BERT, as most of these have. For other multilingual ones than
+# multilingual-e5 cl100k stands in, and a fifth of a short window is left free. From the models' cards, nomic's
+# as Ollama runs it.
+_WINDOWS: Final = {
+    "text-embedding-3": (8191, "cl100k"),
+    "text-embedding-ada-002": (8191, "cl100k"),
+    "bge-m3": (8192, "cl100k"),
+    "qwen3-embedding": (8192, "cl100k"),
+    "snowflake-arctic-embed2": (8192, "cl100k"),
+    "snowflake-arctic-embed-l-v2": (8192, "cl100k"),
+    "nomic-embed-text": (2048, "minilm"),
+    "multilingual-e5": (512, "e5"),
+    "paraphrase-multilingual": (102, "cl100k"),
+    "mxbai-embed-large": (512, "minilm"),
+    "snowflake-arctic-embed": (512, "minilm"),
+    "bge-small-en": (512, "minilm"),
+    "bge-base-en": (512, "minilm"),
+    "bge-large-en": (512, "minilm"),
+    "e5-small": (512, "minilm"),
+    "e5-base": (512, "minilm"),
+    "e5-large": (512, "minilm"),
+    "all-mpnet-base": (384, "minilm"),
+    "all-minilm-l12": (128, "minilm"),
+    "all-minilm": (256, "minilm"),
+}
+_AROUND: Final = 8  # tokens for the special ones and for an instruction such as "search_document:"
+
+
+def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
+    """Return how many tokens of a text an embedding reads, and in which of the parser's tokenizers.
+
+    Returns:
+        The tokenizer's name and the tokens, without special ones and instructions; None for a model that is not known.
+    """
+    if isinstance(embedding, LocalEmbedding):
+        return "minilm", embedding.max_tokens - SPECIAL_TOKENS
+    name = embedding.model_name.lower()
+    tokens, tokenizer = next((window for part, window in _WINDOWS.items() if part in name), (0, ""))
+    around = _AROUND
+    if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
+        tokens, tokenizer, around = LocalEmbedding().max_tokens, "minilm", SPECIAL_TOKENS
+    if not tokens:
+        return None
+    if tokenizer == "minilm" and find_spec("tokenizers") is None:
+        tokens, tokenizer = tokens * 3 // 4, "cl100k"  # technical words are more of BERT's pieces
+    if tokenizer == "e5" and find_spec(E5_PACKAGE) is None:
+        tokens, tokenizer = tokens * 4 // 5, "cl100k"
+    return tokenizer, tokens - around
+
+
+# Models that were trained with an instruction before every text; without it they find less. (query, document)
+INSTRUCTIONS: Final = {
+    "nomic-embed-text": ("search_query:", "search_document:"),
+    "e5-": ("query:", "passage:"),
+    "multilingual-e5-": ("query:", "passage:"),
+}
+
+FORMS: Final = (
+    "'local', 'e5', 'none', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
+    "'openai:MODEL@http://host/v1', 'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', "
+    "'llamacpp:NAME@http://host:port', or any LlamaIndex embedding object"
+)
+
+
+def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
+    """Turn a string into a LlamaIndex embedding; an embedding object is given back as it is.
+
+    Args:
+        spec: ``"local"``, ``"e5"``, ``"none"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
+            ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"openai:MODEL@http://host/v1"`` (any server with
+            OpenAI's interface), ``"huggingface:MODEL"``, or one that can embed the chunks of a document together:
+            ``"voyage:MODEL"``, ``"jina:MODEL"``, ``"llamacpp:NAME@http://host:port"``; or an embedding object.
+
+    Raises:
+        SettingError: The string has no such form.
+        MissingExtraError: The package that serves it is not installed.
+    """
+    if isinstance(spec, BaseEmbedding):
+        return spec
+    if not isinstance(spec, str):
+        raise SettingError(f"is no embedding. Cure: an embedding of LlamaIndex, or one of {FORMS}", embed_model=spec)
+    if spec in _PLAIN:
+        return _PLAIN[spec]()
+    kind, _, model = spec.partition(":")
+    if kind == "local" and model:
+        return LocalEmbedding(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
+    if kind not in _CLASSES or not model:
+        raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
+    name, _, url = model.partition("@")
+    options: dict[str, Any] = {"model_name": name, **({"base_url": url} if url else {})}
+    match kind:
+        case "ollama":
+            options |= {"embed_batch_size": 64, **_instructions(name)}
+        case "huggingface":
+            options = {"model_name": model, **_instructions(model.rsplit("/", 1)[-1])}
+        case "openai" if url.startswith("http"):
+            # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
+            options = {"model_name": name, "api_base": url, "api_key": "none"}
+        case "openai":
+            options = {"model": model}
+    package, class_name = _CLASSES[kind]
+    with needs(f"llama-index-embeddings-{kind}", kind):
+        make: Callable[..., BaseEmbedding] = getattr(import_module(package), class_name)
+    embedding: BaseEmbedding = make(**options)
+    return embedding
+
+
+_PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
+_SERVICES: Final = "llama_index_contextual.app.embeddings.services"
+_CLASSES: Final = {
+    "ollama": ("llama_index.embeddings.ollama", "OllamaEmbedding"),
+    "openai": ("llama_index.embeddings.openai", "OpenAIEmbedding"),
+    "huggingface": ("llama_index.embeddings.huggingface", "HuggingFaceEmbedding"),
+    "voyage": (_SERVICES, "VoyageDocumentEmbedding"),
+    "jina": (_SERVICES, "JinaDocumentEmbedding"),
+    "llamacpp": (_SERVICES, "LlamaCppDocumentEmbedding"),
+}
+
+
+_SHAPING: Final = (
+    "query_instruction", "text_instruction", "dimensions", "pooling", "normalize", "max_length", "max_tokens"
+)  # fmt: skip
+
+
+def model_id(embedding: BaseEmbedding) -> str:
+    """Name an embedding by what shapes its vectors, and by nothing secret: ``class:model#hash``.
+
+    Two embeddings with the same id make comparable vectors. Keys, hosts and batch sizes are not part of it.
+    """
+    values = {key: getattr(embedding, key, None) for key in _SHAPING}
+    config = {key: repr(value) for key, value in values.items() if value is not None}
+    digest = short_hash(config)[:8]
+    return f"{embedding.class_name()}:{embedding.model_name}#{digest}"
+
+
+def _instructions(model: str) -> dict[str, str]:
+    for prefix, (query, text) in INSTRUCTIONS.items():
+        if model.startswith(prefix):
+            return {"query_instruction": query, "text_instruction": text}
+    return {}

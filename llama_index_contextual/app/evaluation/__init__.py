@@ -1,0 +1,30 @@
+"""Measure retrieval on one's own documents: questions with known answers, metrics and comparisons."""
+
+from llama_index_contextual.app.evaluation.comparison import (
+    Comparison,
+    RetrieverScores,
+    compare,
+    html_report,
+    markdown_report,
+)
+from llama_index_contextual.app.evaluation.folder import evaluate
+from llama_index_contextual.app.evaluation.metrics import mean_reciprocal_rank, recall_at
+from llama_index_contextual.app.evaluation.questions import Passage, Question, load_questions, make_questions
+from llama_index_contextual.app.evaluation.tune import Tuning, tune
+
+__all__ = [
+    "Comparison",
+    "Passage",
+    "Question",
+    "RetrieverScores",
+    "Tuning",
+    "compare",
+    "evaluate",
+    "html_report",
+    "load_questions",
+    "make_questions",
+    "markdown_report",
+    "mean_reciprocal_rank",
+    "recall_at",
+    "tune",
+]

@@ -1,0 +1,359 @@
+"""Questions with known answers: read from a file, or written by a language model; and whether a chunk answers one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import warnings
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.llms import ChatMessage
+
+from llama_index_contextual import metadata as names
+from llama_index_contextual.app.documents import readable_documents
+from llama_index_contextual.app.index import ContextualIndex, DatabaseKVStore
+from llama_index_contextual.context import make_llm, model_name, require_key
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, whole, without_credentials
+from llama_index_contextual.metadata import path_of, place_of
+from llama_index_contextual.text import counted, sentence_starts, short_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from llama_index.core.llms import LLM
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.storage.kvstore.types import BaseKVStore
+
+
+_SUFFIXES: Final = (".jsonl", ".json", ".csv")
+_FIELDS: Final = ("question", "path", "lines", "text", "page")
+_LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The place of an answer. A chunk holds it if path, lines and text all fit, as far as they are given.
+
+    Attributes:
+        path: The file, relative to the folder. Its last parts are enough.
+        lines: First and last line, 1-based and inclusive. One line in common is enough.
+        text: Words that are in the chunk. Case and white space do not count. Give a sentence at most, because a chunk
+            may end in the middle of a longer text.
+        page: Page of the path, or slide, sheet, cell or chapter, as its chunks' ``page_label`` says it.
+
+    Raises:
+        SettingError: There is neither path nor text, the lines cannot be, or a page has no path.
+    """
+
+    path: str | None = None
+    lines: tuple[int, int] | None = None
+    text: str | None = None
+    page: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.path or (self.text and self.text.strip())):
+            raise SettingError("a passage needs a path or a text. Cure: name the place of the answer.")
+        if self.lines and not (self.path and 1 <= self.lines[0] <= self.lines[1]):
+            raise SettingError(f"lines={self.lines} cannot be. Cure: give a path too, and first <= last, both from 1.")
+        if self.page and not self.path:
+            raise SettingError(f"page={self.page} is of no file. Cure: give a path too.")
+
+    def __str__(self) -> str:
+        first, last = self.lines or (None, None)
+        place = names.citation(self.path, first, last, self.page) if self.path else ""
+        return " ".join(filter(None, (place, f'"{self.text}"' if self.text else "")))
+
+    def is_in(self, node: BaseNode) -> bool:
+        """Return whether a chunk holds this passage.
+
+        Raises:
+            SettingError: The passage has lines, but the chunk's metadata has none.
+        """
+        if self.path is not None:
+            parts = _path(self.path).parts
+            if not any(path.parts[-len(parts) :] == parts for path in _paths(node)):
+                return False
+        if self.page and str(names.value_of(node.metadata, names.PAGE_LABEL)) != self.page:
+            return False
+        if self.text is not None and _normalised(self.text) not in _normalised(node.get_content()):
+            return False
+        if self.lines is None:
+            return True
+        start, end = (names.value_of(node.metadata, key) for key in (names.START_LINE, names.END_LINE))
+        if start is None or end is None:
+            raise SettingError(
+                f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, so lines={self.lines} cannot "
+                "be found. Cure: use HeadingAwareMarkdownNodeParser, which writes them, or give text instead of lines."
+            )
+        return int(start) <= self.lines[1] and self.lines[0] <= int(end)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the passages that answer it. A retriever should find all of them."""
+
+    text: str
+    gold: tuple[Passage, ...]
+
+    def covered_by(self, node: BaseNode) -> frozenset[Passage]:
+        """Return those of the passages that a chunk holds."""
+        return frozenset(passage for passage in self.gold if passage.is_in(node))
+
+
+def answers_of(
+    questions: Sequence[Question], nodes: Sequence[BaseNode]
+) -> list[tuple[Question, dict[Passage, list[BaseNode]]]]:
+    """Return each question with the chunks that hold each of its passages; a passage that no chunk holds has none."""
+    files: dict[str, list[BaseNode]] = {}  # by the last part of every name of their file, so that few are looked at
+    for node in nodes:
+        for name in {path.name for path in _paths(node)}:
+            files.setdefault(name, []).append(node)
+
+    def holders(passage: Passage) -> list[BaseNode]:
+        candidates = nodes if passage.path is None else files.get(_path(passage.path).name, [])
+        return [node for node in candidates if passage.is_in(node)]
+
+    return [(question, {passage: holders(passage) for passage in question.gold}) for question in questions]
+
+
+def load_questions(path: str | Path) -> list[Question]:
+    """Read questions from a file: ``.jsonl`` (one object per line), ``.json`` (a list of objects), or ``.csv``.
+
+    Each entry has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"``, ``12`` or
+    ``[12, 16]``), ``path`` and ``page``, or ``text``. An answer in several places needs several entries with the
+    same question.
+
+    Raises:
+        DocumentError: The file or one of its entries cannot be read. The message names the line.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in _SUFFIXES:
+        raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {', '.join(_SUFFIXES)}")
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        cure = "name a file of questions; llama-index-contextual docs evaluation says what it holds"
+        raise DocumentError(f"{file} cannot be read ({error.strerror}). Cure: {cure}.") from error
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8.") from error
+    passages: dict[str, list[Passage]] = {}
+    unread: set[str] = set()
+    for place, entry in _entries(file, text):
+        question, passage = _parse(entry, place)
+        passages.setdefault(question, []).append(passage)
+        unread |= set(map(str, entry)) - set(_FIELDS)
+    if unread:
+        warnings.warn(f"{file}: {', '.join(sorted(unread))} are not read", ContextualWarning, stacklevel=2)
+    if not passages:
+        raise DocumentError(f'{file} has no questions. Cure: write entries such as {{"question": "…", "path": "a.md"}}')
+    return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
+
+
+def _entries(file: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a file, each with its place as a message names it."""
+    kind = file.suffix.lower()
+    if kind == ".csv":
+        rows = csv.DictReader(text.splitlines(keepends=True))
+        try:
+            for row in rows:
+                yield f"{file}:{rows.line_num}", {key: value for key, value in row.items() if key and value}
+        except csv.Error as error:
+            raise DocumentError(f"{file}:{rows.line_num} is no CSV: {error}") from error
+    elif kind == ".json":
+        entries = _decoded(text, str(file))
+        if not isinstance(entries, list):
+            raise DocumentError(f"{file} holds no list. Cure: write [...], or one object per line in a .jsonl file.")
+        yield from ((f"{file}:{number}", entry) for number, entry in enumerate(entries, 1))
+    else:
+        lines = ((f"{file}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+        yield from ((place, _decoded(line, place)) for place, line in lines)
+
+
+def _decoded(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"{place} is no JSON: {error}") from error
+
+
+def _parse(entry: Any, place: str) -> tuple[str, Passage]:
+    if not isinstance(entry, dict):
+        raise DocumentError(f'{place} is no object. Cure: write {{"question": "…", "path": "a.md"}}')
+    for field in ("question", "path", "text"):
+        if not isinstance(entry.get(field, ""), str):
+            raise DocumentError(f"{place}: {field}={entry[field]!r} is no text")
+    question = str(entry.get("question") or "").strip()
+    if not question:
+        raise DocumentError(f'{place} has no "question"')
+    try:
+        page = _page(entry.get("page"))
+        return question, Passage(entry.get("path") or None, _lines(entry.get("lines")), entry.get("text") or None, page)
+    except SettingError as error:
+        raise DocumentError(f"{place}: {error}") from error
+
+
+def _lines(value: Any) -> tuple[int, int] | None:
+    if value in (None, ""):
+        return None
+    match = _LINES.fullmatch(str(value)) if isinstance(value, int | str) else None
+    pair = (match[1], match[2] or match[1]) if match else value if isinstance(value, list) else ()
+    try:
+        first, last = map(int, pair)
+    except (TypeError, ValueError):
+        raise SettingError(f'lines={value!r} are no lines. Cure: write "12-16", 12 or [12, 16]') from None
+    return first, last
+
+
+def _page(value: Any) -> str | None:
+    if value in (None, ""):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise SettingError(f"page={value!r} is no page. Cure: a number, or the name of a sheet")
+    return str(value)
+
+
+def _paths(node: BaseNode) -> list[PurePosixPath]:
+    """Return all names of a chunk's file."""
+    paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
+    return [_path(str(path)) for path in paths if path]
+
+
+def _path(text: str) -> PurePosixPath:
+    return PurePosixPath(text.replace("\\", "/"))
+
+
+def _normalised(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+MOST: Final = 100
+WORD: Final = re.compile(r"\w[\w'’-]*")
+_SHORTEST, _LONGEST = 6, 30  # words of a sentence
+_QUOTATION: Final = 4  # words in a row
+_FEWEST_WORDS, _MOST_CHARACTERS = 3, 300  # of a question
+_MOST_TOKENS: Final = 800  # that a model by name writes
+_COLLECTION: Final = "questions"
+_PROMPT: Final = (
+    "Place: {place}\n\n<text>\n{text}\n</text>\n\n"
+    "Write one question that this text answers, as somebody would ask it who knows the subject and has not read the "
+    "text. Use your own words: do not repeat more than three words of the text in a row, and do not mention the text. "
+    "Answer with the question alone."
+)
+
+
+def make_questions(
+    folder: str | Path,
+    llm: str | LLM,
+    *,
+    most: int = MOST,
+    say: Callable[[str], object] | None = None,
+    **options: Any,
+) -> list[Question]:
+    """Have a language model make questions from the documents of a folder.
+
+    docs/evaluation.md says what such questions can and cannot tell. What the model writes is kept in the folder's
+    ``.contextual``, so that it is paid for once.
+
+    Args:
+        folder: The documents.
+        llm: The model, as a name or as LlamaIndex's.
+        most: How many chunks are asked about at most.
+        say: Called with an estimate before the model is asked.
+        **options: More of :meth:`ContextualIndex.open`, such as ``config=``.
+
+    Raises:
+        SettingError: A setting is wrong, no question can be made, or the model cannot be asked.
+        ContextError: The model's key is missing or refused.
+    """
+    most, model = whole("most", most), without_credentials(llm) if isinstance(llm, str) else model_name(llm)
+    settings = ContextualIndex.open(folder, **{**options, "reindex": "ignore"}).settings
+    writer = make_llm(llm, max_tokens=_MOST_TOKENS) if isinstance(llm, str) else llm
+    require_key(writer, "no question can be made")
+    nodes = settings.pipeline.parse(readable_documents(settings.reading))
+    cache = DatabaseKVStore(settings.database)
+    return questions_by_llm(nodes, writer, model=model, cache=cache, most=most, say=say)
+
+
+def questions_by_llm(
+    nodes: Sequence[BaseNode],
+    llm: LLM,
+    *,
+    model: str,
+    cache: BaseKVStore,
+    most: int = MOST,
+    say: Callable[[str], object] | None = None,
+) -> list[Question]:
+    """Have a language model write one question for each of some chunks, which are drawn with a fixed seed.
+
+    A question that repeats four words of the text in a row, that is asked twice, or that is no single line, is left
+    out. ``model`` is the name under which the cache keeps all answers. See :func:`make_questions`.
+    """
+    candidates = ((node, next(sentences(node.get_content()), "")) for node in shuffled(nodes))
+    sources = list(islice(((node, sentence) for node, sentence in candidates if sentence), most))
+    prompts = [_PROMPT.format(place=place_of(node.metadata), text=node.get_content()) for node, _ in sources]
+    answers = {prompt: cache.get(short_hash([model, prompt]), collection=_COLLECTION) for prompt in prompts}
+    if say is not None:
+        new = [prompt for prompt in prompts if not answers[prompt]]
+        say(f"Questions by {model}: {counted(len(new), 'call')}, about {sum(map(len, new)) // 4:,} tokens in")
+    questions: dict[str, Question] = {}
+    for (node, sentence), prompt in zip(sources, prompts, strict=True):
+        answer = answers[prompt] or {"text": _answer(llm, prompt, model)}
+        if not answers[prompt]:
+            cache.put(short_hash([model, prompt]), answer, collection=_COLLECTION)
+        if text := _question(answer["text"], node.get_content()):
+            questions.setdefault(text.casefold(), Question(text, (passage(node, sentence),)))
+    if not questions:
+        raise SettingError(f"{model} wrote no usable question. Cure: a larger model, or questions of your own.")
+    return list(questions.values())
+
+
+def _answer(llm: LLM, prompt: str, model: str) -> str:
+    try:
+        return str(llm.chat([ChatMessage(content=prompt)]).message.content or "")
+    except Exception as error:  # any integration's own
+        raise SettingError(
+            f"{model} cannot be asked for questions ({type(error).__name__}: {error}). Cure: see that it answers; "
+            "what it wrote before is kept."
+        ) from error
+
+
+def _question(answer: str, text: str) -> str:
+    """Return a model's question; "" where it is no question, or quotes the text."""
+    lines = [line.strip(' \t"“”*') for line in answer.strip().splitlines() if line.strip()]
+    if len(lines) != 1 or not lines[0].endswith(("?", "？")) or len(lines[0]) > _MOST_CHARACTERS:
+        return ""
+    quotes = not _sequences(lines[0]).isdisjoint(_sequences(text))
+    return "" if quotes or len(WORD.findall(lines[0])) < _FEWEST_WORDS else lines[0]
+
+
+def _sequences(text: str) -> set[tuple[str, ...]]:
+    """Return all runs of words that would be a quotation."""
+    words = WORD.findall(text.casefold())
+    return {tuple(words[start : start + _QUOTATION]) for start in range(len(words) - _QUOTATION + 1)}
+
+
+def shuffled(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    """Return nodes in an order that is the same for the same nodes, in whatever order they come."""
+    ordered = sorted(nodes, key=lambda node: node.node_id)
+    random.Random(0).shuffle(ordered)  # noqa: S311  no secret
+    return ordered
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a chunk; headings, and what is too short or too long, are left out."""
+    for line in text.splitlines():
+        starts = [] if line.lstrip().startswith("#") else [0, *sentence_starts(line, 0, len(line))]
+        for start, end in zip(starts, [*starts[1:], len(line)], strict=False):
+            sentence = line[start:end].strip()
+            if _SHORTEST <= len(WORD.findall(sentence)) <= _LONGEST:
+                yield sentence
+
+
+def passage(node: BaseNode, sentence: str) -> Passage:
+    """Return where a chunk says a sentence."""
+    return Passage(path_of(node.metadata) or node.ref_doc_id, text=sentence)

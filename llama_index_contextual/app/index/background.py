@@ -1,0 +1,235 @@
+"""How far an index is behind its folder, and a refresh in the background that no question waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol, get_args
+
+from llama_index_contextual.app.config import Refreshing
+from llama_index_contextual.app.documents import read_bytes, sha256_of
+from llama_index_contextual.app.index.plan import is_spared
+from llama_index_contextual.app.index.state import WriteLock
+from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
+from llama_index_contextual.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from llama_index_contextual.app.index.plan import RefreshReport
+    from llama_index_contextual.app.index.settings import IndexSettings
+    from llama_index_contextual.app.index.tables import DocumentRow
+
+logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
+_LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
+_GLANCE: Final = 0.1  # seconds after which who waits sees that nobody has to wait any more
+_NAME: Final = "llama-index-contextual refresh"  # of the thread
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far an index is behind its folder.
+
+    Attributes:
+        changed: Files that were added, changed or deleted since they were indexed, as far as was seen.
+        certain: False where the time ended before all files were compared.
+        refreshing: Whether they are being indexed now.
+        error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
+        files: Files of the folder, where another process is indexing them; else 0.
+    """
+
+    changed: int = 0
+    certain: bool = True
+    refreshing: bool = False
+    error: str = ""
+    files: int = 0
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to say."""
+        return bool(self.changed or self.error or self.refreshing)
+
+    def __str__(self) -> str:
+        files = counted(self.changed, "file")
+        changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
+        if self.error:
+            return f"{changed}the index could not be brought up to date: {self.error}"
+        if self.files:
+            return f"{self.files - self.changed:,} of {counted(self.files, 'file')} indexed; another process goes on"
+        if self.refreshing:
+            return f"{changed}being indexed"
+        return f"{changed}run index" if self.changed else ""
+
+
+def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budget: float) -> Freshness:
+    """Compare a folder with what is indexed of it: by size and times, and by content only where these differ.
+
+    Args:
+        settings: Folder and file rules.
+        documents: What is indexed, and which files failed.
+        budget: Seconds that this may take.
+    """
+    if settings.folders.gone:
+        return Freshness(certain=False, error=f"{settings.folders.gone}. Cure: put it back")
+    until = time.monotonic() + budget
+    discovery = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
+    changed, certain = 0, not discovery.unfinished
+    for file in discovery.files:
+        entry = documents.get(file.path)
+        if entry is not None and entry.failed_stamp == file.stamp:  # what it holds cannot be indexed, and is the same
+            continue
+        if entry is None or not entry.is_indexed:
+            changed += os.access(file.absolute, os.R_OK)  # one that nobody can read is not waited for
+        elif entry.stamp != file.stamp:
+            if time.monotonic() > until:
+                certain = False
+                continue
+            try:
+                changed += sha256_of(read_bytes(file.absolute)) != entry.sha256
+            except DocumentError:
+                certain = False
+    if not discovery.unfinished:
+        names, spared = {file.path for file in discovery.files}, tuple(problem.path for problem in discovery.problems)
+        changed += sum(
+            entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
+            for key, entry in documents.items()
+        )
+    is_other = changed and not settings.state().complete and WriteLock(settings.layout.lock).other_writer()
+    return Freshness(changed, certain, files=len(discovery.files) if is_other else 0)
+
+
+def is_refreshing() -> bool:
+    """Return whether any index of this process is being refreshed in the background."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
+
+
+class Refreshable(Protocol):
+    """What a refresh in the background asks of an index: a :class:`ContextualIndex`."""
+
+    def refresh(self, *, retry_contexts: bool) -> RefreshReport:
+        """Bring the index up to date."""
+
+    def freshness(self, budget: float) -> Freshness:
+        """Return how far the index is behind its folder."""
+
+
+class BackgroundRefresh:
+    """Keeps an index up to date while it is asked, with the index's own settings, in a thread of its own.
+
+    ::
+
+        with BackgroundRefresh(index) as keeper:
+            note = keeper.look()          # before an answer; waits for 0.1 s at most
+            answer = memory.get(message)
+            print(answer.markdown, note)  # note: "3 files changed since; being indexed", or ""
+
+    Contexts that fell back are never asked for again: only :meth:`ContextualIndex.refresh` does that.
+
+    Args:
+        index: An open index.
+        mode: ``"auto"`` refreshes in the background; ``"never"`` only looks; ``"wait"`` waits until the refresh ends.
+        patience: Seconds that :meth:`look` may take, except with ``"wait"``. A refresh that has run for longer is not
+            waited for at all.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    def __init__(self, index: Refreshable, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
+        one_of("mode", mode, get_args(Refreshing))
+        self._index = index
+        self._mode = mode
+        self._patience = amount("patience", patience, zero=True)
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._began, self._ended = 0.0, -_LOOK_EVERY
+        self._seen = Freshness()
+        self._error = ""
+        self._logged: set[str] = set()  # problems of the last refresh
+        self._left = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
+        with self._guard:
+            if self._mode != "never" and not self.refreshing:
+                self._began, self._left = time.monotonic(), False
+                self._thread = threading.Thread(target=self._refresh, name=_NAME, daemon=True)
+                self._thread.start()
+
+    def look(self) -> Freshness:
+        """Return how far the index is behind, after what the mode does about it."""
+        if self._mode == "wait":
+            self._join()  # one that runs may have read the folder before what changed last
+            self.start()
+            self._join()
+            return Freshness(error=self._error)
+        until = time.monotonic() + self._patience
+        if self._mode == "never":
+            return self._index.freshness(self._patience)
+        if not self.refreshing and time.monotonic() - self._ended >= _LOOK_EVERY:
+            self._seen = self._index.freshness(self._patience / 2)
+            if not self._seen.error and (self._seen.changed or not self._seen.certain):
+                self.start()
+        self._join(min(until, self._began + self._patience))  # one that is not done by then is a long one
+        if self.refreshing:
+            return replace(self._seen, refreshing=True)
+        error = self._seen.error or self._error
+        return replace(self._seen, error=error) if error else Freshness()
+
+    async def alook(self) -> Freshness:
+        """Do the same as :meth:`look`, without blocking the event loop."""
+        return await asyncio.to_thread(self.look)
+
+    @property
+    def refreshing(self) -> bool:
+        """Return whether a refresh runs at this moment."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def close(self, *, wait: bool | float = True) -> None:
+        """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished.
+
+        Args:
+            wait: True for as long as it takes, False not at all, or at most so many seconds. Then nobody waits for it.
+        """
+        if wait is True:
+            self._join()
+        else:
+            self._join(time.monotonic() + wait)
+            self._left = True
+
+    def _join(self, until: float = math.inf) -> None:
+        while not self._left and self._thread is not None and self._thread.is_alive() and time.monotonic() < until:
+            self._thread.join(max(0.0, min(until - time.monotonic(), _GLANCE)))
+
+    def _refresh(self) -> None:
+        try:
+            report = self._index.refresh(retry_contexts=False)
+            problems = {str(problem) for problem in report.failed}
+            for problem in sorted(problems - self._logged):
+                logger.warning("%s", problem)
+            self._logged = problems  # one that stays is logged once, one that comes back again
+            self._error = ""
+        except LockedError:  # that one brings it up to date
+            self._error = "another process is writing it"
+        except ContextualError as error:  # a model is away: what is indexed still answers
+            self._error = str(error)
+        except Exception as error:
+            logger.exception("The index could not be brought up to date.")
+            self._error = f"{type(error).__name__}: {error}"
+        finally:
+            self._ended = time.monotonic()

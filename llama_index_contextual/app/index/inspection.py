@@ -1,0 +1,412 @@
+"""Looking at an index: what it holds, whether its parts agree, and all of it as JSON lines."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from llama_index_contextual import metadata as names
+from llama_index_contextual.app.documents import UNREAD, Problem, gather, read_all
+from llama_index_contextual.app.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
+from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
+from llama_index_contextual.app.index.tables import Chunk, fault_of
+from llama_index_contextual.app.index.vectors import see_documents
+from llama_index_contextual.matrix import units_of
+from llama_index_contextual.retrieval import ENOUGH, TOP, found_share, made_questions
+from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from llama_index_contextual.app.documents import Folders, Source
+    from llama_index_contextual.app.index.settings import IndexSettings
+    from llama_index_contextual.app.index.snapshot import Snapshot
+    from llama_index_contextual.app.index.tables import DocumentRow, NodeRow
+    from llama_index_contextual.app.index.view import View
+
+
+_NAMED: Final = 20  # files that differ; --json names all
+_SAMPLE: Final = 1000  # vectors that verify looks at
+_COMPARED: Final = 500  # chunks that are compared with all
+_NEIGHBOURS: Final = 5
+_ASKED: Final = 64  # chunks, and documents, that questions are made of
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What the next refresh of the whole folder would do, in documents; ``failed`` says why files cannot be indexed."""
+
+    added: int = 0
+    changed: int = 0
+    outdated: int = 0
+    deleted: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: Plan, failed: Sequence[Problem]) -> Pending:
+        """Count what is planned, and name the files that cannot be indexed."""
+        reasons = {one.path: one.reason for one in sorted(failed, key=lambda one: one.path)}
+        return cls(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), reasons)
+
+    @property
+    def any(self) -> bool:
+        """Whether the index is behind the folder or its settings."""
+        return bool(self.added or self.changed or self.outdated or self.deleted)
+
+    def __str__(self) -> str:
+        counts = {**asdict(self), "failed": len(self.failed)}
+        return ", ".join(f"{value} {key}" for key, value in counts.items() if value) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """What an index holds.
+
+    Attributes:
+        folder: The documents; of several folders, the storage of their index.
+        collections: The several folders by name: ``path``, ``description``, and the number of ``documents``.
+        storage: Where the index lives.
+        database: Where it is kept.
+        store: What keeps vectors beside the matrix, as ``vector_store=`` says it.
+        documents: How many documents.
+        chunks: How many nodes.
+        languages: The share of each language in a sample of the chunks, by its code.
+        contexts: Nodes by what made their context; "" counts those without.
+        stand_ins: Nodes whose free context stands in for a language model's, or that have none of it yet.
+        bytes_on_disk: Size of each part of the storage folder.
+        settings: What the index was made with, ``section.key`` to value.
+        differences: Settings that are given otherwise now.
+        pending: What a refresh would do.
+        complete: False while a refresh is at work, or after one was killed: the next one finishes it.
+        change: A number that grows with every write.
+    """
+
+    folder: str
+    collections: dict[str, dict[str, Any]]
+    storage: str
+    database: str
+    store: str
+    documents: int
+    chunks: int
+    languages: dict[str, float]
+    contexts: dict[str, int]
+    stand_ins: int
+    bytes_on_disk: dict[str, int]
+    settings: dict[str, Any]
+    differences: list[str]
+    pending: Pending
+    complete: bool
+    change: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, settings: bool = True) -> str:
+        """Return the report as lines.
+
+        Args:
+            settings: Whether to name each setting that made the index; else only those that are given otherwise now.
+        """
+        size = sum(self.bytes_on_disk.values()) / 1e6
+        contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
+        contexts += f" ({self.stand_ins} without the model's; index asks for them again)" if self.stand_ins else ""
+        folders = [
+            f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
+            for name, one in self.collections.items()
+        ]
+        lines = [
+            *(folders or [f"folder      {self.folder}"]),
+            f"storage     {self.storage} ({size:.1f} MB)",
+            f"database    {self.database}",
+            f"store       {self.store}",
+            f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
+            f"languages   {languages_in_words(self.languages) or 'none'}",
+            f"contexts    {contexts}",
+            f"to refresh  {self.pending}",
+            *(f"not indexed {line}" for line in _first([f"{key}: {one}" for key, one in self.pending.failed.items()])),
+            f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
+            f"embedding   {self.settings.get('embedding.model', 'none')}",
+            *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
+            *(f"differs     {difference}" for difference in self.differences),
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether the folder and the parts of its index agree.
+
+    Attributes:
+        problems: What does not within the index, a sentence each; the cure of all is a refresh with ``reindex="all"``.
+        files: Files of the folder that the index does not have as they are now, a sentence each; a refresh mends it.
+        pending: What a refresh would do. Documents that only settings made outdated are no disagreement.
+        documents: How many were checked.
+        chunks: How many were checked.
+        recall: The share of the ten nearest chunks that a question finds, 0 to 1, for questions made of a sample of the
+            chunks; less than 0.98 is a finding. None where vectors are lost, or there are none.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    pending: Pending = field(default_factory=Pending)
+    documents: int = 0
+    chunks: int = 0
+    recall: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything agrees, and what is near is found."""
+        return not self.problems and not self.files and not self.loses
+
+    @property
+    def loses(self) -> bool:
+        """Whether the store's graph loses too much of what is near."""
+        return self.recall is not None and self.recall < ENOUGH
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        checked = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
+        recall = "" if self.recall is None else f"{self.recall:.1%} of the ten nearest chunks are found"
+        if self.ok:
+            recall = recall and f"; {recall}"
+            return f"ok: {checked} agree with the files, in the database and its engines{recall}"
+        lost = (
+            f"Only {recall}, by a sample: the store's graph loses the others. Cure: exact_limit = "
+            f"{self.chunks} or more, so that a question is compared with every vector; then refresh."
+        )
+        if not self.problems and not self.files:
+            return f"{lost}\nchecked {checked}"
+        files = _first(self.files)
+        cure = "refresh; if that is not enough, with reindex='all' (--reindex all)" if self.problems else "refresh"
+        return "\n".join([*self.problems, *files, *([lost] if self.loses else []), f"checked {checked}. Cure: {cure}"])
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    """Return the lines that are shown of files, and how many more there are."""
+    more = len(lines) - _NAMED
+    return [*lines[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
+
+
+def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tuple[Plan, list[Problem], list[Source]]:
+    """Compare what is indexed with the folder as it is.
+
+    Returns:
+        What a refresh would do, which files cannot be indexed, and all that there are.
+    """
+    failed: list[Problem] = []
+    sources, _ = gather(None, settings.reading, documents, failed)
+    for one in sources:
+        row = documents.get(one.id)
+        if row is not None and one.stamp and row.failed_stamp == one.stamp:
+            failed.append(Problem(one.id, row.failed))
+        elif one.kind == "file" and not one.sha256 and not os.access(settings.folders.place(one.id), os.R_OK):
+            failed.append(Problem(one.id, f"{UNREAD} (Permission denied)."))
+    unread = {problem.path for problem in failed}
+    plan = make_plan(
+        {key: one for key, one in documents.items() if one.is_indexed},
+        {source.id: source.sha256 for source in sources if source.id not in unread},
+        made_with=settings.made_with,
+        covered="",
+        blocked=unread,
+    )
+    return plan, failed, sources
+
+
+def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> EmbeddingEstimate:
+    """Say what a refresh would embed: only texts of documents that it indexes, and whose vectors are not there.
+
+    Args:
+        settings: Whose contexts cost nothing.
+        documents: What is indexed, by the embedding of today.
+    """
+    plan, failed, sources = planned(settings, documents)
+    wanted, pipeline = set(plan.to_index), settings.pipeline
+    read = read_all((one for one in sources if one.id in wanted), failed)
+    cut = [(pipeline.parse(parts), parts) for _, parts in read]
+    pipeline.contextualize([one for nodes, _ in cut for one in nodes], [one for _, parts in cut for one in parts])
+    chunks: list[Chunk] = []
+    for nodes, _ in cut:
+        of_document = [Chunk.of(one) for one in nodes]
+        see_documents(settings.embedding, of_document)
+        chunks += of_document
+    by_hash = {chunk.embed_hash: chunk for chunk in chunks}
+    known: set[str] = set()
+    if settings.database.exists:
+        with settings.database.reading() as snapshot:
+            known = snapshot.with_vectors(model_id(settings.embedding), by_hash)
+    missing = [chunk.text for key, chunk in by_hash.items() if key not in known]
+    before = sum(documents[key].nodes for key in plan.unchanged)
+    known_now = before + sum(chunk.embed_hash in known for chunk in chunks)
+    return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
+
+
+def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus:
+    """Gather what there is to say about an index."""
+    snapshot, state = view.snapshot, view.snapshot.state
+    contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
+    return IndexStatus(
+        folder=str(settings.folders.root),
+        collections=_collections(settings.folders, snapshot),
+        storage=str(settings.layout.root),
+        database=settings.database.name,
+        store=settings.store.name or "an object that was given as the vector store",
+        documents=sum(one.is_indexed for one in snapshot.documents().values()),
+        chunks=sum(contexts.values()),
+        languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
+        contexts=contexts,
+        stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
+        bytes_on_disk=settings.layout.sizes(),
+        settings={f"{section}.{key}": one for section, values in state.settings.items() for key, one in values.items()},
+        differences=settings.differences(state),
+        pending=pending,
+        complete=state.complete,
+        change=state.change,
+    )
+
+
+def _collections(folders: Folders, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    counts = Counter(key.partition("/")[0] for key, one in snapshot.documents().items() if one.is_indexed)
+    return {
+        name: {"path": str(one.folder), "description": one.description, "documents": counts[name]}
+        for name, one in folders.collections.items()
+    }
+
+
+def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Problem]) -> Verification:
+    """Compare the folder, the database and the engines; ask for what is near; nothing is changed."""
+    snapshot, model = view.snapshot, model_id(settings.embedding)
+    embeds = not isinstance(settings.embedding, NoEmbedding)
+    documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
+    problems = [] if snapshot.state.complete else ["A refresh was interrupted."]
+    problems += [
+        f"{key}: it should have {counted(wanted, 'chunk')}, and {count} are there."
+        for key, wanted, count in snapshot.miscounted()
+    ]
+    faults = list(_vectors(snapshot, model)) if embeds else []
+    problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]
+    recall = _recall(view, model) if embeds and not faults else None
+    files = sorted(_files(settings.folders, documents, plan, failed))
+    return Verification(problems, files, Pending.of(plan, failed), len(documents), snapshot.count(), recall)
+
+
+def _recall(view: View, model: str) -> float | None:
+    """Return which share of the ten nearest is found for questions made of chunks: of any, and of any document."""
+    rng, snapshot = np.random.default_rng(0), view.snapshot
+    rows = snapshot.rows()
+    chosen = {int(rows[at]) for at in rng.permutation(len(rows))[:_ASKED].tolist()}
+    by_document = sorted(first for *_, first in snapshot.by_document())
+    chosen |= {by_document[at] for at in rng.permutation(len(by_document))[:_ASKED].tolist()}
+    pages = [vectors for _, vectors in snapshot.vectors(model, np.array(sorted(chosen), dtype=np.int64))]
+    if not pages:
+        return None
+    questions = made_questions(np.concatenate(pages))
+    answers = [[one.node_id for one in nearest] for nearest in view.dense_queries(questions.tolist(), TOP)]
+    return found_share(_by_id(snapshot, model), questions, answers)
+
+
+def _by_id(snapshot: Snapshot, model: str) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
+    for rows, vectors in snapshot.vectors(model):
+        ids = snapshot.node_ids(rows.tolist())
+        yield [ids[row] for row in rows.tolist()], vectors
+
+
+def _files(
+    folders: Folders, documents: Mapping[str, DocumentRow], plan: Plan, failed: Sequence[Problem]
+) -> Iterator[str]:
+    before = dict(plan.renamed)
+    moved = set(before.values())
+    seen = [key for key in plan.changed if documents[key].sha256]  # nodes of a migration came from elsewhere
+    yield from (f"{key}: edited since it was indexed." for key in seen)
+    for key in set(plan.deleted) - moved:
+        there = os.path.lexists(folders.place(key))
+        yield f"{key}: {'left out by the settings now' if there else 'deleted since it was indexed'}."
+    reads_files = any(one.kind == "file" for one in documents.values())  # else all were given by hand
+    for key in plan.added if reads_files else ():
+        yield f"{key}: {f'moved from {before[key]} since that was indexed' if key in before else 'not indexed yet'}."
+    for problem in failed:
+        is_folder = problem.path.endswith("/")
+        if problem.path in documents or (is_folder and any(is_spared(key, (problem.path,)) for key in documents)):
+            yield f"{problem} What is indexed of it may be old."
+
+
+def _vectors(snapshot: Snapshot, model: str) -> Iterator[str]:
+    lost = snapshot.without_vectors(model)
+    if lost:
+        yield f"{counted(len(lost), 'chunk')} without a vector, which was lost, e.g. {lost[0]}."
+        return
+    _, sample = next(snapshot.vectors(model), ([], np.empty((0, 1))))
+    faults = [fault for vector in sample[:_SAMPLE] if (fault := fault_of(vector))]
+    if faults:
+        yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."
+
+
+class Likeness(NamedTuple):
+    """How alike the chunks of an index are.
+
+    Contexts of phrases that all chunks share push the mean up and the spread down, until nothing can be told from
+    anything.
+
+    Attributes:
+        mean: Mean cosine of the vectors of two different chunks, -1 to 1; 0 where there are fewer than two.
+        spread: Standard deviation of that cosine.
+        shared: The share of a chunk's five nearest chunks that have the same context, 0 to 1; an empty context is none.
+    """
+
+    mean: float
+    spread: float
+    shared: float
+
+
+def likeness(snapshot: Snapshot, model: str) -> Likeness:
+    """See :meth:`ContextualIndex.likeness`. The mean is of all chunks, the rest of 500 of them against all."""
+    pages = [vectors for _, vectors in snapshot.vectors(model)]
+    vectors = np.concatenate(pages) if pages else np.zeros((0, 1))
+    count = len(vectors)
+    if count < 2:  # noqa: PLR2004
+        return Likeness(0.0, 0.0, 0.0)
+    units = units_of(vectors)
+    total = units.sum(axis=0)
+    mean = float((total @ total - count) / (count * (count - 1)))
+    contexts = np.array([names.context_of(row.metadata) for row in snapshot.nodes()], object)
+    chosen = np.random.default_rng(0).permutation(count)[:_COMPARED]
+    cosines = units[chosen] @ units.T
+    itself = (np.arange(len(chosen)), chosen)
+    rest = np.delete(cosines.ravel(), itself[0] * count + itself[1])  # without each chunk's cosine to itself
+    cosines[itself] = -np.inf
+    near = np.argsort(-cosines, axis=1)[:, : min(_NEIGHBOURS, count - 1)]
+    same = (contexts[near] == contexts[chosen][:, None]) & (contexts[chosen] != "")[:, None]
+    return Likeness(mean, float(rest.std()), float(same.mean()))
+
+
+def exported(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Every node as plain data, sorted by document and place.
+
+    Keys: ``id``, ``document``, ``text`` and ``context`` (what is embedded is the context, a blank line, and the text),
+    ``metadata`` (everything else that the node carries).
+    """
+    nodes = snapshot.nodes_of(snapshot.documents())
+    lines = [_exported(document, row) for document, rows in nodes.items() for row in rows]
+    return [line for *_, line in sorted(lines, key=lambda line: line[:3])]
+
+
+def _exported(document: str, row: NodeRow) -> tuple[str, int, str, dict[str, Any]]:
+    """Return document, line and id of a node, by which it is sorted, and what is exported of it."""
+    metadata = dict(row.metadata)
+    context = names.context_of(metadata)
+    metadata.pop(name if (name := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
+    line = names.value_of(metadata, names.START_LINE)
+    plain = {"id": row.node_id, "document": document, "text": row.text, "context": context, "metadata": metadata}
+    return document, line if isinstance(line, int) else 0, row.node_id, plain

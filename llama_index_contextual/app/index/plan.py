@@ -1,0 +1,314 @@
+"""What a refresh has to do, a pure function of what is indexed and what is there now; how far it is; what it did."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.app.documents import Problem
+from llama_index_contextual.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rich.console import Console
+    from rich.progress import Progress
+    from typing_extensions import Self
+
+    from llama_index_contextual.app.index.tables import DocumentRow
+    from llama_index_contextual.context import ContextUsage
+
+EVERY: Final = 5.0  # seconds between two lines
+_STAGES: Final = ("files read", "contexts", "indexed")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do with each document, by id; every list is sorted.
+
+    Attributes:
+        added: Not in the index.
+        changed: Its content differs.
+        outdated: Its content is the same, the settings that made its nodes are not.
+        renamed: New id to old id, for added documents whose content a deleted one had.
+        deleted: In the index, no longer there.
+        unchanged: Nothing to do.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    outdated: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    deleted: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+
+    @property
+    def to_index(self) -> tuple[str, ...]:
+        """Ids of the documents to parse."""
+        return tuple(sorted((*self.added, *self.changed, *self.outdated)))
+
+
+def make_plan(
+    old: Mapping[str, DocumentRow],
+    now: Mapping[str, str],
+    *,
+    made_with: Callable[[str], str] | None,
+    covered: str | None,
+    blocked: Iterable[str] = (),
+) -> Plan:
+    """Compare.
+
+    Args:
+        old: What is indexed.
+        now: What is there: the hash of the content by id.
+        made_with: Gives the hash of the settings of today for an id; None leaves what other settings made.
+        covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
+        blocked: Paths of which nothing is known today, files or folders ending in ``/``; what the index holds of
+            them stays.
+    """
+    added, changed, outdated, unchanged = [], [], [], []
+    for key, sha256 in now.items():
+        entry = old.get(key)
+        if entry is None:
+            added.append(key)
+        elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
+            changed.append(key)
+        elif made_with is not None and entry.made_with != made_with(key):
+            outdated.append(key)
+        else:
+            unchanged.append(key)
+    spared = tuple(blocked)
+    gone = [
+        key
+        for key, entry in old.items()
+        if key not in now and entry.kind == "file" and _covers(covered, key) and not is_spared(key, spared)
+    ]
+    return Plan(
+        added=tuple(sorted(added)),
+        changed=tuple(sorted(changed)),
+        outdated=tuple(sorted(outdated)),
+        renamed=_renames(added, gone, now, old),
+        deleted=tuple(sorted(gone)),
+        unchanged=tuple(sorted(unchanged)),
+    )
+
+
+def _covers(covered: str | None, path: str) -> bool:
+    if covered is None:
+        return False
+    folder = covered.rstrip("/")
+    return not folder or path == folder or path.startswith(f"{folder}/")
+
+
+def is_spared(path: str, blocked: tuple[str, ...]) -> bool:
+    """Return whether nothing is known of a path today; see ``blocked`` of :func:`make_plan`."""
+    return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in blocked)
+
+
+def _renames(
+    added: list[str], gone: list[str], now: Mapping[str, str], old: Mapping[str, DocumentRow]
+) -> tuple[tuple[str, str], ...]:
+    """Pair added documents with deleted ones of equal content, each used once."""
+    by_hash: dict[str, list[str]] = {}
+    for key in sorted(gone, reverse=True):
+        if old[key].sha256:
+            by_hash.setdefault(old[key].sha256, []).append(key)
+    return tuple((key, same.pop()) for key in sorted(added) if (same := by_hash.get(now[key])))
+
+
+@dataclass(slots=True)
+class RefreshReport:
+    """What a refresh did. Documents are named by id: their path relative to the folder, or the id that was given.
+
+    Attributes:
+        added: Documents that are new.
+        changed: Documents whose content differs.
+        outdated: Documents whose content is the same, made again because settings changed.
+        moved: Documents found under another path with the same content: ``(old, new)``.
+        deleted: Documents that are gone.
+        unchanged: Documents that needed nothing.
+        failed: Files and documents that could not be indexed, and why. What the index held of them stays.
+        repaired: Files that could be read only with a repair, and which.
+        differences: Settings that differ from those the index was made with.
+        chunks: How many nodes the index holds now.
+        embedded: Texts sent to the embedding model.
+        embedded_for_moves: Those of them that only a new path made necessary, because the context shows it.
+        reused: Chunks whose vector was known from an earlier run, under the same or another id.
+        relocated: Chunks whose text and context stayed and whose lines or other metadata changed: not embedded.
+        removed: Chunks that went.
+        context_sources: How many chunks of the index have a context from each source.
+        seconds: How long it took.
+    """
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    outdated: list[str] = field(default_factory=list)
+    moved: list[tuple[str, str]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    failed: list[Problem] = field(default_factory=list)
+    repaired: list[Problem] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    chunks: int = 0
+    embedded: int = 0
+    embedded_for_moves: int = 0
+    reused: int = 0
+    relocated: int = 0
+    removed: int = 0
+    context_sources: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def fail(self, key: str, reason: str) -> None:
+        """Note that a document cannot be indexed, and why."""
+        self.failed.append(Problem(key, reason))
+        for names in (self.added, self.changed, self.outdated):
+            if key in names:
+                names.remove(key)
+
+    @property
+    def skipped(self) -> int:
+        """How many documents needed nothing."""
+        return len(self.unchanged)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return {
+            **asdict(self),
+            "moved": [{"from": old, "to": new} for old, new in self.moved],
+            "unchanged": self.skipped,
+            "seconds": round(self.seconds, 3),
+        }
+
+    @property
+    def _moved(self) -> str:
+        chunks = counted(self.embedded_for_moves, "chunk")
+        why = f" (their path is part of what is embedded: {chunks} embedded for that)"
+        return f"moved{why if self.embedded_for_moves else ''}"
+
+    def __str__(self) -> str:
+        counts = {
+            "added": len(self.added),
+            "changed": len(self.changed),
+            "made again": len(self.outdated),
+            self._moved: len(self.moved),
+            "deleted": len(self.deleted),
+            "unchanged": self.skipped,
+            "failed": len(self.failed),
+        }
+        documents = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no documents"
+        chunks = counted(self.chunks, "chunk")
+        work = f"{chunks}, {self.embedded} embedded, {self.reused} reused, {self.relocated} relocated"
+        return f"{documents}; {work}; {self.seconds:.1f} s"
+
+
+class RefreshProgress:
+    """Counts files and chunks through the three stages of a refresh, and shows them on standard error.
+
+    How many chunks there will be is not known before all files are read. So what is done is a share of the files'
+    bytes, whose total never changes, and the share never falls.
+
+    Args:
+        show: Whether to show anything.
+        usage: Tells what the context generator has done.
+    """
+
+    def __init__(self, usage: Callable[[], ContextUsage], *, show: bool) -> None:
+        from rich.console import Console  # what a question needs not is not imported
+
+        self._usage = usage
+        self._console: Console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self._show = show
+        self._files = self._size = 0  # of all
+        self._read = self._bytes = self._chunks = 0
+        self._share = 0.0  # of the bytes, indexed
+        self._finished = {"contexts": 0, "indexed": 0}  # chunks, by stage
+        self._part = {"contexts": 0, "indexed": 0}  # of the group or batch at work
+        self._started = self._said = time.monotonic()
+        self._bars: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def begin(self, files: int, size: int) -> None:
+        """Begin with so many files, and bytes of all of them together."""
+        self._files, self._size = files, size
+        self._started = self._said = time.monotonic()
+        if not self._show or not files or not self._console.is_terminal:
+            return
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description:>10}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[count]:>8}"),
+            TextColumn("{task.fields[rate]:>8}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._bars = Progress(*columns, console=self._console, transient=True)
+        for stage in _STAGES:
+            self._bars.add_task(stage, total=1.0, count="", rate="", note="")
+        self._bars.start()
+
+    def read(self, size: int, chunks: int) -> None:
+        """Note a file of so many bytes that was read and cut into so many chunks, none where it could not be read."""
+        self._bytes += size
+        self._read += 1
+        self._chunks += chunks
+        self._shown()
+
+    def at_work(self, stage: str, chunks: int) -> None:
+        """Note how many chunks of the group or batch at work have been through a stage."""
+        self._part[stage] = chunks
+        self._shown()
+
+    def finished(self, stage: str, chunks: int) -> None:
+        """Note that a group or batch of so many chunks has been through a stage: has its contexts, or is written."""
+        self._finished[stage] += chunks
+        self.at_work(stage, 0)
+
+    def _shown(self) -> None:
+        if not self._show:
+            return
+        seconds, read = max(time.monotonic() - self._started, 1e-9), self._bytes / self._size if self._size else 0.0
+        described, indexed = (self._finished[stage] + self._part[stage] for stage in _STAGES[1:])
+        of_chunks = read / self._chunks if self._chunks else 0.0
+        share = self._share = max(self._share, min(indexed * of_chunks, 1.0))
+        if self._bars is not None:
+            stages = (
+                (self._read, read, ""),
+                (described, min(described * of_chunks, 1.0), self._note()),
+                (indexed, share, ""),
+            )
+            for task, (count, done, note) in zip(self._bars.task_ids, stages, strict=True):
+                rate = f"{count / seconds:.1f}/s"
+                self._bars.update(task, completed=done, count=f"{count:,}", rate=rate, note=note)
+        elif time.monotonic() - self._said >= EVERY:
+            self._said = time.monotonic()
+            note = f" ({note})" if (note := self._note()) else ""
+            left = f", about {_time(seconds * (1 - share) / share)} left" if share else ""
+            self._console.print(
+                f"Indexing: {self._read:,} of {self._files:,} files read, {counted(described, 'context')}{note}, "
+                f"{indexed:,} chunks indexed ({share:.0%}), {indexed / seconds:.1f}/s{left}",
+                markup=False,
+            )
+
+    def _note(self) -> str:
+        usage = self._usage()
+        if not usage.calls and not usage.failed:
+            return ""
+        tokens = usage.tokens.prompt + usage.tokens.completion
+        fell_back = f", {sum(usage.failed.values()):,} fell back" if usage.failed else ""
+        price = "" if usage.price is None else f", ${usage.price:.2f}"
+        return f"{counted(usage.calls, 'call')}, {counted(tokens, 'token')}{price}{fell_back}"
+
+
+def _time(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes > 1 else f"{max(seconds, 1):.0f} s"

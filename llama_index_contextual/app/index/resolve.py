@@ -1,0 +1,345 @@
+"""From what a user gave, the configuration and what the index says to the settings of an index."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from llama_index.core.prompts import PromptTemplate
+
+from llama_index_contextual.app.config import (
+    SETTINGS,
+    Chunks,
+    Configuration,
+    completed,
+    load_configuration,
+    user_storage,
+)
+from llama_index_contextual.app.documents import (
+    SOURCE_INCLUDE,
+    DocumentReader,
+    FileRules,
+    Folders,
+    collections_of,
+    default_include,
+)
+from llama_index_contextual.app.embeddings import model_id, resolve_embedding
+from llama_index_contextual.app.index.database import Database, DatabaseKVStore
+from llama_index_contextual.app.index.pipeline import (
+    NodePipeline,
+    default_parser,
+    is_plain,
+    parser_settings,
+    plain_generator,
+)
+from llama_index_contextual.app.index.rescue import readable_state
+from llama_index_contextual.app.index.settings import (
+    IndexSettings,
+    Reindex,
+    Remembered,
+    command_line,
+    is_own,
+    trusted_choices,
+)
+from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, state_of
+from llama_index_contextual.app.vector_stores.stores import EMBEDDED, resolve_store
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.context import LLM, OFF, ContextGenerator
+from llama_index_contextual.errors import (
+    ContextualWarning,
+    DamagedError,
+    SettingError,
+    StorageError,
+    amount,
+    one_of,
+    without_credentials,
+)
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.node_parser import NodeParser
+
+_TABLE: Final = "context_options"
+_MODELS: Final = ("local", "e5", "none")  # embeddings that may be given as an object or by name
+
+
+def resolve_settings(
+    folder: str | Path | Mapping[str, Any] | None,
+    *,
+    storage: str | Path | None,
+    reindex: Reindex,
+    lock_timeout: float,
+    config: str | Path | Configuration | Callable[[Path], Configuration] | None,
+    **arguments: Any,
+) -> IndexSettings:
+    """Make the settings of an index from the arguments of :meth:`ContextualIndex.open`; None is not said.
+
+    Raises:
+        SettingError: One is wrong.
+        StorageError: The storage is of another folder.
+    """
+    one_of("reindex", reindex, get_args(Reindex))
+    lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
+    folders, layout = _places(folder, storage)
+    if callable(config):
+        config = config(folders.root)
+    elif not isinstance(config, Configuration):
+        config = load_configuration(folders.root, file=config)
+    database = _database(arguments["database"] or config.database, layout, folders)
+    state = _checked(_state(database), database, layout, folders)
+    choices, untrusted = trusted_choices(state, folders.root)
+    refused = [name for name in untrusted if not _is_said(name, arguments, config)]
+    if refused:
+        warnings.warn(
+            f"the index in {layout.root} says {', '.join(refused)}, which counts only from you, and it is not known to "
+            f"be yours: not obeyed. Cure: llama-index-contextual trust {folders.root}, if it is; or give it again.",
+            ContextualWarning,
+            stacklevel=3,
+        )
+    missing = {key: kind for key, kind in state.objects.items() if not _is_said(key, arguments, config)}
+    config = completed(config, choices)
+    folders, descriptions = _described(folders)
+    embedding, cache = resolve_embedding(arguments["embed_model"] or config.embed_model), DatabaseKVStore(database)
+    context, options = _context(arguments, config, choices)
+    if any(key.startswith("context") for key in missing):
+        context, options = OFF, {}  # questions need none
+    shown = arguments["show_context_to_llm"]
+    contexts = ContextualNodePostprocessor(
+        context,
+        show_context_to_llm=config.show_context_to_llm if shown is None else bool(shown),
+        descriptions={**config.descriptions, **descriptions},
+        **({"cache": cache, **options} if context == LLM else options),  # paid for, so kept with the index
+    )
+    rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
+    settings = IndexSettings(
+        folders,
+        layout,
+        embedding,
+        NodePipeline(arguments["node_parser"] or default_parser(embedding, config.chunks.explicit()), contexts),
+        arguments["files"] or rules.changed(**config.files.explicit()),
+        dict(arguments["readers"] or {}),
+        DocumentReader(**config.documents.explicit(), conversions=cache, keep=False),
+        reindex,
+        lock_timeout,
+        database,
+        resolve_store(arguments["vector_store"] or config.vector_store, layout.chroma, config.exact_limit),
+        Remembered(missing=missing, refused=refused),
+        config,
+    )
+    _remember(settings, arguments, options, rules)
+    return settings
+
+
+def _is_said(key: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
+    """Return whether the user says now what an index remembers under a key, or what stands in its place."""
+    (table, _, name), said = key.rpartition("."), config.said()
+    if key == "collections":
+        return True  # else they were refused
+    if key.startswith("context"):
+        return bool(arguments["context"]) or "context" in said or name in arguments["context_options"]
+    if table == "chunks" or key == "node_parser":
+        return bool(arguments["node_parser"] or config.chunks.explicit())
+    return key in said or arguments.get(table or key) is not None
+
+
+def _context(
+    arguments: Mapping[str, Any], config: Configuration, choices: Mapping[str, Any]
+) -> tuple[str | ContextGenerator, dict[str, Any]]:
+    """Return the kind of contexts, or their generator, and its options: arguments before all others."""
+    context, options = arguments["context"] or config.context, dict(arguments["context_options"])
+    if context == choices.get("context"):  # with options that are no settings
+        more = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
+        options = {**{key.partition(".")[2]: value for key, value in more.items()}, **options}
+    if context == LLM:
+        options = {**config.context_options.explicit(), **options}
+    return context, options
+
+
+def _remember(
+    settings: IndexSettings, arguments: Mapping[str, Any], options: Mapping[str, Any], rules: FileRules
+) -> None:
+    """Note what a refresh writes down: plain settings by their keys, and of objects of Python the class."""
+    choices, objects = settings.remembered.choices, settings.remembered.objects
+    model = arguments["embed_model"] or settings.configuration.embed_model
+    if not isinstance(model, str):
+        same = (name for name in _MODELS if model_id(resolve_embedding(name)) == model_id(settings.embedding))
+        model = next(same, "")
+    if model:
+        choices["embed_model"] = without_credentials(model)
+    if settings.pipeline.contexts.show_context_to_llm:
+        choices["show_context_to_llm"] = True
+    if settings.store.name not in ("", EMBEDDED):
+        choices["vector_store"] = settings.store.name
+    if collections := settings.folders.collections:
+        choices["collections"] = SETTINGS["collections"].plain(collections)
+    choices |= {f"files.{name}": value for name, value in settings.files if value != getattr(rules, name)}
+    if settings.readers:
+        objects["readers"] = ", ".join(f"{suffix}: {type(one).__name__}" for suffix, one in settings.readers.items())
+    _remember_parser(settings, is_object=arguments["node_parser"] is not None)
+    _remember_context(settings, arguments["context"], options)
+
+
+def _remember_parser(settings: IndexSettings, *, is_object: bool) -> None:
+    """Note how documents are cut: by settings where these make the parser again."""
+    chunks, parser = settings.configuration.chunks.explicit(), settings.pipeline.parser
+    if is_object:
+        chunks = {name: value for name in Chunks.model_fields if (value := getattr(parser, name, None)) is not None}
+        if not _is_made_by(chunks, parser, settings.embedding):
+            chunks, settings.remembered.objects["node_parser"] = {}, type(parser).__name__
+    settings.remembered.choices |= {f"chunks.{name}": value for name, value in chunks.items()}
+
+
+def _remember_context(
+    settings: IndexSettings, generator: str | ContextGenerator | None, options: Mapping[str, Any]
+) -> None:
+    """Note the generator of contexts and its options, a prompt as its text.
+
+    Keys and stores are not noted: a key belongs into the environment, and a store is given or is the index's own.
+    """
+    choices, objects = settings.remembered.choices, settings.remembered.objects
+    if not isinstance(generator, ContextGenerator):
+        choices["context"] = settings.pipeline.contexts.context
+    elif written := plain_generator(generator):
+        choices |= {"context" if name == "spec" else f"{_TABLE}.{name}": value for name, value in written.items()}
+    else:
+        objects["context"] = type(generator).__name__
+    for name in sorted(options.keys() - {"api_key", "cache"}):
+        value = options[name].template if isinstance(options[name], PromptTemplate) else options[name]
+        if is_plain(value):
+            choices[f"{_TABLE}.{name}"] = without_credentials(value) if name == "llm" and value else value
+        else:
+            objects[f"{_TABLE}.{name}"] = type(value).__name__
+
+
+def _is_made_by(chunks: Mapping[str, Any], parser: NodeParser, embedding: BaseEmbedding) -> bool:
+    """Return whether settings make a parser again."""
+    if not isinstance(parser, HeadingAwareMarkdownNodeParser) or not all(map(is_plain, chunks.values())):
+        return False
+    again = default_parser(embedding, chunks)
+    return again.id_func == parser.id_func and parser_settings(again) == parser_settings(parser)
+
+
+def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
+    """Return several folders with what their own configuration says of their files, and their descriptions by path.
+
+    What else a folder's own configuration says is named.
+    """
+    collections = {}
+    descriptions: dict[str, str] = {}
+    for name, collection in folders.collections.items():
+        config = load_configuration(collection.folder)
+        values = {key: config.get(key) for key, place in config.origins.items() if place.startswith(f"{config.file}:")}
+        if others := sorted(values.keys() - {"files.include", "files.exclude", "descriptions"}):
+            warnings.warn(
+                f"{config.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
+                "options or in your own settings.",
+                ContextualWarning,
+                stacklevel=4,
+            )
+        descriptions |= {f"{name}/{key.lstrip('/.')}": text for key, text in values.get("descriptions", {}).items()}
+        if collection.description:
+            descriptions[f"{name}/"] = collection.description
+        include = collection.include or values.get("files.include", ())
+        exclude = (*values.get("files.exclude", ()), *collection.exclude)
+        collections[name] = collection.model_copy(update={"include": include, "exclude": exclude})
+    return replace(folders, collections=collections), descriptions
+
+
+def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
+    """Return where the documents are, and the storage."""
+    if folder is None and storage is None:
+        storage = user_storage()
+        named = load_configuration(storage).collections  # of the user's own file and the environment
+        if not named:
+            raise SettingError(
+                "no folder is named, and no storage. Cure: name a folder, or the storage folder of an index."
+            )
+        return Folders(storage, collections_of(named)), Layout(storage)
+    if isinstance(folder, Mapping) and storage is None:
+        raise SettingError("an index of several folders is in none of them. Cure: name a storage folder.")
+    root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
+    layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
+    layout.refuse_links()
+    folders = _recorded(layout, folder if isinstance(folder, Mapping) else None) if root is None else Folders(root)
+    if not folders.collections and not folders.root.is_dir():
+        raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or folders.root))
+    if not folders.collections and layout.root == folders.root:
+        raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
+    return folders, layout
+
+
+def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
+    """Return the folders that an index says it is of, with more of them."""
+    state, storage = _state(_database(None, layout, Folders(layout.root))), str(layout.root)
+    former, more = state.choices.get("collections", {}), more or {}
+    unnamed = {name: value for name, value in former.items() if name not in more}
+    if not state.folder and not former and not more:
+        raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=storage)
+    root = Path(state.folder or layout.root)
+    if (unnamed or (state.folder and layout.root != root / DEFAULT_NAME)) and not is_own(state, root):
+        paths = ", ".join(str(value.get("path")) for value in unnamed.values()) or str(root)
+        raise SettingError(
+            f"says that it is of the folder {paths!r}, and it is not known to be yours. Cure: name the folder too.",
+            storage=storage,
+        )
+    if more and state.folder:
+        raise SettingError(f"has the index of {root} alone. Cure: another one", storage=storage)
+    together = {**former, **more}
+    return Folders(layout.root, collections_of(together)) if together else Folders(root)
+
+
+def _database(address: str | None, layout: Layout, folders: Folders) -> Database:
+    return Database(address or layout.database, command_line("index", folders, layout))
+
+
+def _state(database: Database) -> IndexState:
+    """Return what an index says of itself; of a damaged one what can be read of it."""
+    try:
+        return database.state()
+    except DamagedError:
+        return IndexState() if database.file is None else state_of(readable_state(database.file))
+
+
+def has_several(storage: Path) -> bool:
+    """Return whether there is an index of several folders in a storage."""
+    layout = Layout(storage.expanduser().resolve())
+    return bool(_state(_database(None, layout, Folders(layout.root))).choices.get("collections"))
+
+
+def stored_state(folder: Path, storage: Path | None) -> IndexState:
+    """Return what the index of a folder says of itself; an empty state where there is none."""
+    layout = Layout((storage or folder / DEFAULT_NAME).expanduser().resolve())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # of what the folder's file says, and is not obeyed
+        address = load_configuration(folder).database
+    return _state(_database(address, layout, Folders(folder)))
+
+
+def _checked(state: IndexState, database: Database, layout: Layout, folders: Folders) -> IndexState:
+    """Refuse the index of another folder."""
+    root, several = folders.root, ", ".join(state.choices.get("collections", ()))
+    if several and not folders.collections:
+        raise StorageError(
+            f"the index in {database.name} is of several folders ({several}), and not of {root} alone. Cure: name none "
+            "of them, or choose another storage folder for this one."
+        )
+    former = Path(state.folder) if state.folder else root
+    if former == root or not former.is_dir():  # both were moved together, or it is of another machine
+        return state
+    if database.shared:
+        raise StorageError(
+            f"the index in {database.name} is of the folder {former}, not of {root}. Cure: name that folder, or give "
+            "this one an index of its own, by an address that ends in #NAME."
+        )
+    if layout.root != root / DEFAULT_NAME:
+        raise StorageError(
+            f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
+            "choose another storage folder for this one."
+        )
+    return state

@@ -1,0 +1,254 @@
+"""Settings of an index, checked against what is stored and written down beside it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from llama_index_contextual.app.config import digest_of, is_sealed, is_trusted, may_say, seal_of
+from llama_index_contextual.app.documents import Reading, suffix_of
+from llama_index_contextual.app.embeddings import model_id
+from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
+from llama_index_contextual.app.index.rescue import is_former
+from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, WriteLock
+from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
+from llama_index_contextual.text import short_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.readers.base import BaseReader
+
+    from llama_index_contextual.app.config import Configuration
+    from llama_index_contextual.app.documents import DocumentReader, FileRules, Folders
+    from llama_index_contextual.app.index.database import Database
+    from llama_index_contextual.app.vector_stores.stores import Store
+
+
+Reindex = Literal["auto", "error", "ignore", "all"]
+PAID: Final = "llm:"  # how the source of a context begins that was paid for
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """What :meth:`ContextualIndex.open` was given, completed by the configuration, the index's own, and defaults."""
+
+    folders: Folders
+    layout: Layout
+    embedding: BaseEmbedding
+    pipeline: NodePipeline
+    files: FileRules
+    readers: Mapping[str, BaseReader]
+    converter: DocumentReader
+    reindex: Reindex
+    lock_timeout: float
+    database: Database
+    store: Store
+    remembered: Remembered
+    configuration: Configuration
+
+    def state(self) -> IndexState:
+        """Return what is true of the whole index; see :meth:`Database.state`."""
+        return self.database.state()
+
+    @property
+    def exists(self) -> bool:
+        """Return whether anything has been indexed yet; it has where the database is damaged."""
+        try:
+            return bool(self.state().settings)
+        except DamagedError:
+            return True
+
+    def require_index(self, state: IndexState | None = None) -> None:
+        """Refuse to read an index that does not exist.
+
+        Args:
+            state: What is true of it, where that was read already.
+
+        Raises:
+            StorageError: There is none, its folder is gone with it, or it is of an earlier layout.
+        """
+        if (state or self.state()).settings:
+            return
+        if is_former(self.layout.root):
+            raise StorageError(
+                f"the index in {self.layout.root} is of an earlier layout. Cure: {self.command()}, which makes it "
+                "anew: nothing is embedded or paid for twice."
+            )
+        if writer := "" if self.database.shared else WriteLock(self.layout.lock).other_writer():
+            raise StorageError(
+                f"there is nothing to ask yet in {self.database.name}: {writer} makes the index. Cure: wait a moment."
+            )
+        if Layout(folder := self.folders.root).database.is_file():
+            raise StorageError(
+                f"{folder} is where an index is kept, and no folder of documents. Cure: --storage {folder} "
+                "(storage= in Python) in place of the folder."
+            )
+        if self.folders.gone:
+            raise StorageError(f"{self.folders.gone}, nor is its index. Cure: put it back.")
+        raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
+
+    @property
+    def reading(self) -> Reading:
+        """Return how the folder is read; nothing that is converted is kept."""
+        return Reading(self.folders, self.files, self.readers, self.converter, self.layout.root)
+
+    @property
+    def made_with(self) -> Callable[[str], str]:
+        """Return what gives the hash of all that makes the nodes of a document, by its path or id.
+
+        That is the settings of today, and what converts the document.
+        """
+        nodes, readers, mark_of = nodes_hash(self.fingerprint), self.readers, self.converter.mark
+
+        def made_with(key: str) -> str:
+            mark = "" if readers and suffix_of(key) in readers else mark_of(key)
+            return short_hash([nodes, mark]) if mark else nodes
+
+        return made_with
+
+    @property
+    def fingerprint(self) -> dict[str, dict[str, Any]]:
+        """Return everything that shapes nodes and vectors, and which files are read, by section.
+
+        ``parser``: class and settings. ``context``: name and version of the generator; the version is a hash of its
+        prompt, model and settings. ``embedding``: the model. ``reading``: what turns files into documents.
+        """
+        contexts = self.pipeline.contexts
+        return {
+            "parser": parser_settings(self.pipeline.parser),
+            "context": {
+                "generator": contexts.fingerprint,
+                "show_to_llm": contexts.show_context_to_llm,
+                **{name: list(keys) for name, keys in contexts.key_lists().items() if keys},
+            },
+            "embedding": {"model": model_id(self.embedding)},
+            "reading": {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}},
+            "files": {name: list(value) if isinstance(value, tuple) else value for name, value in self.files},
+        }
+
+    def command(self, *options: str, name: str = "index") -> str:
+        """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
+        database = ["--database", self.database.name] if self.database.shared and name == "index" else []
+        return command_line(name, self.folders, self.layout, *database, *options)
+
+    def differences(self, state: IndexState) -> list[str]:
+        """Return the settings that differ from those an index was made with."""
+        return differences(state.settings, self.fingerprint)
+
+    def other_model(self, state: IndexState) -> bool:
+        """Return whether the vectors of an index are another model's."""
+        stored = state.settings.get("embedding") or {}
+        return bool(stored) and stored != self.fingerprint["embedding"]
+
+    def check(self, state: IndexState) -> None:
+        """Refuse settings that do not fit an index.
+
+        Raises:
+            FingerprintError: The embedding model is another one, or anything is and ``reindex="error"``.
+        """
+        if self.reindex in ("auto", "error") and self.other_model(state):
+            # Without a model the command would take the former one.
+            name = self.remembered.choices.get("embed_model")
+            model = ["--embed-model", name] if name else []
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
+                f"{model_id(self.embedding)}: their vectors do not compare. Cure: choose the former, another storage "
+                f"folder, or embed everything again: reindex='all' in Python, or "
+                f"{self.command(*model, '--reindex', 'all')}"
+            )
+        changes = self.differences(state)
+        if changes and self.reindex == "error":
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with other settings: {'; '.join(changes)}. "
+                "Cure: the former settings, or reindex='auto' (--reindex auto)."
+            )
+
+    def check_writing(self, state: IndexState) -> None:
+        """Refuse to write an index without the settings that made it.
+
+        Raises:
+            FingerprintError: An object that made it is not given now, or the embedding is another one.
+        """
+        if self.remembered.refused:
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with settings that count only from you "
+                f"({', '.join(self.remembered.refused)}), and it is not known to be yours: a refresh would make "
+                f"everything again with others. Cure: {self.command(name='trust')}, or give them again."
+            )
+        missing = self.remembered.missing
+        if missing:
+            arguments = {key.rpartition(".")[2]: kind for key, kind in missing.items()}
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with objects of Python, which are not written down "
+                f"({', '.join(map('='.join, arguments.items()))}), and was opened without them: a refresh would make "
+                f"everything again with others. Cure: ContextualIndex.open(…, {'=…, '.join(arguments)}=…)"
+            )
+        if self.reindex == "ignore" and self.other_model(state):
+            raise FingerprintError(
+                f"the index in {self.layout.root} holds the vectors of another embedding, and new ones would not "
+                "compare. Cure: open it with the former embedding, or with reindex='all' (--reindex all)."
+            )
+
+    def pays_again(self, state: IndexState) -> bool:
+        """Return whether contexts that a language model made are to be made again, by another model or prompt."""
+        former = str((state.settings.get("context") or {}).get("generator", ""))
+        paid = self.pipeline.paid_source is not None and former.startswith(PAID)
+        return paid and former != self.pipeline.contexts.fingerprint
+
+    def written_in(self, state: IndexState) -> IndexState:
+        """Return a state that says what the index is made with from now on."""
+        choices, objects = self.remembered.choices.copy(), self.remembered.objects.copy()
+        folder = "" if self.folders.collections else str(self.folders.root)
+        state = replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
+        elsewhere = self.layout.root != Path(folder) / DEFAULT_NAME  # then it says of which folder it is
+        needs_seal = elsewhere or not all(may_say(*choice) for choice in choices.items())
+        return replace(state, seal=seal_of(state.claims) if needs_seal else "")
+
+
+def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> str:
+    """Return a command over an index, to be pasted into a shell."""
+    folder = [] if folders.collections else [str(folders.root)]
+    storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
+    return shlex.join(["llama-index-contextual", name, *folder, *storage, *options])
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What of the settings is written down, and what that lacks.
+
+    Attributes:
+        choices: Plain settings, by their keys.
+        objects: The classes of objects, by argument.
+        missing: Those of the objects that the index was made with and that were not given now.
+        refused: What an index says that is not known to be this user's, and that was not given now.
+    """
+
+    choices: dict[str, Any] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+
+# An index may be a stranger's. What a folder's configuration may not say by itself, an index may not either, unless it
+# has this user's seal or the user trusts the folder.
+
+
+def trusted_choices(state: IndexState, root: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return which choices of an index count, and the keys of those that do not, as only its owner may say them.
+
+    Args:
+        state: Of the index.
+        root: The folder of the documents.
+    """
+    safe = {key: value for key, value in state.choices.items() if may_say(key, value)}
+    unsafe = [key for key in state.choices if key not in safe]
+    return (state.choices, []) if not unsafe or is_own(state, root) else (safe, unsafe)
+
+
+def is_own(state: IndexState, root: Path) -> bool:
+    """Return whether an index's settings are this user's, or the user trusts the folder with them."""
+    return is_sealed(state.claims, state.seal) or is_trusted(root, digest_of(state.claims))

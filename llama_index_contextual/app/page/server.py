@@ -1,0 +1,200 @@
+"""The page's server: on this machine alone, for who has the token of its address, and for no other page.
+
+The page itself holds nothing of the notes. Whatever it shows it asks for with the token, which stands behind the ``#``
+of the address: a browser sends that part to nobody. A request whose ``Host`` or ``Origin`` is another machine's is
+refused, and the page may run no script and load nothing but what comes with this package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.app.config import load_configuration
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.page.desk import Desk, Labels
+from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from llama_index.core.llms import LLM
+    from starlette.applications import Starlette
+    from starlette.middleware.base import RequestResponseEndpoint
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from llama_index_contextual.app.config import Configuration
+
+DEFAULT_PORT: Final = 8766
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_ANY: Final = ("0.0.0.0", "::", "[::]", "*", "")  # noqa: S104  refused
+_MOST_BODY: Final = 64_000
+_STATIC: Final = {
+    "/": ("app/page/static/page.html", "text/html"),
+    "/page.js": ("app/page/static/page.js", "text/javascript"),
+    "/page.css": ("app/page/static/page.css", "text/css"),
+    "/look.css": ("app/report/templates/look.css", "text/css"),
+}
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_REFUSED: Final = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
+
+
+def serve(
+    folder: str | Path | None,
+    *,
+    llm: str | LLM | None = None,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    config: Callable[[Path], Configuration] = load_configuration,
+    **options: Any,
+) -> None:
+    """Serve the page of an index until the process is stopped (Ctrl-C); its address is written to standard error.
+
+    Args:
+        folder: The documents; None for the folder that ``storage=`` was made from.
+        llm: Answers questions; default the one that the configuration says for contexts, else nobody does.
+        host: An address of this machine. Another than 127.0.0.1 lets others read who know the token.
+        port: Where it listens; 0 for one that is free.
+        config: Reads the configuration of a folder.
+        **options: More of ``ContextualIndex.open``.
+
+    Raises:
+        MissingExtraError: The ``serve`` extra is not installed.
+        SettingError: The address or the port cannot be used.
+        ContextualError: The index cannot be opened.
+    """
+    with needs("starlette or uvicorn", "serve"):
+        import starlette  # noqa: F401
+        import uvicorn
+    if host in _ANY:
+        raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
+    port = whole("port", port, least=0, most=65535)
+    with ContextualIndex.open(folder, config=config, create=False, **options) as index:
+        labels = Labels(index.folder, config, several=bool(index.collections))
+        desk = Desk(index, labels, llm or index.settings.configuration.context_options.llm)
+        token = secrets.token_urlsafe(24)
+        with listener(host, port) as listening:
+            port = listening.getsockname()[1]
+            name = f"[{host}]" if ":" in host else host
+            hosts = {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)}
+            sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
+            sys.stderr.flush()
+            server = uvicorn.Config(
+                app_of(desk, labels, token, hosts), log_level="warning", timeout_graceful_shutdown=1
+            )
+            uvicorn.Server(server).run(sockets=[listening])
+        if not labels.end():  # what it has made is in a temporary folder
+            os._exit(0)
+
+
+def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> Starlette:
+    """Return the application.
+
+    Args:
+        desk: Answers.
+        labels: The questions that were marked.
+        token: What a request has to bring.
+        hosts: ``HOST:PORT`` of the addresses that it is reached by.
+    """
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+
+    async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
+        """Refuse what does not come from the page, and tell browsers what the page may do."""
+        status = _refusal(request, token, hosts)
+        response = JSONResponse({"error": _REFUSED[status]}, status) if status else await answer(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    def static(request: Request) -> Response:
+        name, kind = _STATIC[request.url.path]
+        return Response(files("llama_index_contextual").joinpath(name).read_bytes(), media_type=kind)
+
+    def state(_: Request) -> Response:
+        return JSONResponse(desk.state())
+
+    def search(request: Request) -> Response:
+        return JSONResponse(desk.search(request.query_params))
+
+    def document(request: Request) -> Response:
+        return JSONResponse(desk.document(*(request.query_params.get(key, "") for key in ("path", "id"))))
+
+    async def ask(request: Request) -> Response:
+        lines = (json.dumps(part) + "\n" for part in desk.answer(await _body(request)))
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    async def mark(request: Request) -> Response:
+        body = await _body(request)
+        chunk = (str(body.get(key) or "") for key in ("q", "path", "id"))
+        return JSONResponse(await run_in_threadpool(desk.mark, *chunk, answers=body.get("answers") is True))
+
+    async def measure(request: Request) -> Response:
+        await run_in_threadpool(labels.measure, str((await _body(request)).get("kind")))
+        return JSONResponse(await run_in_threadpool(labels.state))
+
+    def failed(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, 400)
+
+    reading = {"/api/state": state, "/api/search": search, "/api/document": document}
+    writing = {"/api/ask": ask, "/api/mark": mark, "/api/measure": measure}
+    return Starlette(
+        routes=[
+            *(Route(path, static) for path in _STATIC),
+            *(Route(path, endpoint) for path, endpoint in reading.items()),
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in writing.items()),
+        ],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        exception_handlers={ContextualError: failed},
+    )
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return what a request says; too much of it, or what is no object, is an error."""
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > _MOST_BODY:
+            raise SettingError(f"a request is longer than {_MOST_BODY:,} bytes. Cure: a shorter question")
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise SettingError("a request is no JSON object. Cure: the page that this server gives")
+    return body
+
+
+def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
+    """Return the status of a refusal; 0 for none."""
+    headers = request.headers
+    named = headers.getlist("host")
+    if len(named) != 1 or named[0].lower() not in hosts:  # a web page that lets its own name point here
+        return 421
+    origins = [value.lower() for value in headers.getlist("origin")]
+    if any(value.removeprefix("http://") not in hosts or "://" not in value for value in origins):
+        return 403
+    authorization = headers.getlist("authorization")
+    is_known = len(authorization) == 1 and secrets.compare_digest(
+        authorization[0].encode("latin-1"), f"Bearer {token}".encode()
+    )
+    return 0 if is_known or not request.scope["path"].startswith("/api/") else 401

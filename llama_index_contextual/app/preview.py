@@ -1,0 +1,239 @@
+"""Show a file's chunks in the terminal or as a page, so that a person can judge them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from llama_index.core.schema import MetadataMode, TextNode
+from rich.console import Group
+from rich.panel import Panel
+from rich.text import Text
+
+from llama_index_contextual import metadata
+from llama_index_contextual.app.report.pages import framed, render
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.text import counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from llama_index.core.node_parser import NodeParser
+    from llama_index.core.schema import BaseNode, Document
+
+    from llama_index_contextual.retrieval import ContextualNodePostprocessor
+
+_FEW: Final = 3  # chunks: a word that so few have is rare, however small the index
+_SAMPLE: Final = 2000  # chunks that are looked at
+_COLOURS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
+
+
+class ChunkView(NamedTuple):
+    """A chunk as it is shown.
+
+    Attributes:
+        number: From 1.
+        node: The chunk.
+        values: Its metadata, under our names of the keys.
+        overlap: The start of its text that stands in the chunk before, too.
+        text: The rest of its text.
+    """
+
+    number: int
+    node: TextNode
+    values: dict[str, Any]
+    overlap: str
+    text: str
+
+    @property
+    def headings(self) -> str:
+        """The headings that it stands under; "" where there are none."""
+        return str(self.values.get(metadata.HEADER_PATH) or "")
+
+    @property
+    def citation(self) -> str:
+        """Its document and lines, as far as they are known."""
+        lines = self.values.get(metadata.START_LINE), self.values.get(metadata.END_LINE)
+        return metadata.citation_of(self.values) or metadata.citation("", *lines)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its text has; 0 where its parser has not counted them."""
+        return int(self.values.get(metadata.TOKEN_COUNT) or 0)
+
+    @property
+    def facts(self) -> list[str]:
+        """Its size, kind and day."""
+        tokens = f"{self.tokens} tokens" if self.tokens else ""
+        facts = tokens, self.values.get(metadata.CONTENT_TYPE), self.values.get(metadata.DATE)
+        return [str(fact) for fact in facts if fact]
+
+    @property
+    def added(self) -> dict[str, str]:
+        """What is added to its text where it is embedded, indexed by keywords, and shown to a language model."""
+        text = self.overlap + self.text
+        embedded, prompt = (
+            self.node.get_content(mode).removesuffix(text).strip() for mode in (MetadataMode.EMBED, MetadataMode.LLM)
+        )
+        lexical = str(self.values.get(metadata.LEXICAL_CONTEXT) or "")
+        front = str(self.node.metadata.get(metadata.FRONT_MATTER, ""))
+        keywords = "\n".join(filter(None, (embedded, lexical, front)))
+        return {"Embedded": embedded, "Keywords": keywords, "Language model": prompt}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a page shows, as plain data."""
+        continues, source = (self.values.get(key) for key in (metadata.CONTINUES, metadata.CONTEXT_SOURCE))
+        facts = [*self.facts, *([f"context: {source}"] if source else [])]
+        warnings = ["over the budget"] if self.values.get(metadata.OVERFLOW) else []
+        return {
+            "number": self.number,
+            "headings": self.headings,
+            "source": self.citation,
+            "facts": facts,
+            "warnings": [*warnings, *([f"continues {continues}"] if continues else [])],
+            "tokens": self.tokens,
+            "overlap": self.overlap,
+            "text": self.text,
+            "added": self.added,
+        }
+
+
+def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
+    """Yield the chunks of one document, or of the pages of one, as they are shown; ``nodes`` are in order."""
+    end, page = 0, None
+    for number, node in enumerate((node for node in nodes if isinstance(node, TextNode)), start=1):
+        text = node.get_content(MetadataMode.NONE)
+        overlap = 0 if node.start_char_idx is None or node.ref_doc_id != page else max(0, end - node.start_char_idx)
+        end, page = node.end_char_idx or 0, node.ref_doc_id
+        values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
+        yield ChunkView(number, node, values, text[:overlap], text[overlap:])
+
+
+def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
+    """Return a page that shows chunks, their boundaries and overlaps, and what is added to each in its other views.
+
+    The page holds each text once, and draws some chunks at a time.
+
+    Args:
+        nodes: The chunks of one document, in order.
+        title: What the page is called, such as the document's path.
+        budget: The most tokens of a chunk, as it was set. None leaves the bars out.
+        remark: A sentence about all chunks.
+    """
+    chunks = [chunk.to_dict() for chunk in chunk_views(nodes)]
+    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=chunks)
+
+
+def chunk_panel(chunk: ChunkView) -> Panel:
+    """Return a chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
+    title = Text(f"{chunk.number} ", style="bold")
+    title.append(printable(chunk.headings, one_line=True) or "(no heading)")
+    lines = chunk.citation.rpartition("#")[2]
+    continued = printable(str(chunk.values.get(metadata.CONTINUES) or ""), one_line=True)
+    subtitle = Text(" · ".join([lines, *chunk.facts, *([f"continues {continued}"] if continued else [])]), style="dim")
+    if chunk.values.get(metadata.OVERFLOW):
+        subtitle.append(" · over chunk_size", style="bold red")
+    body = Text()
+    if context := metadata.context_of(chunk.values):
+        body.append(f"{printable(context)}\n\n", style="green")
+    body.append(printable(chunk.overlap), style="dim italic")
+    body.append(printable(chunk.text))
+    colour = _COLOURS.get(str(chunk.values.get(metadata.CONTENT_TYPE)), "blue")
+    return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right", border_style=colour)
+
+
+class Lacking(NamedTuple):
+    """How many chunks do not say what they are about.
+
+    Attributes:
+        chunks: Those whose text holds no rare word of their own path and headings.
+        of: All chunks with a rare word in path or headings.
+    """
+
+    chunks: int
+    of: int
+
+    def __str__(self) -> str:
+        if not self.of:
+            return "no chunk has a rare word in its path or headings"
+        share = f"{self.chunks} of {self.of} chunks with a rare word in path or headings"
+        lacks = "lacks it in its text" if self.chunks == 1 else "lack it in their text"
+        return f"{share} {lacks} ({self.chunks / self.of:.0%}): there a context helps"
+
+
+def lacking(nodes: Sequence[BaseNode]) -> Lacking:
+    """Count the chunks whose text holds no rare word of their own path and headings.
+
+    A word is rare when at most a tenth of the chunks, or three, have it in text, path or headings. Of more than 2,000
+    chunks 2,000 are looked at.
+
+    Args:
+        nodes: The chunks of an index or of a file; contexts are not read.
+    """
+    analyzer = Analyzer()
+    ordered = sorted(nodes, key=lambda node: node.node_id)  # ids are hashes, so the first are a fair sample
+    sample = [
+        (set(analyzer.tokens(node.get_content())), set(analyzer.tokens(metadata.place_of(node.metadata))))
+        for node in ordered[:_SAMPLE]
+    ]
+    counts = Counter(word for text, place in sample for word in text | place)
+    most = max(_FEW, len(sample) / 10)
+    rare = [({word for word in place if counts[word] <= most}, text) for text, place in sample]
+    of = [not words & text for words, text in rare if words]
+    return Lacking(sum(of), len(of))
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The chunks of one file. A notebook draws them as a page, and ``rich`` draws them in a terminal.
+
+    Attributes:
+        name: The file's path.
+        nodes: Its chunks in order, with their contexts.
+        budget: The most tokens of a chunk, or None where the parser has no such setting.
+    """
+
+    name: str
+    nodes: tuple[TextNode, ...] = field(repr=False)
+    budget: int | None
+
+    @property
+    def lacking(self) -> Lacking:
+        """How many of the chunks hold no rare word of their own path and headings."""
+        return lacking(self.nodes)
+
+    def to_html(self) -> str:
+        """Return a self-contained page: boundaries, overlaps, and four views of each chunk."""
+        return chunks_page(self.nodes, title=self.name, budget=self.budget, remark=str(self.lacking))
+
+    def _repr_html_(self) -> str:
+        return framed(self.to_html())
+
+    def __rich__(self) -> Group:
+        chunks = list(chunk_views(self.nodes))
+        tokens = [chunk.tokens for chunk in chunks]
+        sizes = (
+            f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all" if tokens[1:] else f"{sum(tokens)} tokens"
+        )
+        summary = f"{counted(len(chunks), 'chunk')}, {sizes}; {self.lacking}" if chunks else "no text, no chunks"
+        heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")
+        return Group(heading, *map(chunk_panel, chunks))
+
+
+def preview_of(
+    name: str, documents: Sequence[Document], parser: NodeParser, contexts: ContextualNodePostprocessor | None = None
+) -> Preview:
+    """Return the chunks of a file, as an index of these settings would have them.
+
+    Args:
+        name: Of the file.
+        documents: What it is read as: the pages of a PDF.
+        parser: Cuts them.
+        contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
+            a free one, because a preview pays for nothing.
+    """
+    nodes = [node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)]
+    if contexts is not None and contexts.generator is not None and nodes:
+        contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": documents})(nodes)
+    return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))

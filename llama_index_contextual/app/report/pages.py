@@ -1,0 +1,288 @@
+"""HTML that runs nothing and loads nothing: pages from templates, tables, and Markdown with matched words marked.
+
+HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link leads to a page of the
+web in another window, or to another document where the caller says how that is addressed. A callout shows its title.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from io import StringIO
+from itertools import groupby
+from posixpath import dirname, join, normpath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from llama_index.core.schema import MetadataMode
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markupsafe import Markup
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from llama_index_contextual import metadata
+from llama_index_contextual.text import WIKI_LINK, is_markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from llama_index.core.schema import BaseNode
+    from markdown_it.rules_core import StateCore
+    from markdown_it.rules_inline import StateInline
+
+_WIDTH: Final = 200  # characters of a table
+_WORD: Final = re.compile(r"\w+|\W+")
+_WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})(.*)$", re.MULTILINE)
+_WEB: Final = ("http://", "https://", "mailto:")
+_CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\](?:\|[^\]\n]{0,40}\])?[+-]?[ \t]*([^\n]*)\n?")
+_PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def render(template: str, **values: object) -> str:
+    """Return a page from one of this folder's templates; every value is escaped."""
+    return _environment().get_template(template).render(**values)
+
+
+def framed(page: str) -> str:
+    """Return a page as a notebook shows it: in a frame of its own, which nothing of the page can leave."""
+    rights = "allow-scripts allow-popups allow-popups-to-escape-sandbox"  # links open beside the notebook
+    style = "width:100%;height:36rem;border:0;resize:vertical"
+    return f'<iframe srcdoc="{escape(page)}" sandbox="{rights}" style="{style}"></iframe>'
+
+
+def node_html(node: BaseNode, marker: Marker, address: Callable[[str], str], text: str | None = None) -> str:
+    """Return a chunk as HTML that nothing of it can leave; ``text`` replaces its own."""
+    values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
+    return rendered(node.get_content(MetadataMode.NONE) if text is None else text, values, marker, address)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    loader = PackageLoader("llama_index_contextual", "app/report/templates")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of texts, and what there is to know of its figures. ``str`` of it is plain text.
+
+    Attributes:
+        title: The heading of its section in a report; "" for none.
+        header: The names of the columns.
+        rows: One text for each column. The first names the row.
+        remarks: Sentences about the table.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    remarks: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        grid = Grid(self.header[0], box=None, pad_edge=False)
+        for column in self.header[1:]:
+            grid.add_column(column, justify="right")
+        for row in self.rows:
+            grid.add_row(*map(Text, row))
+        console = Console(file=StringIO(), width=_WIDTH, record=True, force_jupyter=False)
+        console.print(grid)
+        return "\n".join([*(line.rstrip() for line in console.export_text().splitlines()), *self.remarks])
+
+    def to_html(self) -> str:
+        """Return an HTML fragment."""
+        return render("table.html", table=self)
+
+    def to_markdown(self) -> str:
+        """Return a section of a Markdown page."""
+        lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (self.header, *self.rows)]
+        lines.insert(1, ["---"] * len(self.header))
+        heading = f"## {self.title}\n\n" if self.title else ""
+        return heading + "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *self.remarks, ""])
+
+
+# Markdown
+
+
+class Marker:
+    """Marks the words of texts that are matched terms of a question, and remembers them as they are written.
+
+    Args:
+        terms: As the keyword arm writes them.
+        split: Gives the terms of a text; None marks nothing.
+
+    Attributes:
+        words: For each term the first word of the texts that is one.
+    """
+
+    def __init__(self, terms: Collection[str] = (), split: Callable[[str], Collection[str]] | None = None) -> None:
+        self._terms, self._split = frozenset(terms), split
+        self.words: dict[str, str] = {}
+
+    def html(self, text: str) -> Markup:
+        """Return a text as HTML."""
+        if self._split is None or not self._terms:
+            return Markup(escape(text))  # noqa: S704  escaped
+        pieces = [piece for word in _WORD.findall(text) for piece in self._pieces(word, self._split)]
+        runs = (
+            (matched, escape("".join(char for _, char in run)))
+            for matched, run in groupby(pieces, lambda char: char[0])
+        )
+        return Markup("".join(f"<mark>{run}</mark>" if matched else run for matched, run in runs))  # noqa: S704  escaped
+
+    def _pieces(self, word: str, split: Callable[[str], Collection[str]]) -> list[tuple[bool, str]]:
+        """Return the parts of a word and whether each is matched: languages without spaces have terms within words."""
+        terms = self._terms.intersection(split(word)) if word[0].isalnum() or word[0] == "_" else ()
+        if not terms or not _WIDE.search(word):
+            for term in terms:
+                self.words.setdefault(term, word)
+            return [(bool(terms), word)]
+        matched = [False] * len(word)
+        for term in terms:
+            self.words.setdefault(term, term)
+            for at in (match.start() for match in re.finditer(re.escape(term), word)):
+                matched[at : at + len(term)] = [True] * len(term)
+        return list(zip(matched, word, strict=True))
+
+
+def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Callable[[str], str]) -> Markup:
+    """Return a chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
+
+    Args:
+        text: Of the chunk.
+        values: Its metadata, under our names of the keys.
+        marker: Marks words.
+        address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
+    """
+    path = metadata.path_of(values)
+    is_converted = metadata.HEADER_PATH in values or values.get(metadata.CONTENT_TYPE) == "table"  # as no text has
+    if not is_markdown(path) and not is_converted:
+        return Markup("<pre>{}</pre>").format(marker.html(text))
+    environment = {"marker": marker, "address": address, "path": path}
+    return Markup(_markdown().render(_whole(text, values), environment))  # noqa: S704  html is off
+
+
+def _whole(text: str, values: Mapping[str, Any]) -> str:
+    """Return a later piece of a table with its header row, and one of a fence with its fence."""
+    before = str(values.get(metadata.CONTINUES) or "")
+    if "|" in before:
+        return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
+    is_later = before or (values.get(metadata.CONTENT_TYPE) == "code" and _starts_inside(text))
+    return f"```{before}\n{text}" if is_later and not _FENCE.match(text) and not text.startswith("    ") else text
+
+
+def _starts_inside(text: str) -> bool:
+    """Return whether a chunk of code begins inside of a fence without a language: it shows at most where that ends."""
+    fences = list(_FENCE.finditer(text))
+    if not fences:
+        return True
+    above = text[: fences[0].start()].splitlines()
+    if fences[0][2].strip() or all(line.lstrip()[:1] in ("", "#") for line in above):
+        return False  # it has a language, or stands under its heading: it begins here
+    opened = ""
+    for fence in fences:
+        if not opened:
+            opened = fence[1]
+        elif fence[1].startswith(opened):
+            if fence[2].strip():  # nothing begins inside of a fence, so what seemed to begin had ended
+                return True
+            opened = ""
+    return bool(opened)
+
+
+@lru_cache(maxsize=1)
+def _markdown() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
+    markdown.core.ruler.after("block", "callouts", _callouts)
+    markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
+    return markdown
+
+
+class _Renderer(RendererHTML):
+    """Writes the tokens of Markdown as HTML: a method for each kind that looks other than usual."""
+
+    def text(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        return str(env["marker"].html(tokens[at].content))
+
+    def code_inline(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        return f"<code>{env['marker'].html(tokens[at].content)}</code>"
+
+    def code_block(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        return f"<pre><code>{env['marker'].html(tokens[at].content)}</code></pre>\n"
+
+    def fence(self, *where: Any) -> str:
+        return self.code_block(*where)
+
+    def image(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        name = tokens[at].content or unquote(str(tokens[at].attrGet("src") or ""))
+        return f'<span class="image">{env["marker"].html(name)}</span>'
+
+    def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        """Return a heading as a paragraph that looks like one: the outline of the page is the page's own."""
+        return f'<p class="title level{tokens[at].tag[1:]}">'
+
+    def heading_close(self, *_: Any) -> str:
+        return "</p>\n"
+
+    def link_open(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        target = str(tokens[at].attrGet("href") or "")
+        if target.lower().startswith(_WEB):
+            return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
+        if not _SCHEME.match(target) and not target.startswith(("/", "#")):
+            path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
+            if not path.startswith(".."):
+                return _link(env["address"](path))
+        return _link("")
+
+    def wiki_link(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
+        name, heading, text = tokens[at].meta["parts"]
+        embedded = tokens[at].content.startswith("!")
+        place = " > ".join(filter(None, (name, *heading.split("#"))))
+        shown = env["marker"].html(place if embedded or not text else text)
+        if embedded and name.lower().endswith(_PICTURES):
+            return f'<span class="image">{shown}</span>'
+        target = f"[[{name or env['path']}{heading}]]"
+        link = f"{_link(env['address'](target))}{shown}</a>"
+        return f'<span class="embedded">{link}</span>' if embedded else link
+
+
+def _link(address: str) -> str:
+    """Return the opening tag of a link to another document; of one that leads nowhere where there is no address."""
+    return f'<a href="{escape(address)}" rel="noopener noreferrer">' if address else '<a class="nowhere">'
+
+
+def _read_wiki_link(state: StateInline, silent: bool) -> bool:
+    """Read ``[[Name]]`` or ``![[Name]]`` where it stands."""
+    match = WIKI_LINK.match(state.src, state.pos, state.posMax)
+    if match is None or not (match[1].strip() or match[2]) or match[1].startswith(" "):  # "[[ -f x ]]" is code
+        return False
+    if not silent:
+        token = state.push("wiki_link", "", 0)
+        token.content, token.meta = match[0], {"parts": [(part or "").strip() for part in match.groups()]}
+    state.pos = match.end()
+    return True
+
+
+def _callouts(state: StateCore) -> None:
+    """Make the first line of a callout, ``> [!tip] Title``, a paragraph of its own: the title, or else the kind."""
+    tokens: list[Token] = []
+    for token in state.tokens:
+        tokens.append(token)
+        if [last.type for last in tokens[-3:]] != ["blockquote_open", "paragraph_open", "inline"]:
+            continue
+        if match := _CALLOUT.match(token.content):
+            tokens[-2].attrSet("class", "callout")
+            rest, token.content = token.content[match.end() :], match[2].strip() or match[1].capitalize()
+            if rest:
+                level = token.level
+                body = Token("inline", "", 0, content=rest, level=level, children=[])
+                tokens += [Token("paragraph_close", "p", -1, level=level - 1, block=True)]
+                tokens += [Token("paragraph_open", "p", 1, level=level - 1, block=True), body]
+    state.tokens = tokens

@@ -1,0 +1,339 @@
+"""What documents and nodes are called, where one stands that is itself a part, and what the nodes of a document say.
+
+A part is a chunk that is cut again, or a page of a file. What a document brought stays as it was. Each function returns
+what is ours by the names of :mod:`llama_index_contextual.metadata`, and
+:func:`~llama_index_contextual.metadata.with_ours` puts both together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import blake2b
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from llama_index.core.node_parser.node_utils import default_id_func
+from llama_index.core.schema import MetadataMode, TextNode
+
+from llama_index_contextual import metadata
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.text import dates, without_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import date
+
+    from llama_index.core.schema import BaseNode, RelatedNodeInfo
+
+    from llama_index_contextual.chunking.properties import FrontMatter
+    from llama_index_contextual.chunking.spans import Span
+
+_LONGEST_NUMBER: Final = 10  # digits of a page
+# Counts and hashes say nothing to an embedding or an LLM.
+BOOKKEEPING: Final = (
+    metadata.HEADING_LEVEL,
+    metadata.CONTENT_TYPE,
+    metadata.TOKEN_COUNT,
+    metadata.CHUNK_HASH,
+    metadata.OVERFLOW,
+    metadata.UNREAD,
+    metadata.CONTINUES,
+    metadata.DATE_TS,
+    metadata.FRONT_MATTER,
+)
+# Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
+_NAMES_TAKEN: Final = frozenset(
+    {
+        *BOOKKEEPING,
+        *(metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.INLINE_TAGS, metadata.DESCRIPTION, metadata.DATE),
+        *(metadata.COLLECTION, metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE, metadata.PAGE_LABEL),
+        *(metadata.CONTEXT, metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION, metadata.LEXICAL_CONTEXT),
+        *("file_path", "file_name", "doc_id", "document_id", "ref_doc_id"),
+    }
+)
+_FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
+_MOST_FILTERS: Final = 50
+_MOST_TAGS: Final = 2000  # characters of inline tags
+_MOST_TITLES: Final = 4  # that a chunk of many sections names
+_SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
+_MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
+# What an earlier parser said of a chunk is not true of the chunks that it is cut into. Ours says more than others.
+_OF_OTHERS: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
+_OF_ONE_CHUNK: Final = (*_OF_OTHERS, *BOOKKEEPING, metadata.DATE)
+HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
+
+
+def source_of(node: BaseNode) -> RelatedNodeInfo | None:
+    """Return the document that a node was cut from; None for a document."""
+    source = node.source_node
+    return None if source is None or source.node_id == node.node_id else source
+
+
+def identity_of(document: BaseNode, keys: Sequence[str] = ()) -> str:
+    """Return what the ids of a document's chunks are made from: its own id, or some of its metadata.
+
+    For a node that was cut from a document it is the document's id with the node's place there, or the node's own id
+    where it names no place.
+
+    Args:
+        document: A document, or a node that is cut again.
+        keys: Of the metadata that tell one document from all others, instead of its id. Not all of them must be there.
+
+    Raises:
+        SettingError: The metadata have none of the keys.
+    """
+    source = source_of(document)
+    identity = str((source or document).node_id)
+    if keys:
+        values = [document.metadata.get(key) for key in keys]
+        if all(value is None for value in values):
+            raise SettingError(
+                f"id_from={tuple(keys)!r}: the document {document.node_id!r} has none of these metadata keys. "
+                "Cure: name keys that all documents have, or leave id_from out and give each document an id_"
+            )
+        identity = json.dumps(values, default=str)
+    start, end = (getattr(document, name, None) for name in ("start_char_idx", "end_char_idx"))
+    if source is None:
+        return identity
+    return str(document.node_id) if start is None else f"{identity}\0{start}-{end}"
+
+
+def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
+    """Return the id of a chunk: a hash in the form of a UUID, which Qdrant insists on.
+
+    Args:
+        identity: Of its document.
+        chunk: Its text.
+        ordinal: How many chunks of the document with the same text stand before it.
+    """
+    content = f"{identity}\0{ordinal}\0{chunk}".encode("utf-8", "surrogatepass")
+    digest = blake2b(content, digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+
+
+def hash_id(i: int, doc: BaseNode) -> str:
+    """Mark the default of a parser's ``id_func``: ids are made from each chunk's text, which no ``id_func`` is shown.
+
+    Whoever calls it as a function gets what LlamaIndex's default gives.
+    """
+    return default_id_func(i, doc)
+
+
+def given_id_func(id_func: Any) -> Callable[[int, BaseNode], str]:
+    """Return the caller's function, or ours for LlamaIndex's default (random ids) and a name that ``from_dict`` reads.
+
+    Raises:
+        SettingError: It is the name of another function, which cannot be read back.
+    """
+    if id_func is None or id_func is default_id_func:
+        return hash_id
+    if callable(id_func):
+        return id_func  # type: ignore[no-any-return]
+    if isinstance(id_func, dict) and id_func.get("id_func_name") in {hash_id.__name__, default_id_func.__name__}:
+        return hash_id
+    raise SettingError(f"id_func={id_func!r} cannot be read back. Cure: pass the function again as id_func=")
+
+
+class Origin(NamedTuple):
+    """Where a node stands in its document: what a parser adds to the places that it finds inside the node.
+
+    Attributes:
+        offset: Where the node starts in its document.
+        line: On which line, 1-based; 0 where nobody has said.
+        headings: Titles of the headings that it stands under, outermost first.
+        level: Level of the innermost of them, 0 for none or unknown.
+    """
+
+    offset: int = 0
+    line: int = 1
+    headings: tuple[str, ...] = ()
+    level: int = 0
+
+    def path(self, inner: Sequence[str]) -> tuple[str, ...]:
+        """Return the headings of a chunk that has some of its own; a heading that both name stands there once."""
+        outer = self.headings
+        for shared in range(min(len(outer), len(inner)), 0, -1):
+            if outer[-shared:] == tuple(inner[:shared]):
+                return (*outer, *inner[shared:])
+        return (*outer, *inner)
+
+
+def origin_of(node: BaseNode) -> Origin:
+    """Return where a node stands in the document that it was cut from: at the beginning, if it is a document.
+
+    LlamaIndex's parsers write down at which character a chunk starts, but not on which line, and nothing can be read
+    but its own text. So without a ``start_line`` the line is unknown, except at the beginning.
+    """
+    if source_of(node) is None:
+        return Origin()
+    headings = tuple(metadata.heading_titles(node.metadata))
+    level = _positive(metadata.value_of(node.metadata, metadata.HEADING_LEVEL), 0)
+    start = node.start_char_idx if isinstance(node, TextNode) else None
+    end = node.end_char_idx if isinstance(node, TextNode) else None
+    if start is None or end is None or end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):
+        return Origin(headings=headings, level=level)  # changed since, or never placed
+    line = _positive(metadata.value_of(node.metadata, metadata.START_LINE), 0 if start else 1)
+    return Origin(start, line, headings, level)
+
+
+def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
+    """Return the order in which documents are read, which matters for those that are pages of one file.
+
+    Pages of one file have the same path and a ``page_label``. They are read by number, or in the order given where a
+    label is no number. Where a label comes twice, there are two files of one path, and no page follows another.
+
+    Returns:
+        For each document its position, and the position of the page right before it, if that is given.
+    """
+    files: dict[str, dict[str, int]] = {}
+    before: dict[int, int] = {}
+    unclear = set()
+    for position, document in enumerate(documents):
+        path, label = metadata.path_of(document.metadata), document.metadata.get(metadata.PAGE_LABEL)
+        if path and label is not None and source_of(document) is None:
+            pages = files.setdefault(path, {})
+            if str(label) in pages:
+                unclear.add(path)
+            pages[str(label)] = position
+    for path, pages in files.items():
+        if path in unclear:
+            continue
+        numbers = {label: int(label) for label in pages if label.isdecimal() and len(label) < _LONGEST_NUMBER}
+        labels = sorted(numbers, key=numbers.__getitem__) if len(numbers) == len(pages) else list(pages)
+        for label, following in pairwise(labels):
+            if {label, following} - numbers.keys() or numbers[following] == numbers[label] + 1:
+                before[pages[following]] = pages[label]
+    order: dict[int, None] = {}
+    for position in range(len(documents)):
+        chain = [position]
+        while chain[-1] in before and chain[-1] not in order:
+            chain.append(before[chain[-1]])
+        order.update(dict.fromkeys(reversed(chain)))
+    return [(position, before.get(position)) for position in order]
+
+
+def _positive(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and value > 0 else otherwise
+
+
+def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a document brought, as it is, and what we say of all its chunks."""
+    theirs = {
+        key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
+        for key, value in document.metadata.items()
+    }
+    if (source := source_of(document)) is not None:
+        _forget(theirs, source.metadata)
+    ours: dict[str, Any] = {}
+    for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
+        if not theirs.get(key) and (value := front.text(key)):
+            ours[key] = (metadata.short_tags if key == metadata.TAGS else metadata.shortened)(value)
+    day = (
+        dates.parse_day(metadata.value_of(document.metadata, metadata.DATE))
+        or dates.parse_day(front.values.get(metadata.DATE))
+        or dates.date_from_path(metadata.path_of(document.metadata))
+    )
+    return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}
+
+
+def filter_metadata(front: FrontMatter, tags: Sequence[str], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what questions can be narrowed by, on every chunk and in no view: front matter, and inline tags.
+
+    Front matter has text, numbers and truth values as :func:`~llama_index_contextual.metadata.typed` reads them, and
+    lists as text with commas. Left out are nested values, more than 300 characters, more than 50 keys, and names that
+    the document brought or that mean something else here. The keyword arm reads their words all the same.
+
+    Args:
+        front: Of the document.
+        tags: In its text.
+        theirs: What it brought.
+    """
+    values: dict[str, Any] = {}
+    for key, value in front.values.items():
+        text = front.text(key)
+        usable = text and len(text) <= metadata.MOST_CHARS and _FILTER_NAME.fullmatch(key)
+        if usable and key not in _NAMES_TAKEN and key not in theirs and len(values) < _MOST_FILTERS:
+            values[key] = value if isinstance(value, bool | int | float) else metadata.typed(text)
+    if tags:
+        values[metadata.INLINE_TAGS] = metadata.short_tags(", ".join(tags), _MOST_TAGS)
+    return values
+
+
+def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:
+    """Return what the first chunk alone says: the same words on every chunk would count many times."""
+    if span.start < front.end:
+        return {}
+    words = (front.rest(_SHOWN_OF_FRONT_MATTER) or _inherited(document))[:_MAX_FRONT_MATTER]
+    return {metadata.FRONT_MATTER: words} if words else {}
+
+
+def _inherited(document: BaseNode) -> str:
+    """Return what a first chunk that is cut again said, where that is ours."""
+    source, key = source_of(document), metadata.FRONT_MATTER
+    own = key if source is not None and key not in source.metadata else metadata.own_name(key)
+    return str(document.metadata.get(own) or "")
+
+
+def span_metadata(chunk: str, span: Span, theirs: dict[str, Any], *, headers: bool, unread: bool) -> dict[str, Any]:
+    """Return what we say of one chunk.
+
+    Args:
+        chunk: Its text.
+        span: Where it stands.
+        theirs: What its document brought.
+        headers: Whether it names the headings above it.
+        unread: Whether the local model knows hardly any of its words.
+    """
+    values: dict[str, Any] = {}
+    if headers and (path := metadata.short_header_path(span.headings or _joined(span.merged))):
+        values[metadata.HEADER_PATH] = path
+    values[metadata.HEADING_LEVEL] = span.level
+    if span.start_line:
+        values[metadata.START_LINE] = span.start_line
+        values[metadata.END_LINE] = span.end_line
+    values[metadata.CONTENT_TYPE] = span.kind
+    values[metadata.TOKEN_COUNT] = span.tokens
+    values[metadata.CHUNK_HASH] = blake2b(chunk.encode(), digest_size=16).hexdigest()
+    if span.overflow:
+        values[metadata.OVERFLOW] = True
+    if unread:
+        values[metadata.UNREAD] = True
+    if span.continues:
+        values[metadata.CONTINUES] = span.continues
+    for title in reversed(span.headings):
+        if day := dates.date_from_heading(title):
+            values.update(_date_metadata(day, theirs))
+            break
+    return values
+
+
+def brought(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a document brought under names of ours: links to it say so, for when its chunks are cut again."""
+    return {key: theirs[key] for key in _OF_ONE_CHUNK if key in theirs}
+
+
+def _forget(theirs: dict[str, Any], of_document: Mapping[str, Any]) -> None:
+    """Take out what an earlier parser said of the chunk that is cut now; what the document had brought stays."""
+    by_us = any(key in theirs for key in (metadata.CHUNK_HASH, metadata.own_name(metadata.CHUNK_HASH)))
+    for key in _OF_ONE_CHUNK if by_us else _OF_OTHERS:
+        theirs.pop(metadata.own_name(key), None)
+        if key not in of_document:
+            theirs.pop(key, None)
+
+
+def _joined(titles: Sequence[str]) -> list[str]:
+    """Return one title for small sections side by side, which have no heading in common."""
+    shown = titles if len(titles) <= _MOST_TITLES else [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
+    return [metadata.TITLE_SEPARATOR.join(title for title in shown if title)]
+
+
+def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return a day as text and as a number; as a number alone where the document's own ``date`` says the day."""
+    said = dates.parse_day(theirs.get(metadata.DATE)) == day
+    return {**({} if said else {metadata.DATE: day.isoformat()}), metadata.DATE_TS: dates.epoch_seconds(day)}
+
+
+def excluded(given: Sequence[str], ours: Iterable[str], names: dict[str, str]) -> list[str]:
+    """Return the keys that a view leaves out: those given, and some of ours under the names that they have."""
+    return [*given, *(names[key] for key in ours if key in names and names[key] not in given)]

@@ -1,0 +1,342 @@
+"""``HeadingAwareMarkdownNodeParser``: LlamaIndex's adapter around :mod:`llama_index_contextual.chunking`."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from llama_index.core.bridge.pydantic import field_serializer
+from llama_index.core.node_parser.interface import NodeParser
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    ImageDocument,
+    ImageNode,
+    IndexNode,
+    MetadataMode,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.utils import get_tqdm_iterable
+
+from llama_index_contextual import metadata
+from llama_index_contextual.chunking import description
+from llama_index_contextual.chunking.packing import ChunkSettings
+from llama_index_contextual.chunking.properties import FrontMatter, inline_tags, read_front_matter
+from llama_index_contextual.chunking.sections import TOP, Open
+from llama_index_contextual.chunking.spans import Span, split_markdown
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, without_surrogates
+from llama_index_contextual.text.tokens import is_unread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_ANYTHING: Final = "*"
+_PICTURE: Final = Span(0, 0, 0, 0, (), 0, "image", 0)  # of an image without text
+# The same words each time, so that Python shows the warning once.
+_UNREAD: Final = (
+    "Some chunks are mostly in a script that the local model does not know, or in words of over 100 letters. Their "
+    "vectors say little; they have unread=True, and keywords still find them. Cure: a multilingual embedding."
+)
+
+
+class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
+    r"""Split Markdown into nodes that know their headings, lines and day; what belongs together stays together.
+
+    Every node's text is a slice of the document, at most ``chunk_size`` tokens long. Code fences, tables, list items
+    and sentences stay whole where they fit; small sections merge with a neighbour. Metadata names are those of
+    :mod:`llama_index_contextual.metadata`; what a document brought under such a name stays, and ours then begins with
+    ``contextual_``.
+
+    **Ids** are hashes of the document's id, the chunk's text, and its ordinal among equal texts of the document. So
+    they are the same on each run where the document's id is, as with ``SimpleDirectoryReader(filename_as_id=True)``.
+    LlamaIndex gives other documents random ids; ``id_from`` names metadata that tell them apart instead.
+
+    **Pages** of one file, which have its path and a ``page_label``, are read by number: a page begins under the
+    headings that are open at the end of the page before it. Pages that come in another call, or to another worker of an
+    ``IngestionPipeline``, are not known here: there a page begins under no heading.
+
+    An image keeps its chunks' text and stays an image. A node that holds no text, and an ``IndexNode``, pass as they
+    are. A document of more than ``most_chunks`` (80,000) raises a
+    :class:`~llama_index_contextual.errors.DocumentError`.
+
+    Args:
+        **settings: Those of :class:`~llama_index_contextual.chunking.ChunkSettings`, and these. By default
+            ``chunk_overlap`` is 80, or a fifth of ``chunk_size`` where that is less, and ``min_chunk_size`` 50, or an
+            eighth. Of pages that ``DocumentReader`` converts, ``min_chunk_size`` is half of ``chunk_size`` at least.
+        preserve_headers: Whether nodes carry the path of headings above them.
+        markdown_suffixes: Suffixes of the files that are Markdown, such as ``(".md", ".mdx")``; ``"*"`` is any, ``()``
+            is none. Other files have paragraphs, and no headings.
+        id_from: Metadata that node ids are made from instead of the document's id: ``("file_path", "page_label")``.
+
+    Examples:
+        >>> from llama_index.core import Document
+        >>> parser = HeadingAwareMarkdownNodeParser()
+        >>> [node] = parser.get_nodes_from_documents([Document(text="# Notes\n\nCookie loves carrots.")])
+        >>> node.metadata["header_path"], node.metadata["start_line"], node.metadata["end_line"]
+        ('Notes', 1, 3)
+    """
+
+    revision: ClassVar[int] = 5
+    """Raised when the same settings give other nodes, so that an index makes its own again."""
+    most_chunks: ClassVar[int] = 80_000
+    """Of one document: each needs 5 KB of memory, and text of which ten megabytes are so many is none to read."""
+
+    preserve_headers: bool = True
+    markdown_suffixes: tuple[str, ...] = (_ANYTHING,)
+    id_from: tuple[str, ...] = ()
+
+    if not TYPE_CHECKING:  # a type checker reads the fields instead
+
+        def __init__(self, **settings: Any) -> None:
+            settings["id_func"] = description.given_id_func(settings.get("id_func"))
+            if isinstance(settings.get("tokenizer"), dict):
+                raise SettingError(
+                    f"tokenizer={settings['tokenizer']!r} was a callable and cannot be read back. "
+                    "Cure: pass the callable again, or use a named tokenizer"
+                )
+            size = settings.get("chunk_size", usual_size(type(self)))
+            for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
+                if settings.get(name) is None:
+                    usual = type(self).model_fields[name].default
+                    settings[name] = min(usual, size // part) if isinstance(size, int) else usual
+            super().__init__(**settings)
+            if wrong := [
+                suffix for suffix in self.markdown_suffixes if suffix != _ANYTHING and not suffix.startswith(".")
+            ]:
+                raise SettingError(
+                    f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all'
+                )
+            if self.id_from and self.id_func is not description.hash_id:
+                raise SettingError("id_from and id_func both say what ids are made of. Cure: give one of them")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickle keeps. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
+        try:
+            pickle.dumps((self.tokenizer, self.id_func))
+        except Exception as error:
+            raise SettingError(
+                f"tokenizer={self.tokenizer!r} or id_func={self.id_func!r} cannot be pickled for another process "
+                f"({error}). Cure: a function that a module defines by name"
+            ) from error
+        state: dict[str, Any] = super().__getstate__()
+        return state
+
+    @field_serializer("tokenizer")
+    def _name_tokenizer(self, value: str | Callable[[str], Any]) -> Any:
+        return value if isinstance(value, str) else {"callable": getattr(value, "__qualname__", type(value).__name__)}
+
+    @classmethod
+    def from_defaults(cls, **settings: Any) -> HeadingAwareMarkdownNodeParser:
+        """Make a parser, as LlamaIndex's parsers are made."""
+        return cls(**settings)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which LlamaIndex serialises it."""
+        return "HeadingAwareMarkdownNodeParser"
+
+    def split_document(self, document: BaseNode, above: Open | None = None) -> tuple[str, FrontMatter, list[Span]]:
+        """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
+
+        Args:
+            document: A document, or a node that is cut again.
+            above: Of a page that follows another one, the headings that are open where it begins.
+        """
+        path = metadata.path_of(document.metadata)
+        name = path or document.node_id
+        text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
+        settings, markdown = self, self._is_markdown(document)
+        if _is_converted_page(document):
+            settings = self.model_copy(update={"min_chunk_size": max(self.min_chunk_size, self.chunk_size // 2)})
+        has_front = markdown and self.semantic and above is None
+        front = read_front_matter(text, name) if has_front else FrontMatter()
+        spans = split_markdown(text, settings=settings, body=front.end, above=above or TOP, markdown=markdown)
+        if not spans and front.values:  # a note of properties alone: they are all there is to find
+            spans = split_markdown(text, settings=self, body=0, markdown=False)
+        return text, front, spans
+
+    def _is_markdown(self, document: BaseNode) -> bool:
+        return _says_markdown(document) or is_markdown(metadata.path_of(document.metadata), self.markdown_suffixes)
+
+    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
+        self._check_identities(nodes)
+        parsed: dict[int, list[BaseNode]] = {}
+        ends: dict[int, Open] = {}
+        seen: Counter[tuple[str, str]] = Counter()  # for all documents: two may have one id
+        for position, before in get_tqdm_iterable(description.reading_order(nodes), show_progress, "Parsing nodes"):
+            above = None if before is None else ends[before]
+            parsed[position], ends[position] = self._parse_document(nodes[position], seen, above)
+        chunks = [node for position in range(len(nodes)) for node in parsed[position]]
+        if any(metadata.value_of(node.metadata, metadata.UNREAD) is True for node in chunks):
+            warnings.warn(_UNREAD, ContextualWarning, stacklevel=2)
+        return chunks
+
+    def _check_identities(self, nodes: Sequence[BaseNode]) -> None:
+        """Refuse to give two documents one identity: a later call would replace the chunks of one by the other's."""
+        owners: dict[str, str] = {}
+        for document in nodes if self.id_from else ():
+            identity = description.identity_of(document, self.id_from)
+            if owners.setdefault(identity, document.node_id) != document.node_id:
+                raise SettingError(
+                    f"id_from={self.id_from!r} does not tell all documents apart: two have {identity}. "
+                    "Cure: add a key in which they differ, such as 'page_label'"
+                )
+
+    async def _aparse_nodes(
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        """Parse in a thread: LlamaIndex would parse on the event loop."""
+        return await asyncio.to_thread(self._parse_nodes, nodes, show_progress, **kwargs)
+
+    def _postprocess_parsed_nodes(
+        self,
+        nodes: list[BaseNode],
+        parent_doc_map: dict[str, Document],  # noqa: ARG002  LlamaIndex's signature
+    ) -> list[BaseNode]:
+        """Return the nodes as they are: LlamaIndex would search for offsets, and copy metadata into links."""
+        return nodes
+
+    def _parse_document(
+        self, document: BaseNode, seen: Counter[tuple[str, str]], above: Open | None
+    ) -> tuple[list[BaseNode], Open]:
+        """Return the nodes of a document, and the headings that are open at its end."""
+        if isinstance(document, IndexNode):  # cut, it would lose what it stands for
+            return [document], above or TOP
+        text, front, spans = self.split_document(document, above)
+        if len(spans) > self.most_chunks:
+            raise DocumentError(
+                f"{metadata.path_of(document.metadata) or document.node_id} would be {len(spans):,} chunks, more than "
+                f"{self.most_chunks:,}. Cure: split it, or raise min_chunk_size={self.min_chunk_size}"
+            )
+        if not spans and isinstance(document, ImageDocument | ImageNode):
+            spans = [_PICTURE]
+        elif not spans and _holds_more_than_text(document):
+            return [document], above or TOP
+        if text != document.get_content(metadata_mode=MetadataMode.NONE):
+            document = document.model_copy()  # the caller's document stays as it is; only its hash needs clean text
+            document.set_content(text)
+        nodes = self._nodes(document, text, front, spans, seen)
+        if self.include_prev_next_rel:
+            _link(nodes)
+        return [*nodes], spans[-1].open if spans and spans[-1] is not _PICTURE else above or TOP
+
+    def _nodes(
+        self, document: BaseNode, text: str, front: FrontMatter, spans: list[Span], seen: Counter[tuple[str, str]]
+    ) -> list[TextNode]:
+        """Return a node for each span of a document.
+
+        Args:
+            document: Its text is clean.
+            text: The same.
+            front: Its front matter.
+            spans: Its chunks.
+            seen: How often each text came before, by the identity of a document.
+        """
+        theirs, ours = description.document_metadata(document, front)
+        source = document.source_node or RelatedNodeInfo(
+            node_id=document.node_id,
+            node_type=document.get_type(),
+            hash=document.hash,
+            metadata={**description.brought(theirs), **metadata.of_front_matter(ours)},
+        )
+        tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
+        filters = description.filter_metadata(front, tags, theirs)
+        identity, origin = description.identity_of(document, self.id_from), description.origin_of(document)
+        nodes: list[TextNode] = []
+        for number, span in enumerate(spans):
+            chunk, placed = text[span.start : span.end], _placed(span, origin)
+            node_id = description.node_id_of(identity, chunk, seen[identity, chunk])
+            seen[identity, chunk] += 1
+            if self.id_func is not description.hash_id:
+                node_id = self.id_func(number, document)
+            first = {} if number else description.first_metadata(document, front, span)
+            unread = self.tokenizer == "minilm" and is_unread(chunk)
+            own = description.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
+            values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
+            if self.include_metadata:
+                values = metadata.with_ours(theirs, {**filters, **ours, **first, **own})
+            nodes.append(_node(node_id, chunk, placed, document, values, source, [*filters]))
+        return nodes
+
+
+def usual_size(kind: type[HeadingAwareMarkdownNodeParser]) -> int:
+    """Return the chunk size of a parser that is given none; a subclass may have another."""
+    return int(kind.model_fields["chunk_size"].default)
+
+
+def _says_markdown(document: BaseNode) -> bool:
+    """Return whether a document was converted to Markdown, as its resource says."""
+    resource = getattr(document, "text_resource", None)
+    return resource is not None and resource.mimetype == MARKDOWN_TYPE
+
+
+def _is_converted_page(document: BaseNode) -> bool:
+    """Return whether a document is a page that was converted. Its headings are guesses, and many sections are short."""
+    return _says_markdown(document) and metadata.PAGE_LABEL in document.metadata
+
+
+def _holds_more_than_text(document: BaseNode) -> bool:
+    """Return whether a node without text is something else: a sound, a film, or of a class that we do not know."""
+    resources = ("image_resource", "audio_resource", "video_resource")
+    is_known = isinstance(document, Document | TextNode)
+    return not is_known or any(getattr(document, name, None) is not None for name in resources)
+
+
+def _node(
+    node_id: str,
+    chunk: str,
+    span: Span,
+    document: BaseNode,
+    values: tuple[dict[str, Any], dict[str, str]],
+    source: RelatedNodeInfo,
+    filters: Sequence[str],
+) -> TextNode:
+    shown, names = values
+    no_vector, no_prompt = (*description.HIDDEN_FROM_EMBED, *filters), (*description.BOOKKEEPING, *filters)
+    fields = {
+        "id_": node_id,
+        "text": chunk,
+        "start_char_idx": span.start,
+        "end_char_idx": span.end,
+        "metadata": shown,
+        "excluded_embed_metadata_keys": description.excluded(document.excluded_embed_metadata_keys, no_vector, names),
+        "excluded_llm_metadata_keys": description.excluded(document.excluded_llm_metadata_keys, no_prompt, names),
+        "metadata_separator": getattr(document, "metadata_separator", "\n"),
+        "metadata_template": getattr(document, "metadata_template", "{key}: {value}"),
+        "text_template": getattr(document, "text_template", "{metadata_str}\n\n{content}"),
+        "relationships": {NodeRelationship.SOURCE: source},
+    }
+    if not isinstance(document, ImageDocument | ImageNode):
+        return TextNode(**fields)
+    picture = ("image", "image_path", "image_url", "image_mimetype", "text_embedding")
+    return ImageNode(**fields, **{name: getattr(document, name, None) for name in picture})
+
+
+def _placed(span: Span, origin: description.Origin) -> Span:
+    """Return a span of a chunk counted from the beginning of the chunk's document; line 0 where it is unknown."""
+    if origin == description.Origin():
+        return span
+    return span._replace(
+        start=origin.offset + span.start,
+        end=origin.offset + span.end,
+        start_line=origin.line and origin.line + span.start_line - 1,
+        end_line=origin.line and origin.line + span.end_line - 1,
+        headings=origin.path(span.headings),
+        level=span.level or origin.level,
+    )
+
+
+def _link(nodes: Sequence[TextNode]) -> None:
+    """Link neighbours by id only: their metadata in each link would triple what is stored."""
+    links = [RelatedNodeInfo(node_id=node.node_id, node_type=ObjectType.TEXT, metadata={}) for node in nodes]
+    for node, previous in zip(nodes[1:], links, strict=False):
+        node.relationships[NodeRelationship.PREVIOUS] = previous
+    for node, following in zip(nodes, links[1:], strict=False):
+        node.relationships[NodeRelationship.NEXT] = following

@@ -1,0 +1,339 @@
+"""What the vector arm searches: any LlamaIndex store, Chroma with less, or a store that something else changes.
+
+Stores' own filters differ: some take NOT for AND, refuse nested filters or know half of the operators. So a store gets
+only those parts that mean the same everywhere, each hit is checked against all of the filters, and the store is asked
+for more until there are enough or no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.schema import ObjectType
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+
+from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
+from llama_index_contextual.keyword import ITEMS, REF_DOC_ID, Candidate, admits, condition_of
+from llama_index_contextual.retrieval.chroma import (
+    nearest,
+    nodes_of,
+    select_ids,
+    stored_nodes,
+    to_where,
+    warn_of_losses,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.storage.docstore import BaseDocumentStore
+    from llama_index.vector_stores.chroma import ChromaVectorStore
+    from typing_extensions import Self
+
+    from llama_index_contextual.retrieval.search import DenseSearch, NodeSearch, StoreReader
+
+logger = logging.getLogger(__name__)
+
+_MORE: Final = 4  # times as many, each time that too few hits pass
+_EVERYWHERE: Final = frozenset(
+    {FilterOperator.EQ, FilterOperator.IN, *(FilterOperator(sign) for sign in (">", ">=", "<", "<="))}
+)
+
+
+class NodesElsewhere:
+    """Where the nodes of an index are that its vector store does not hold whole.
+
+    ``SimpleVectorStore`` holds vectors only. Any store turns the object of an ``IndexNode`` into text.
+
+    Args:
+        docstore: Of the index.
+        names: Ids of the docstore by the ids of the vector store.
+    """
+
+    def __init__(self, docstore: BaseDocumentStore, names: Mapping[str, str]) -> None:
+        self._docstore = docstore
+        self._names = names
+
+    def get(self, ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return copies of those nodes that are there, by the ids of the vector store."""
+        names = {node_id: self._names.get(node_id, node_id) for node_id in ids}
+        nodes = self._docstore.get_nodes(list(names.values()), raise_error=False)
+        by_name = {node.node_id: node for node in nodes}
+        return {node_id: by_name[name].model_copy() for node_id, name in names.items() if name in by_name}
+
+    def completed(self, nodes: Mapping[str, BaseNode]) -> dict[str, BaseNode]:
+        """Return the same nodes, with those that are no text as they were when they were inserted."""
+        other = [node_id for node_id, node in nodes.items() if node.get_type() != ObjectType.TEXT]
+        return {**nodes, **self.get(other)} if other else dict(nodes)
+
+
+class AnyStore:
+    """Search a store through LlamaIndex's own interface. Copies of a retriever share it, as a store cannot be copied.
+
+    Args:
+        store: The vector store.
+        elsewhere: The nodes that it does not hold.
+        options: What its ``query`` takes besides.
+    """
+
+    def __init__(
+        self,
+        store: BasePydanticVectorStore,
+        elsewhere: NodesElsewhere | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.store = store
+        self._elsewhere = elsewhere
+        self._options = dict(options or {})
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
+        copied = self.store.model_copy()  # pickling may take parts out of the object
+        if set(copied.__getstate__().get("__pydantic_private__") or ()) != set(copied.__pydantic_private__ or ()):
+            raise CopyError(
+                f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
+                "Cure: pickle what makes the store, and make store and retriever where it arrives."
+            )
+        return dict(self.__dict__)
+
+    def is_plain(self, query: VectorStoreQuery) -> bool:
+        """Return whether a store is asked for nothing but the nearest vectors."""
+        return query.mode == VectorStoreQueryMode.DEFAULT and not self._options
+
+    @property
+    def filters_words(self) -> bool:
+        """Return whether it evaluates the filters of a query's operators."""
+        return False
+
+    def gives_cosines(self, query: VectorStoreQuery) -> bool:
+        """Return whether the scores are cosine similarities."""
+        return self.is_plain(query) and isinstance(self.store, SimpleVectorStore)
+
+    def needs_vector(self, query: VectorStoreQuery) -> bool:
+        """Return whether a query is to be embedded."""
+        by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
+        return self.store.is_embedding_query and query.mode not in by_words
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Do nothing: what is asked next may see another state of the store."""
+        return nullcontext()
+
+    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """Return for each of some queries what :meth:`search` returns."""
+        return [self.search(query) for query in queries]
+
+    def search(self, query: VectorStoreQuery) -> list[Candidate]:
+        """Return the best ``query.similarity_top_k`` that ``query.filters`` and ``query.node_ids`` admit, with nodes.
+
+        Raises:
+            SettingError: A filter cannot work.
+            StorageError: The store names a node that nobody holds.
+        """
+        top_k, filters, ids = query.similarity_top_k, query.filters, query.node_ids
+        parts = portable_parts(filters)
+        size, results = top_k, list[Candidate]()
+        while True:
+            pushed = MetadataFilters(filters=list(parts)) if parts else None
+            try:
+                candidates = self._ask(replace(query, similarity_top_k=size, filters=pushed))
+            except Exception as error:
+                if parts or query.node_ids:
+                    logger.info("%s refuses filters (%s); its hits are filtered", type(self.store).__name__, error)
+                    parts, query = [], replace(query, node_ids=None)
+                    continue
+                if size == top_k:
+                    raise
+                message = f"{type(self.store).__name__} gives no more than {size // _MORE} hits ({error})"
+                warnings.warn(f"{message}; behind these none was looked for.", ContextualWarning, stacklevel=2)
+                return results
+            admitted = [
+                candidate
+                for candidate in candidates
+                if (node := candidate.node) is not None
+                and admits(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, parts)
+            ]
+            results = [candidate for candidate in admitted if ids is None or candidate.node_id in ids][:top_k]
+            if len(results) == top_k or len(candidates) < size or (filters is None and ids is None):
+                return results
+            size *= _MORE
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist, and that the store can read by id."""
+        ids = list(node_ids)
+        if not ids:
+            return {}
+        if not self.store.stores_text:
+            return self._elsewhere.get(ids) if self._elsewhere else {}
+        try:
+            nodes = {node.node_id: node for node in stored_nodes(self.store, ids)}
+        except SettingError:  # it cannot list its nodes; its hits come with them
+            return {}
+        return self._elsewhere.completed(nodes) if self._elsewhere else nodes
+
+    def _ask(self, query: VectorStoreQuery) -> list[Candidate]:
+        try:
+            result = self.store.query(query, **self._options)
+        except Warning:  # so says LanceDB that it found nothing
+            return []
+        nodes = {node.node_id: node for node in result.nodes or []}
+        ids = [node.node_id for node in result.nodes or []] or list(result.ids or [])
+        if nodes and self._elsewhere:
+            nodes = self._elsewhere.completed(nodes)
+        elif ids and not nodes:
+            nodes = self._elsewhere.get(ids) if self._elsewhere else {}
+            if missing := [node_id for node_id in ids if node_id not in nodes]:
+                raise StorageError(
+                    f"{type(self.store).__name__} found node {missing[0]!r}, whose text is not in the docstore. "
+                    "Cure: load the index with the docstore that it was persisted with."
+                )
+        scores: Sequence[float | None] = result.similarities or [None] * len(ids)
+        return [
+            Candidate(nodes[node_id].node_id, score, nodes[node_id]) for node_id, score in zip(ids, scores, strict=True)
+        ]
+
+
+class ChromaStore(AnyStore):
+    """Search Chroma itself: scores are cosine similarities, and of a question only ids and distances are read.
+
+    Args:
+        store: LlamaIndex's store on a Chroma collection.
+        elsewhere: The nodes that it does not hold.
+        options: What its ``query`` takes besides; then LlamaIndex's interface is asked.
+        companion: Finds nodes and evaluates filters faster than Chroma.
+    """
+
+    def __init__(
+        self,
+        store: ChromaVectorStore,
+        elsewhere: NodesElsewhere | None,
+        options: Mapping[str, Any] | None,
+        companion: NodeSearch | None,
+    ) -> None:
+        super().__init__(store, elsewhere, options)
+        self._companion = companion
+        self._looked_at = False
+
+    @property
+    def filters_words(self) -> bool:
+        """Return whether a keyword index evaluates filters."""
+        return self._companion is not None
+
+    def gives_cosines(self, query: VectorStoreQuery) -> bool:
+        """Return whether the scores are cosine similarities."""
+        return self.is_plain(query)
+
+    def search(self, query: VectorStoreQuery) -> list[Candidate]:
+        """Return the best; warn, once, where the graph of the collection loses what is near."""
+        if not self._looked_at:
+            self._looked_at = True
+            warn_of_losses(self.store.client)
+        if not self.is_plain(query):
+            return super().search(query)
+        where, ids, filters = None, query.node_ids, query.filters
+        if filters is not None:
+            # Chroma needs 9 ms for what a companion does in well under one.
+            where = None if self._companion else to_where(filters)
+            if where is None:
+                chosen = self._companion.selected_ids(filters) if self._companion else None
+                admitted = select_ids(self.store.client, filters) if chosen is None else chosen
+                ids = admitted if ids is None else [*(set(ids) & set(admitted))]
+        vector = query.query_embedding or []
+        pairs = nearest(self.store.client, vector, query.similarity_top_k, where=where, ids=ids)
+        return [Candidate(*pair) for pair in pairs]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist."""
+        wanted = list(node_ids)
+        nodes = self._companion.nodes(wanted) if self._companion is not None else {}
+        missing = [node_id for node_id in wanted if node_id not in nodes]
+        nodes |= {node.node_id: node for node in nodes_of(self.store.client, missing)}
+        return self._elsewhere.completed(nodes) if self._elsewhere else nodes
+
+
+class ReadStore:
+    """Search a store that something else changes, by its reader.
+
+    Args:
+        reader: Gives the newest state of the store.
+    """
+
+    filters_words = True
+
+    def __init__(self, reader: StoreReader[DenseSearch]) -> None:
+        self._reader = reader
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+        return self._reader.looking()
+
+    def gives_cosines(self, _: VectorStoreQuery) -> bool:
+        """Return whether the scores are cosine similarities."""
+        return True
+
+    def needs_vector(self, _: VectorStoreQuery) -> bool:
+        """Return whether a query is to be embedded."""
+        return True
+
+    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """Return for each of some queries, which differ by their vectors alone, the best that its filters admit."""
+        if not queries:
+            return []
+        vectors = [query.query_embedding or [] for query in queries]
+        top_k, filters = queries[0].similarity_top_k, queries[0].filters
+        return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist."""
+        ids = list(node_ids)
+        return self._reader.ask(lambda store: store.nodes(ids))
+
+
+def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
+    """Return those members of AND filters that every store takes as we do, so that it returns no fewer nodes.
+
+    They are equality, IN and comparisons of numbers, with values that need no quoting. To some stores a boolean is a
+    number and to some not, so filters that admit one stay here.
+    """
+    if filters is None or (filters.condition not in {None, FilterCondition.AND} and len(filters.filters) > 1):
+        return []
+    if filters.condition == FilterCondition.NOT:
+        return []
+    members = [
+        portable_parts(member) if isinstance(member, MetadataFilters) else [member] for member in filters.filters
+    ]
+    return [member for parts in members for member in parts if _is_portable(member)]
+
+
+def _is_portable(part: MetadataFilter) -> bool:
+    if part.key.startswith(ITEMS) or part.operator not in _EVERYWHERE:
+        return False
+    if isinstance(part.value, list) != (part.operator == FilterOperator.IN):
+        return False
+    values: list[Any] = part.value if isinstance(part.value, list) else [part.value]
+    holds, ranged = condition_of(part), part.operator not in {FilterOperator.EQ, FilterOperator.IN}
+    plain = all(_is_plain(value) and not (ranged and isinstance(value, str)) for value in values)
+    return bool(values) and plain and not any(map(holds, (True, False)))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return not set(value) & set("'\"\\\0%")
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())

@@ -1,0 +1,403 @@
+"""The arms of a fusion: their names and weights, and how all of them are asked at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+import warnings
+from collections.abc import Iterable
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.indices.vector_store import VectorIndexRetriever
+from llama_index.core.schema import QueryBundle
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual.errors import ContextualWarning, DamagedError, RetrievalError, SettingError, StorageError
+from llama_index_contextual.keyword import Candidate
+from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrieval.fusion import Mode, Ranking
+from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
+from llama_index_contextual.watching import in_thread, step
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from llama_index.core.schema import NodeWithScore
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+
+logger = logging.getLogger(__name__)
+
+KEYWORD_WEIGHT: Final = 0.6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arm:
+    """A retriever as one of several that answer a question.
+
+    Args:
+        name: A short one that no other arm has.
+        weight: Its share of the whole; the weights of all arms sum to 1.
+        retriever: Answers.
+    """
+
+    name: str
+    weight: float
+    retriever: BaseRetriever
+
+    @property
+    def is_keyword(self) -> bool:
+        """Return whether it matches words: it says so (``kind == "keyword"``), or it is a BM25 retriever."""
+        return _is_keyword(self.retriever)
+
+    @property
+    def ours(self) -> ContextualBM25Retriever | ContextualVectorRetriever | None:
+        """Return the retriever if it answers with ids, so that of a pool of 100 candidates 10 nodes are read."""
+        arm = self.retriever
+        return arm if isinstance(arm, ContextualBM25Retriever | ContextualVectorRetriever) else None
+
+    @property
+    def has_filters(self) -> bool:
+        """Return whether it leaves out some nodes."""
+        return getattr(self.retriever, "filters", None) is not None
+
+    def obeying(self, filters: MetadataFilters | None) -> Arm:
+        """Return an arm that evaluates the filters of a query's operators, where it can."""
+        return self.filtered(filters) if self.ours is not None and self.ours.filters_words else self
+
+    def filtered(self, filters: MetadataFilters | None) -> Arm:
+        """Return an arm that returns only what the filters admit."""
+        return replace(self, retriever=cast("Any", self.retriever).with_filters(filters))
+
+
+def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
+    """Return the arms as a list.
+
+    Raises:
+        SettingError: They are not a sequence of retrievers; the message says what was probably meant.
+    """
+    kind = type(retrievers).__name__
+    if isinstance(retrievers, BaseRetriever):
+        raise SettingError(f"retrievers={kind} is a single retriever. Cure: a list, ContextualFusionRetriever([...]).")
+    if hasattr(retrievers, "as_retriever") or not isinstance(retrievers, Iterable):
+        cure = "[index.as_retriever()]" if hasattr(retrievers, "as_retriever") else "a list of retrievers"
+        raise SettingError(f"retrievers={kind} is not a list of retrievers. Cure: {cure}.")
+    arms = list(retrievers)
+    if not arms:
+        raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
+    for arm in arms:
+        if not isinstance(arm, BaseRetriever):
+            cure = "its as_retriever()" if hasattr(arm, "as_retriever") else "a LlamaIndex retriever"
+            raise SettingError(f"retrievers hold a {type(arm).__name__}, which is not a retriever. Cure: {cure}.")
+    return arms
+
+
+def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None) -> list[Arm]:
+    """Return retrievers as arms, with distinct names and weights that sum to 1.
+
+    A name is the retriever's own ``name``, "bm25", "vector", or its class. By default keyword arms share
+    :data:`KEYWORD_WEIGHT` and the others the rest.
+
+    Raises:
+        SettingError: Arms and weights differ in number, a weight is negative or not finite, or all are 0.
+    """
+    if weights is None:
+        keyword = [_is_keyword(retriever) for retriever in retrievers]
+        shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
+        weights = [shares[kind] / keyword.count(kind) for kind in keyword]
+    if len(weights) != len(retrievers) or not all(map(_is_weight, weights)) or sum(weights) <= 0:
+        raise SettingError(
+            f"retriever_weights={list(weights)} cannot work. Cure: a finite number for each of {len(retrievers)} "
+            "retrievers, none negative and not all 0."
+        )
+    plain = [_name(retriever) for retriever in retrievers]
+    names = [
+        name if plain.count(name) == 1 else f"{name} {plain[: number + 1].count(name)}"
+        for number, name in enumerate(plain)
+    ]
+    total = sum(weights)
+    return [
+        Arm(name, weight / total, retriever) for name, weight, retriever in zip(names, weights, retrievers, strict=True)
+    ]
+
+
+def default_mode(retrievers: Sequence[BaseRetriever], weights: object, k: object) -> Mode:
+    """Return the mode for arms: learned for those that the model was trained on, else by ranks."""
+    trained = keyword_of(retrievers) is not None and len({_is_keyword(retriever) for retriever in retrievers}) > 1
+    return Mode.LEARNED if trained and weights is None and k is None else Mode.RECIPROCAL_RANK
+
+
+def keyword_of(retrievers: Iterable[BaseRetriever]) -> ContextualBM25Retriever | None:
+    """Return the first keyword retriever of ours."""
+    return next((retriever for retriever in retrievers if isinstance(retriever, ContextualBM25Retriever)), None)
+
+
+def _is_keyword(retriever: object) -> bool:
+    return getattr(retriever, "kind", None) == "keyword" or isinstance(retriever, BM25Retriever)
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float | np.floating | np.integer) and bool(0 <= value < math.inf)
+
+
+def _name(retriever: Any) -> str:
+    name = getattr(retriever, "name", None)
+    if isinstance(name, str):
+        return name
+    if isinstance(retriever, BM25Retriever):
+        return "bm25"
+    is_vector = isinstance(retriever, (ContextualVectorRetriever, VectorIndexRetriever))
+    return "vector" if is_vector else type(retriever).__name__
+
+
+# Asking them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArmQuery:
+    """One query for one arm.
+
+    Args:
+        arm: The arm.
+        number: Of the query; 0 is the original.
+        bundle: The arm's own copy of the query, because LlamaIndex's retrievers write the embedding into it.
+    """
+
+    arm: Arm
+    number: int
+    bundle: QueryBundle
+
+
+class ArmAnswer(NamedTuple):
+    """What an arm answered to a query, best first, or the error with which it failed."""
+
+    query: ArmQuery
+    candidates: list[Candidate]
+    error: Exception | None = None
+
+
+def queries_for(arms: Sequence[Arm], queries: Sequence[QueryBundle], variants: str) -> list[ArmQuery]:
+    """Return every query for every arm that gets it; variants reach "all" arms, "keyword" arms or "vector" arms."""
+    return [
+        ArmQuery(arm, number, own_copy(query))
+        for number, query in enumerate(queries)
+        for arm in arms
+        if number == 0 or variants == "all" or arm.is_keyword is (variants == "keyword")
+    ]
+
+
+def own_copy(query: QueryBundle, text: str | None = None) -> QueryBundle:
+    """Return a copy of a query, with another text if one is given."""
+    return QueryBundle(
+        query.query_str if text is None else text,
+        image_path=query.image_path,
+        custom_embedding_strs=query.custom_embedding_strs,
+        embedding=query.embedding,
+    )
+
+
+@contextmanager
+def one_look(arms: Iterable[Arm]) -> Iterator[None]:
+    """Have the arms answer a question from one state of what they read.
+
+    One that cannot look says so when it is asked.
+    """
+    with ExitStack() as stack:
+        for retriever in (arm.ours for arm in arms):
+            if retriever is not None:
+                with suppress(Exception):
+                    stack.enter_context(retriever.looking())
+        yield
+
+
+def ask_arms(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+    """Ask all at once and wait; return answers in order of the queries.
+
+    Without a time limit the caller's own thread asks the arms of :func:`_together`.
+    """
+    requests = _requests(queries)
+    together = _together(requests) if timeout is None else []
+    running = [(request, in_thread(_attempt, request, pool)) for request in requests if request not in together]
+    answers = [answer for request in together for answer in _attempt(request, pool)]
+    deadline = None if timeout is None else time.monotonic() + timeout
+    answers += [answer for request, future in running for answer in _result(request, future, deadline)]
+    return sorted(answers, key=lambda answer: queries.index(answer.query))
+
+
+async def ask_arms_async(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+    """Ask all at once on an event loop, which is not blocked; return answers in order of the queries."""
+    parts = await asyncio.gather(*(_attempt_async(request, pool, timeout) for request in _requests(queries)))
+    return sorted((answer for part in parts for answer in part), key=lambda answer: queries.index(answer.query))
+
+
+def _requests(queries: Sequence[ArmQuery]) -> list[list[ArmQuery]]:
+    """Return queries as requests: those of an arm that answers several at once are one."""
+    requests: list[list[ArmQuery]] = []
+    shared: dict[Arm, list[ArmQuery]] = {}
+    for query in queries:
+        if (own := shared.get(query.arm)) is not None:
+            own.append(query)
+            continue
+        requests.append([query])
+        if isinstance(query.arm.retriever, ContextualVectorRetriever):
+            shared[query.arm] = requests[-1]
+    return requests
+
+
+def _together(requests: Sequence[list[ArmQuery]]) -> list[list[ArmQuery]]:
+    """Return the requests that one thread makes one after the other: those to keyword arms, and the last of the others.
+
+    Keyword arms compute for about a millisecond, and Python runs one thread at a time. One more thread would win
+    nothing, and on a busy machine each change of threads costs several milliseconds.
+    """
+    quick = [request for request in requests if request[0].arm.is_keyword]
+    others = [request for request in requests if request not in quick]
+    return quick + others[-1:]
+
+
+def _attempt(request: list[ArmQuery], pool: int) -> list[ArmAnswer]:
+    first, bundles = request[0], [query.bundle for query in request]
+    try:
+        with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=len(request)) as facts:
+            ours = first.arm.ours
+            if ours is None:
+                candidates = [_plain(first.arm, first.arm.retriever.retrieve(first.bundle), pool)]
+            elif isinstance(ours, ContextualVectorRetriever):
+                candidates = list(map(_best_highest, ours.candidates_of_each(bundles, pool)))
+            else:
+                candidates = [ours.candidates(first.bundle, pool)]
+            facts["candidates"] = sum(map(len, candidates))
+    except Exception as error:  # noqa: BLE001  whatever an arm raises, the others' answers stand
+        return _failed(request, error)
+    return list(map(ArmAnswer, request, candidates))
+
+
+async def _attempt_async(request: list[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+    first = request[0]
+    try:
+        if _blocks(first.arm):
+            return await asyncio.wait_for(asyncio.wrap_future(in_thread(_attempt, request, pool)), timeout)
+        with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=1) as facts:
+            results = await asyncio.wait_for(first.arm.retriever.aretrieve(first.bundle), timeout)
+            candidates = _plain(first.arm, results, pool)
+            facts["candidates"] = len(candidates)
+    except Exception as error:  # noqa: BLE001  as above
+        return _failed(request, error)
+    return [ArmAnswer(first, candidates)]
+
+
+def _result(request: list[ArmQuery], future: Future[list[ArmAnswer]], deadline: float | None) -> list[ArmAnswer]:
+    try:
+        return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except Exception as error:  # noqa: BLE001  a TimeoutError, of which Python 3.10 has three kinds
+        return _failed(request, error)
+
+
+def _failed(request: Sequence[ArmQuery], error: Exception) -> list[ArmAnswer]:
+    return [ArmAnswer(query, [], error) for query in request]
+
+
+def _blocks(arm: Arm) -> bool:
+    """Return whether an arm would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
+    retriever = arm.retriever
+    if arm.ours is not None:
+        return True
+    if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
+        return True
+    store = getattr(retriever, "_vector_store", None)
+    return isinstance(store, BasePydanticVectorStore) and type(store).aquery is BasePydanticVectorStore.aquery
+
+
+def _plain(arm: Arm, results: Sequence[NodeWithScore], pool: int) -> list[Candidate]:
+    """Return what an arm answered, best first; what has no score comes last, in the arm's order.
+
+    Where an arm that matches words says 0, nothing matches. Where another arm says 0 of everything, it has no scores.
+    """
+    if arm.is_keyword:
+        results = [result for result in results if result.score != 0]
+    scores = [None if result.score is None or math.isnan(result.score) else result.score for result in results]
+    if not any(scores):
+        scores = [None] * len(results)
+    candidates = [
+        Candidate(result.node.node_id, score, result.node) for result, score in zip(results, scores, strict=True)
+    ]
+    if isinstance(arm.retriever, VectorIndexRetriever):
+        candidates = _best_highest(candidates)
+    return sorted(candidates, key=lambda hit: math.inf if hit.score is None else -hit.score)[:pool]
+
+
+def _best_highest(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the hits of a store, which come best first, with scores that fall: distances, as of FAISS, rise."""
+    scores = [candidate.score for candidate in candidates if candidate.score is not None]
+    if len(scores) < len(candidates) or not scores or scores[0] >= scores[-1] or scores != sorted(scores):
+        return candidates
+    return [Candidate(hit.node_id, -score, hit.node) for hit, score in zip(candidates, scores, strict=True)]
+
+
+def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[str] | None) -> list[Ranking]:
+    """Return the rankings of the arms that answered; their weights sum to 1 again where others failed.
+
+    Args:
+        answers: Of all arms to all queries.
+        pool: Candidates of each that count.
+        admitted: Ids that a query's operators admit, for arms that do not evaluate them; None for all.
+    """
+    good = [answer for answer in answers if answer.error is None]
+    arms = [answer.query.arm for answer in good]
+    present = sum(arm.weight for arm in dict.fromkeys(arms)) or 1.0
+    rankings = []
+    for answer in good:
+        arm, candidates = answer.query.arm, answer.candidates
+        if admitted is not None:
+            candidates = [candidate for candidate in candidates if candidate.node_id in admitted]
+        # An arm's weight is shared by its queries, so that variants do not make it more important.
+        weight = arm.weight / present / arms.count(arm)
+        rankings.append(Ranking(arm.name, answer.query.number, weight, candidates[:pool]))
+    return rankings
+
+
+def report_failures(answers: Sequence[ArmAnswer], *, timeout: float | None, strict: bool) -> list[str]:
+    """Warn of arms that failed or were late, and return the warnings.
+
+    Raises:
+        DamagedError: One met damage of the database, which may have lost what the others did not find, either.
+        StorageError: All failed with the same error of the storage, which names the cure.
+        RetrievalError: All failed in other ways, or one did and ``strict`` is set.
+    """
+    errors = [answer.error for answer in answers if answer.error is not None]
+    if not errors:
+        return []
+    for error in errors:
+        if isinstance(error, DamagedError):
+            raise error
+    notes = list(
+        dict.fromkeys(
+            f"arm {answer.query.arm.name!r} {_reason(answer.error, timeout)}" for answer in answers if answer.error
+        )
+    )
+    if len(errors) == len(answers):
+        if isinstance(errors[0], StorageError) and len({str(error) for error in errors}) == 1:
+            raise errors[0]
+        raise RetrievalError(f"No retrieval arm could answer: {'; '.join(notes)}") from errors[0]
+    if strict:
+        cure = "Cure: on_arm_failure='warn' answers from the other arms."
+        raise RetrievalError(f"{'; '.join(notes)}. {cure}") from errors[0]
+    for note in notes:
+        message = f"Retrieval degraded: {note}; the other arms answered."
+        logger.warning(message)
+        warnings.warn(message, ContextualWarning, stacklevel=2)
+    return notes
+
+
+def _reason(error: Exception, timeout: float | None) -> str:
+    # concurrent.futures and asyncio have TimeoutErrors of their own on Python 3.10.
+    late = isinstance(error, (TimeoutError, asyncio.TimeoutError)) or type(error).__name__ == "TimeoutError"
+    return f"took longer than {timeout:g} s" if late and timeout else f"failed: {type(error).__name__}: {error}"

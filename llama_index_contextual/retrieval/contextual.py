@@ -1,0 +1,279 @@
+"""Contexts into nodes: as a transformation before the embedding, or as a postprocessor of what a query found."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.bridge.pydantic import Field, field_serializer
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts.mixin import PromptMixin
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from llama_index_contextual import metadata
+from llama_index_contextual.app.config import descriptions_of
+from llama_index_contextual.context import (
+    OFF,
+    ChunkContext,
+    ContextEstimate,
+    ContextGenerator,
+    ContextProgress,
+    ContextUsage,
+    DocumentChunks,
+    Prices,
+    group_by_document,
+    resolve_generator,
+)
+from llama_index_contextual.errors import Checked, ContextError, SettingError
+from llama_index_contextual.text import short_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from llama_index.core.prompts import BasePromptTemplate
+
+
+class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
+    """Write each chunk's context into its metadata, where the EMBED view shows it and the displayed text does not.
+
+    All else that the views showed stays in them: what documents brought, and what extractors found. Only what the
+    context repeats (path, file name, title, header path, date) is left out of EMBED.
+
+    In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step before the embedding
+    and changes the nodes in place. In ``node_postprocessors=[...]`` it gives the nodes of an index that was built
+    without contexts free ones (headings or patterns, never an LLM's), on copies. A node that has a context keeps it.
+
+    Args:
+        context: ``"off"``, ``"headings"``, ``"pattern"`` or ``"llm"``; see :func:`resolve_generator`.
+        generator: A generator of your own, instead.
+        documents: The whole documents, where the nodes given here are only some of a document's chunks.
+        docstore: Where to look for them otherwise; an outdated text in it is noticed and not used.
+        root: The folder that absolute paths, as ``SimpleDirectoryReader`` gives them, are shown relative to. None is
+            the working directory. Of a path outside of it the last two parts are shown (``guide/README.md``).
+        show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
+        show_progress: Whether to draw a progress bar that counts chunks.
+        descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the billing service"}``. Each
+            becomes part of every context below it.
+        keep_keys: Metadata keys that stay embedded although the context repeats them.
+        leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes;
+            ``"*"`` leaves out all that are there.
+        **settings: These, and those of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass
+            also its own fields.
+
+    Raises:
+        SettingError: A setting is unknown or cannot work.
+    """
+
+    context: str = Field(default="headings", description="Which kind of context: off, headings, pattern or llm.")
+    generator: Any = Field(default=None, description="What makes the contexts; None when they are off.")
+    documents: Any = Field(default=None, exclude=True, description="Whole documents, to find a chunk's own.")
+    docstore: Any = Field(default=None, exclude=True, description="Where else to find them.")
+    root: str | None = Field(default=None, description="What absolute paths are shown relative to.")
+    show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
+    show_progress: bool = Field(default=False, description="Draw a progress bar that counts chunks.")
+    descriptions: dict[str, str] = Field(default={}, description="What folders and files hold, by path.")
+    keep_keys: tuple[str, ...] = Field(default=(), description="Keys that stay embedded though contexts repeat them.")
+    leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")
+
+    def __init__(self, context: str | ContextGenerator = "headings", **settings: Any) -> None:
+        fields = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
+        fields = {key: value for key, value in fields.items() if value is not None}
+        chosen = fields.pop("generator", context)
+        if isinstance(chosen, dict):  # from to_dict()
+            settings = {key: chosen[key] for key in chosen if key not in ("version", "state")}
+            chosen = settings.pop("spec")
+        generator = resolve_generator(chosen, **settings)
+        if "documents" in fields:
+            fields["documents"] = _whole(fields["documents"])
+        if "root" in fields:
+            fields["root"] = os.fspath(fields["root"])
+        super().__init__(
+            context=OFF if generator is None else generator.config()["spec"], generator=generator, **fields
+        )
+        if both := sorted({*self.keep_keys} & {*self.leave_out_keys}):
+            cure = f"and leave_out_keys both name {both}. Cure: name a key in one of them."
+            raise SettingError(cure, keep_keys=self.keep_keys)
+
+    @field_serializer("generator")
+    def _plain_generator(self, value: ContextGenerator | None) -> dict[str, Any] | None:
+        # LlamaIndex's pipeline hashes this to know whether a cached result still holds: the version changes with model
+        # and prompt, the state after a run that fell back, so that the next one may do better.
+        return None if value is None else {**value.config(), "version": value.version, "state": value.state()}
+
+    @property
+    def fingerprint(self) -> str:
+        """What the contexts depend on, in a few characters; changes when a stored index's contexts are outdated."""
+        return OFF if self.generator is None else f"{self.generator.name}@{self._version}"
+
+    @property
+    def _version(self) -> str:
+        """Return the version of the contexts that are written: the generator's, and a mark of the descriptions."""
+        mark = f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
+        return f"{self.generator.version}{mark}"
+
+    def key_lists(self) -> dict[str, tuple[str, ...]]:
+        """Return which metadata keys are embedded against the rule, and which are not, by the name of the setting."""
+        return {"keep_keys": self.keep_keys, "leave_out_keys": self.leave_out_keys}
+
+    @property
+    def usage(self) -> ContextUsage:
+        """Calls, tokens, chunks and failures so far."""
+        return ContextUsage() if self.generator is None else self.generator.usage
+
+    def estimate(
+        self,
+        nodes: Sequence[BaseNode],
+        documents: Iterable[BaseNode] | None = None,
+        prices: Prices | None = None,
+    ) -> ContextEstimate:
+        """Say what contexts for these nodes would cost, without making any.
+
+        Args:
+            nodes: As for a call.
+            documents: Whole documents, instead of those given before.
+            prices: Money per million tokens.
+        """
+        if self.generator is None:
+            return ContextEstimate(0, price=None if prices is None else 0.0)
+        estimate: ContextEstimate = self.generator.estimate(self._outdated(nodes, documents), prices)
+        return estimate
+
+    def close(self) -> None:
+        """Let go of the generator's files, connections and threads."""
+        if self.generator is not None:
+            self.generator.close()
+
+    def __call__(
+        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
+    ) -> list[BaseNode]:
+        """Write the contexts into the nodes, in place.
+
+        Args:
+            nodes: Chunks of any parser, of any number of documents.
+            documents: The whole documents that they were cut from, instead of those given before. Without any, a
+                document is put together from its chunks.
+            **kwargs: ``show_progress`` is read, and ``progress``, which is called with a ``ContextProgress``. What
+                LlamaIndex passes besides is ignored.
+
+        Raises:
+            ContextError: A chunk got no context although the generator that was chosen has no fallback.
+        """
+        if self.generator is None:
+            for node in nodes:
+                if metadata.has_context(node.metadata):
+                    metadata.drop_context(node.metadata)
+                    metadata.reset_views(node)  # what the context had hidden shows again
+            return list(nodes)
+        groups = self._outdated(nodes, documents)
+        with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+            results = self.generator.generate_all(groups, kwargs.get("progress") or progress)
+        return self._write(nodes, groups, results)
+
+    async def acall(
+        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
+    ) -> list[BaseNode]:
+        """Write the contexts as a call does, without blocking the event loop."""
+        if self.generator is None:
+            return self(nodes)
+        groups = await asyncio.to_thread(self._outdated, nodes, documents)
+        with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+            results = await self.generator.agenerate_all(groups, progress)
+        return self._write(nodes, groups, results)
+
+    def _postprocess_nodes(
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,  # noqa: ARG002  a chunk's context does not depend on the question
+    ) -> list[NodeWithScore]:
+        generator = None if self.generator is None else self.generator.at_query_time()
+        bare = [hit.node for hit in nodes if not metadata.has_context(hit.node.metadata)]
+        if generator is None or not bare:
+            return nodes
+        copies = [node.model_copy(update={"metadata": dict(node.metadata)}) for node in bare]  # the retriever's stay
+        groups = group_by_document(copies, documents=self.documents, docstore=self.docstore, root=self.root)
+        self._write(copies, groups, generator.generate_all(groups), required=False)
+        by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
+        return [NodeWithScore(node=by_object.get(id(hit.node), hit.node), score=hit.score) for hit in nodes]
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return self.generator.get_prompts() if isinstance(self.generator, PromptMixin) else {}
+
+    def _update_prompts(self, prompts: dict[str, BasePromptTemplate]) -> None:
+        if isinstance(self.generator, PromptMixin):
+            self.generator.update_prompts(prompts)
+
+    def _outdated(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> list[DocumentChunks]:
+        """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
+        whole = self.documents if documents is None else _whole(documents)
+        groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
+        if self.generator.free:
+            return groups
+        current = (self.generator.name, self._version)
+        keys = metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION
+
+        def is_outdated(node: BaseNode) -> bool:
+            return tuple(metadata.value_of(node.metadata, key) for key in keys) != current
+
+        outdated = [DocumentChunks(group.document, tuple(filter(is_outdated, group.nodes))) for group in groups]
+        return [group for group in outdated if group.nodes]
+
+    def _write(
+        self,
+        nodes: Sequence[BaseNode],
+        groups: Sequence[DocumentChunks],
+        results: Sequence[Sequence[ChunkContext | None]],
+        *,
+        required: bool = True,  # while a query waits, a chunk without a context is better than none
+    ) -> list[BaseNode]:
+        missing = sum(context is None for contexts in results for context in contexts)
+        described_version = self._version if self.descriptions else ""
+        for group, contexts in zip(groups, results, strict=True):
+            for node, context in zip(group.nodes, contexts, strict=True):
+                if context is None:
+                    continue
+                text, version = context.text, context.version
+                if text and self.descriptions:  # an empty context stays empty
+                    text = "\n".join([text, *descriptions_of(self.descriptions, metadata.path_of(node.metadata))])
+                    version = described_version if context.source == self.generator.name else version
+                metadata.put_context(node.metadata, text, context.source, version, context.lexical)
+        for node in nodes:
+            metadata.set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
+        if missing and required:
+            raise ContextError(
+                f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "
+                "What was finished is kept. Cure: run again, or allow a fallback."
+            )
+        return list(nodes)
+
+
+def _whole(documents: Any) -> list[BaseNode]:
+    """Keep whole documents as a list; a single one would otherwise be taken for its fields."""
+    single = isinstance(documents, BaseNode) or not isinstance(documents, Iterable)
+    whole = [] if single else list(documents)
+    if single or not all(isinstance(document, BaseNode) for document in whole):
+        raise SettingError(
+            f"documents={type(documents).__name__} is no list of documents. Cure: documents=[document], as loaded."
+        )
+    return whole
+
+
+@contextmanager
+def _progress_bar(*, enabled: bool) -> Iterator[Callable[[ContextProgress], None] | None]:
+    """Yield a callable that draws progress on stderr, or None when it is not wanted."""
+    if not enabled:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Contexts", total=None)
+
+        def draw(progress: ContextProgress) -> None:
+            note = f"Contexts ({progress.cached} cached, {progress.fallbacks} fallbacks)"
+            bar.update(task, completed=progress.done, total=progress.total, description=note)
+
+        yield draw

@@ -1,0 +1,310 @@
+"""Explain why each hit is one: as a table, as a page, in a notebook, as data."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from llama_index_contextual import metadata
+from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
+from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode
+from llama_index_contextual.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from llama_index.core.schema import NodeWithScore
+
+    from llama_index_contextual.app.report.pages import Marker
+    from llama_index_contextual.keyword import TermEvidence
+    from llama_index_contextual.retrieval.relevance import Evidence
+
+_SNIPPET = 60  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one postprocessor made of a score.
+
+    Args:
+        name: Its class.
+        before: The score it was given.
+        after: The score it gave.
+    """
+
+    name: str
+    before: float
+    after: float
+
+    @property
+    def factor(self) -> float:
+        """Return ``after / before``: a decay is below 1."""
+        return self.after / self.before if self.before else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One hit and its reasons.
+
+    Args:
+        rank: From 1.
+        node: The node with its final score.
+        fused: Its place in the fusion: each arm's rank, score and credit, the agreement boost, the fused score.
+        cosine: The vector arm's score for the original query; None where no vector arm found it.
+        relevance: How likely it answers the question, 0 to 1; None where that is not known.
+        terms: Query terms that it holds, with their rarity; most important first.
+        steps: What postprocessors did to the score before the cut.
+    """
+
+    rank: int
+    node: NodeWithScore
+    fused: Fused | None
+    cosine: float | None
+    relevance: float | None = None
+    terms: tuple[TermEvidence, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def node_id(self) -> str:
+        """Return the node's id."""
+        return self.node.node.node_id
+
+    @property
+    def score(self) -> float:
+        """Return the final score."""
+        return self.node.score or 0.0
+
+    @property
+    def source(self) -> str:
+        """Return ``path#L3-L5`` or ``path#page=12`` where the metadata say so, else the node's id."""
+        return citation_of(self.node.node.metadata) or self.node_id
+
+    def credit(self, arm: str) -> Credit | None:
+        """Return what an arm gave for the original query, else its best for another."""
+        of_arm = [credit for credit in self.fused.credits if credit.arm == arm and credit.rank] if self.fused else []
+        return min(of_arm, key=lambda credit: (credit.query != 0, credit.rank), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "rank": self.rank,
+            "node_id": self.node_id,
+            "source": self.source,
+            "header_path": value_of(self.node.node.metadata, HEADER_PATH),
+            "score": self.score,
+            "relevance": self.relevance,
+            "cosine": self.cosine,
+            "fused": self.fused
+            and {**self.fused._asdict(), "credits": [credit._asdict() for credit in self.fused.credits]},
+            "terms": [asdict(term) for term in self.terms],
+            "steps": [{**asdict(step), "factor": step.factor} for step in self.steps],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that led to an answer.
+
+    ``print(explanation)`` shows a table, ``to_html`` and a notebook a page, ``to_dict`` and ``to_json`` give data.
+
+    Args:
+        queries: The original query first, then its variants.
+        arms: Name and weight of each arm.
+        mode: How the arms were fused.
+        k: RRF's constant.
+        hits: Best first.
+        pool_size: Documents that any arm proposed.
+        warnings: What was degraded, ignored, corrected or left out: arms that failed or were late, operators that
+            nothing satisfies, misspelled words, hits that are less relevant than they have to be.
+        operators: Operators of the query that the answer obeys, such as ``path:notes/``.
+        relevance: How likely the index answers the question at all, 0 to 1; None where that is not known.
+        measured: Whether it was measured what relevance means for such arms and such a question.
+        evidence: What relevance is made of; None where nothing is known of it.
+        unknown: A line on the words of the question that the index does not know; "" where it knows all.
+    """
+
+    queries: tuple[str, ...]
+    arms: dict[str, float]
+    mode: str
+    k: float
+    hits: tuple[Hit, ...]
+    pool_size: int
+    warnings: tuple[str, ...] = field(default=())
+    operators: tuple[str, ...] = ()
+    relevance: float | None = None
+    measured: bool = False
+    evidence: Evidence | None = None
+    unknown: str = ""
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Return all that there is to say beside the hits, a line each."""
+        return (*self.warnings, self.unknown) if self.unknown else self.warnings
+
+    @property
+    def nodes(self) -> list[NodeWithScore]:
+        """Return the answer itself, as ``retrieve`` gives it."""
+        return [hit.node for hit in self.hits]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "queries": list(self.queries),
+            "operators": list(self.operators),
+            "arms": self.arms,
+            "mode": self.mode,
+            "k": self.k,
+            "pool_size": self.pool_size,
+            "relevance": self.relevance,
+            "evidence": self.evidence and self.evidence._asdict(),
+            "unknown": self.unknown,
+            "warnings": list(self.warnings),
+            "hits": [hit.to_dict() for hit in self.hits],
+        }
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return :meth:`to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    @property
+    def learned(self) -> bool:
+        """Return whether a model made the ranking: it has no use for the weights of the arms."""
+        return Mode(self.mode).is_learned
+
+    def _heading(self) -> str:
+        arms = ", ".join(name if self.learned else f"{name} {weight:.2f}" for name, weight in self.arms.items())
+        question = " ".join((" | ".join(self.queries), *self.operators))
+        mode = f"{self.mode}, k={self.k:g}" if self.mode == Mode.RECIPROCAL_RANK else self.mode
+        return f"{question}   ({mode}; {arms}; pool of {self.pool_size})"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        header = ["#", "score", "relevance", *self.arms, *(["log-odds"] if self.learned else [])]
+        rows = [_row(hit, list(self.arms), learned=self.learned) for hit in self.hits]
+        return [*header, "terms (documents)", "steps", "source", "text"], rows
+
+    def __str__(self) -> str:
+        header, rows = self._table()
+        rows = [[one_line(cell) for cell in row] for row in rows]
+        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
+        ]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        warnings = [f"! {one_line(warning)}" for warning in self.said]
+        return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warnings])
+
+    __repr__ = __str__  # whole nodes would fill the screen
+
+    def to_html(self, place_of: Callable[[str], Path] | None = None) -> str:
+        """Return a self-contained page: the texts of the hits with matched words marked, and why each is one.
+
+        Args:
+            place_of: Gives the file of a path, so that sources open, such as ``index.place``. With None they do not.
+        """
+        from llama_index_contextual.app.report.pages import render
+
+        def address(path: str) -> str:
+            file = None if place_of is None else place_of(path).absolute()
+            return file.as_uri() if file is not None and file.is_file() else ""
+
+        weights = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
+        fusion = self.mode if self.learned else f"{self.mode}; weights {weights}"
+        proposed = f"{counted(self.pool_size, 'chunk')} proposed by the arms"
+        return render(
+            "hits.html",
+            title=self.queries[0],
+            summary=f"{counted(len(self), 'hit')}. Fusion: {fusion}; {proposed}.",
+            warnings=self.said,
+            hits=list(hit_views(self, address)),
+        )
+
+    def _repr_html_(self) -> str:
+        from llama_index_contextual.app.report.pages import framed
+
+        return framed(self.to_html())
+
+
+def hit_views(explanation: Explanation, address: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    """Yield what the templates show of each hit.
+
+    Args:
+        explanation: The hits.
+        address: Gives the link to a document by its path; "" for none.
+    """
+    from llama_index_contextual.app.report.pages import Marker
+    from llama_index_contextual.keyword import Analyzer
+
+    split = Analyzer().tokens
+    most = {
+        arm: max((c.credit for hit in explanation if (c := hit.credit(arm))), default=0.0) for arm in explanation.arms
+    }
+    for hit in explanation:
+        yield _view(hit, most, Marker({term.term for term in hit.terms}, split), address)
+
+
+def _view(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[str], str]) -> dict[str, Any]:
+    from llama_index_contextual.app.report.pages import node_html
+
+    node, arms = hit.node.node, []
+    for name, best in most.items():
+        credit = hit.credit(name)
+        share = round(100 * credit.credit / best, 1) if credit and best else 0
+        values = {"rank": credit.rank, "score": credit.score, "credit": credit.credit} if credit else {"rank": 0}
+        arms.append({"name": name, "share": share, **values})
+    steps = [f"{step.name}: {step.before:.3f} → {step.after:.3f}" for step in hit.steps if step.before != step.after]
+    if hit.fused and hit.fused.boost != 1:
+        steps.insert(0, f"agreement of queries: x{hit.fused.boost:.2f}")
+    html, context = node_html(node, marker, address), marker.html(metadata.context_of(node.metadata))
+    path = metadata.path_of(node.metadata)
+    return {
+        "id": hit.node_id,
+        "path": path,
+        "first": metadata.value_of(node.metadata, metadata.START_LINE),
+        "last": metadata.value_of(node.metadata, metadata.END_LINE),
+        "rank": hit.rank,
+        "title": marker.html(" / ".join(metadata.heading_titles(node.metadata)) or hit.source),
+        "source": hit.source,
+        "address": address(path) if path else "",
+        "html": html,
+        "context": context,
+        "terms": [(marker.words.get(term.term, term.term), term.document_frequency) for term in hit.terms],
+        "arms": arms,
+        "steps": steps,
+        "score": hit.score,
+        "relevance": hit.relevance,
+    }
+
+
+def one_line(text: str) -> str:
+    """Return a text that stays on its line of a table: breaks are spaces, what cannot be printed is U+FFFD."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s", " ", text))
+
+
+def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
+    steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
+    if hit.fused and hit.fused.boost != 1:
+        steps.insert(0, f"agreement x{hit.fused.boost:.2f}")
+    text = " ".join(hit.node.node.get_content().split())
+    earned = ", ".join(
+        f"{credit.arm} {credit.credit:+.2f}" for credit in (hit.fused.credits if hit.fused else ()) if credit.credit
+    )
+    return [
+        str(hit.rank),
+        f"{hit.score:.3f}",
+        "-" if hit.relevance is None else f"{hit.relevance:.2f}",
+        *(f"{credit.rank}. ({credit.score:.3f})" if credit else "-" for credit in map(hit.credit, arms)),
+        *([earned] if learned else []),
+        ", ".join(f"{term.term} ({term.document_frequency})" for term in hit.terms[:6]) or "-",
+        ", ".join(steps) or "-",
+        hit.source,
+        text if len(text) <= _SNIPPET else text[: _SNIPPET - 1] + "…",
+    ]

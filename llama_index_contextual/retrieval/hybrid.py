@@ -1,0 +1,231 @@
+"""The retriever over several others: its settings, and what LlamaIndex asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from llama_index.core import Settings
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms.utils import resolve_llm
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN_PROMPT
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+
+from llama_index_contextual.errors import SettingError, amount, one_of, whole
+from llama_index_contextual.keyword import check_filters
+from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
+from llama_index_contextual.retrieval.fusion import Mode
+from llama_index_contextual.retrieval.neighbours import Reach, checked_reach
+from llama_index_contextual.retrieval.pipeline import Search
+from llama_index_contextual.retrieval.relevance import Least, checked_least
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.llms import LLM
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_index_contextual.retrieval.explain import Explanation
+
+RRF_K: Final = 20.0
+POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
+
+
+class ContextualFusionRetriever(QueryFusionRetriever):
+    """Retrieve with several retrievers, the arms, and fuse what they find by weight.
+
+    Each arm proposes a pool of fixed size, whatever ``similarity_top_k`` is, so the top 5 is a prefix of the top 20.
+    Ties break by node id; a node counts once by its id. An arm without scores counts by its order, and where a keyword
+    arm says 0 its node earns nothing. Scores are the fused scores normalised over the pool, so the best has 1. Learned
+    fusion multiplies them by the relevance of the best: how likely it is that the index answers the question, 0 to 1.
+    Postprocessors such as a recency decay act on scores before the cut. :meth:`explain` gives the relevance of each hit
+    in every mode.
+
+    Where one of the arms is a :class:`ContextualBM25Retriever`, the whole answer obeys a query's operators:
+    ``"exact phrase"``, ``-not``, ``path:`` and ``tag:``, as :mod:`llama_index_contextual.keyword.query` reads them.
+
+    Args:
+        retrievers: The arms. Ours answer with ids and read only the nodes that are returned; others with their own
+            ``similarity_top_k``.
+        retriever_weights: One an arm, in any scale. Default: keyword arms share .6, the others .4 (measured on three
+            sets); equal weights if there is one kind only.
+        mode: ``"learned"``: a model of five numbers, trained on questions with known answers. It compares scores, and
+            looks at how much of the question is found, how near its words stand to each other, and whether a chunk is
+            of a day that the question names; weights only divide between arms of one kind. ``"message"``: another one
+            for what people tell an assistant; it ranks sessions, each by its best chunk, and looks at their age
+            (:mod:`llama_index_contextual.retrieval.messages`). ``"reciprocal_rerank"``,
+            ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as LlamaIndex names them; weights count.
+            Default: learned where a :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither
+            weights nor ``rrf_k`` are given, else reciprocal ranks, which fit arms of any kind.
+        rrf_k: RRF's constant: small values favour the top ranks. 60 is the original paper's.
+        similarity_top_k: Nodes to return.
+        candidate_pool: Candidates an arm proposes; at least ``similarity_top_k``.
+        num_queries: Above 1, an LLM writes ``num_queries - 1`` variants of the query; at 1 no LLM is resolved.
+        variants: Which arms get variants: ``"keyword"`` (variants widen keywords and blur vectors) or ``"all"``.
+        agreement_boost: Factor for nodes that at least two queries found.
+        node_postprocessors: Applied to the whole pool before the cut.
+        arm_timeout: Seconds that an arm may take; None waits.
+        on_arm_failure: ``"warn"`` answers from the other arms with a ``ContextualWarning``; ``"raise"`` raises.
+        expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
+            surroundings touch become one citation.
+        min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
+            Hits of unknown relevance stay. Default: 0, which drops none, because an engine wants the best there is.
+            ``"auto"`` abstains as the command line and MCP do, where relevance was measured: with the local embedding,
+            a :class:`ContextualBM25Retriever`, and neither filters nor operators.
+        llm: Writes query variants; default ``Settings.llm`` when it is needed.
+        query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
+        use_async: Part of LlamaIndex's interface; arms are asked at once either way.
+
+    Raises:
+        SettingError: A setting cannot work.
+        RetrievalError: All arms failed; or one did and ``on_arm_failure="raise"``.
+    """
+
+    def __init__(
+        self,
+        retrievers: Sequence[BaseRetriever],
+        *,
+        retriever_weights: Sequence[float] | None = None,
+        mode: str | None = None,
+        rrf_k: float | None = None,
+        similarity_top_k: int = 10,
+        candidate_pool: int = POOL,
+        num_queries: int = 1,
+        variants: Literal["keyword", "all"] = "keyword",
+        agreement_boost: float = 1.15,
+        node_postprocessors: Sequence[BaseNodePostprocessor] = (),
+        arm_timeout: float | None = None,
+        on_arm_failure: Literal["warn", "raise"] = "warn",
+        expand: Reach = 0,
+        min_score: Least = 0.0,
+        llm: LLM | str | None = None,
+        query_gen_prompt: str | None = None,
+        use_async: bool = True,
+        callback_manager: CallbackManager | None = None,
+        objects: list[IndexNode] | None = None,
+        object_map: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        retrievers = checked_retrievers(retrievers)
+        one_of("variants", variants, ("keyword", "all"))
+        one_of("on_arm_failure", on_arm_failure, ("warn", "raise"))
+        mode = mode or default_mode(retrievers, retriever_weights, rrf_k)
+        one_of("mode", mode, tuple(member.value for member in Mode))
+        # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
+        maps = [retriever.object_map for retriever in retrievers]
+        BaseRetriever.__init__(
+            self,
+            callback_manager=callback_manager,
+            objects=objects,
+            object_map={key: obj for objects_of in (*maps, object_map or {}) for key, obj in objects_of.items()},
+            verbose=verbose,
+        )
+        self.mode = cast("Any", Mode(mode) if Mode(mode).is_learned else FUSION_MODES(mode))
+        self.rrf_k = amount("rrf_k", RRF_K if rrf_k is None else rrf_k, zero=True)
+        self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
+        self.candidate_pool = whole("candidate_pool", candidate_pool)
+        if self.candidate_pool < self.similarity_top_k:
+            sizes = f"similarity_top_k={similarity_top_k}, candidate_pool={candidate_pool}"
+            raise SettingError(f"{sizes}. Cure: 1 <= similarity_top_k <= candidate_pool.")
+        self.num_queries = whole("num_queries", num_queries)  # the original query is one
+        self.variants = variants
+        self.agreement_boost = amount("agreement_boost", agreement_boost)
+        self.node_postprocessors = list(node_postprocessors)
+        self.arm_timeout = None if arm_timeout is None else amount("arm_timeout", arm_timeout)
+        self.on_arm_failure = on_arm_failure
+        self.expand = checked_reach(expand)
+        self.min_score = checked_least("min_score", min_score)
+        self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
+        self.use_async = use_async
+        self._retrievers = retrievers
+        self._arms = arms_of(retrievers, retriever_weights)
+        self._retriever_weights = [arm.weight for arm in self._arms]
+        self._own_llm = llm
+
+    @property
+    def _llm(self) -> LLM:  # type: ignore[override]  # LlamaIndex sets an attribute, and so needs a key
+        return resolve_llm(self._own_llm) if self._own_llm else Settings.llm
+
+    @property
+    def arms(self) -> dict[str, float]:
+        """Return the name and the weight of each arm."""
+        return {arm.name: arm.weight for arm in self._arms}
+
+    @property
+    def retrievers(self) -> list[BaseRetriever]:
+        """Return the arms."""
+        return list(self._retrievers)
+
+    def with_filters(self, filters: MetadataFilters | None) -> ContextualFusionRetriever:
+        """Return a view whose arms return only what the filters admit; it shares every index.
+
+        Raises:
+            SettingError: An arm cannot be filtered, or the filters are not LlamaIndex's.
+        """
+        check_filters(filters)
+        stiff = [arm.name for arm in self._arms if not hasattr(arm.retriever, "with_filters")]
+        if stiff:
+            raise SettingError(
+                f"Arms {stiff} have no with_filters(). Cure: give them their filters when you make them."
+            )
+        view = copy.copy(self)
+        filtered = [arm.filtered(filters) for arm in self._arms]
+        view.__dict__.update(_arms=filtered, _retrievers=[arm.retriever for arm in filtered])
+        return view
+
+    # Answers
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        search = self._search([query_bundle]).run()
+        return search.results or self._first_nodes(search)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        search = await self._search([query_bundle]).arun()
+        return search.results or await asyncio.to_thread(self._first_nodes, search)
+
+    def _first_nodes(self, search: Search) -> list[NodeWithScore]:
+        """Return what the keyword arm gives where no arm found anything: an engine has to answer "Hello!", too."""
+        keyword = keyword_of(self._retrievers)
+        if keyword is None or self.min_score or search.fused:
+            return []
+        return keyword.retrieve(search.queries[0])[: self.similarity_top_k]
+
+    def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
+        """Answer a query together with variants of it, the original first; no LLM is asked.
+
+        Variants reach the arms that ``variants`` names; nodes that at least two queries found are boosted.
+        """
+        return self._search(queries, writers=None).run().results
+
+    def explain(self, *queries: str | QueryBundle) -> Explanation:
+        """Return the answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
+        return self._search(queries, explained=True).run().explanation()
+
+    async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
+        """Explain an answer as :meth:`explain` does, without blocking the event loop."""
+        search = await self._search(queries, explained=True).arun()
+        return await asyncio.to_thread(search.explanation)
+
+    def _search(self, queries: Sequence[str | QueryBundle], **changes: Any) -> Search:
+        """Return distinct queries as a search; of a single one an LLM may write variants."""
+        bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
+        firsts = {bundle.query_str: bundle for bundle in reversed(bundles)}
+        distinct = [firsts.pop(bundle.query_str) for bundle in bundles if bundle.query_str in firsts]
+        more = len(distinct) == 1 and self.num_queries > 1
+        names = {field.name for field in fields(Search)} & vars(self).keys()
+        settings: dict[str, Any] = {name: vars(self)[name] for name in names}
+        settings |= {"mode": Mode(self.mode), "writers": (self._get_queries, self._aget_queries) if more else None}
+        return Search(queries=distinct, arms=self._arms, **(settings | changes))
+
+
+def search_of(retriever: ContextualFusionRetriever, queries: Sequence[str], **changes: Any) -> Search:
+    """Return queries as a search with the settings of a retriever, but for fields of :class:`Search` that are others.
+
+    The original comes first. Memory asks so, because it knows more of a question than LlamaIndex's interface takes.
+    """
+    return retriever._search(queries, **changes)  # noqa: SLF001

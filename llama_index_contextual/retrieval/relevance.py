@@ -1,0 +1,166 @@
+"""Judge how likely an index answers a question at all, and what is left out where it hardly does.
+
+A fused score ranks: something is best even where nothing answers. Relevance is a logistic model that tells questions
+with known answers from keyboard mash, other languages, other subjects, and questions whose answer was taken out of the
+index. Like learned fusion it is a sum in log-odds, so each summand says how much a piece of evidence speaks for an
+answer. ``benchmarks/relevance.py`` trains the numbers in ``relevance.json``; ``benchmarks/results/relevance.md`` says
+on what, and how far to trust them.
+
+This is also the one place that says what ``search``, ``memory_search`` and the digest leave out unless they are told.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from llama_index_contextual.errors import SettingError, amount
+from llama_index_contextual.retrieval.fusion import shipped_weights
+from llama_index_contextual.retrieval.vector import E5, MINILM
+from llama_index_contextual.text.tokens import is_spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
+
+AUTO: Final = "auto"
+LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
+# Whose cosines were measured: their model's name in relevance.json, and what unrelated texts have at least.
+_MEASURED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
+_OTHER_WORDS: Final = 0.5  # the best hit holds less of a question's words than this: it may be in other words
+_BY_VECTORS: Final = 0.3  # relevance of a question in other words at most: of those few have an answer
+_TENTH: Final = 9
+
+Least: TypeAlias = float | Literal["auto"]
+
+
+def checked_least(name: str, value: Least) -> Least:
+    """Return the relevance that a hit needs: 0 to 1, or ``"auto"``.
+
+    Raises:
+        SettingError: It is neither.
+    """
+    if isinstance(value, str) and value != AUTO:
+        raise SettingError(f"{name}={value!r} cannot work. Cure: give a number from 0 to 1, or {AUTO!r}.")
+    return value if value == AUTO else amount(name, value, zero=True, most=1)
+
+
+def said_least(said: float | None) -> Least:
+    """Return the relevance that a hit needs where people read the hits; ``said`` is what the configuration says."""
+    return AUTO if said is None else said
+
+
+def least_relevance(chosen: Least, *, measured: bool) -> float:
+    """Return what a hit needs.
+
+    Args:
+        chosen: What the user says, of each hit; ``"auto"`` leaves it to us, and asks it of a question's best hit alone:
+            what an arm puts first may stand far down in the fusion.
+        measured: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of ours,
+            and neither filters nor operators, because who narrows a search wants what is there. Elsewhere ``"auto"``
+            leaves out nothing.
+    """
+    if chosen != AUTO:
+        return float(chosen)
+    return LEAST if measured else 0.0
+
+
+class Evidence(NamedTuple):
+    """What speaks for an answer, of a question's best hit.
+
+    Args:
+        nearest: The highest cosine of the vector arm's answer; None without a vector arm.
+        farthest: The lowest; of models that were not measured it stands for texts that have nothing in common.
+        cosine: That of the best hit; the lowest where the vector arm has not found it.
+        words: Share of the question's words that the best hit holds, weighted by rarity; None without a keyword arm.
+        lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks hold a word. The
+            words of a subject are in many places, an answer stands out.
+        model: Whose cosines they are: all-MiniLM-L6-v2's, multilingual-e5's, or "" for others, which were not measured.
+        spelled: Whether any word of the question is in a language that the model reads. Vectors say little of what is
+            not.
+    """
+
+    nearest: float | None = None
+    farthest: float = 0.0
+    cosine: float = 0.0
+    words: float | None = None
+    lead: float = 0.0
+    model: str = MINILM
+    spelled: bool = True
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured what relevance means for such arms."""
+        return self.model in _MEASURED and self.nearest is not None and self.words is not None
+
+    def features(self) -> dict[str, float]:
+        """Return the numbers that the model weighs; cosines are stretched from that of unrelated texts to 1."""
+        _, zero = _MEASURED.get(self.model, ("", self.farthest))
+        scale = max(1 - zero, 1e-6)
+        return {
+            "nearest": ((self.nearest or 0.0) - zero) / scale,
+            "cosine": (self.cosine - zero) / scale,
+            "words": self.words or 0.0,
+            "lead": (self.words or 0.0) * self.lead,  # nonsense with one rare word stands out, too
+        }
+
+
+def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None) -> float | None:
+    """Return how likely an index answers a question, 0 to 1; None where nothing is known of it.
+
+    A question in other words than those of the notes ("crash" for "outage") has only its vector to speak for it. So the
+    model of vectors alone judges it, too, and can lift it to 0.3: it is not left out, and it is not trusted.
+
+    Args:
+        evidence: What speaks for an answer.
+        weights: Of each model; default those of the package.
+    """
+    shipped, features = weights or shipped_weights("relevance"), evidence.features()
+
+    def chance(model: str) -> float:
+        its = shipped[model]
+        odds = math.fsum([its["constant"], *(its.get(key, 0.0) * value for key, value in features.items())])
+        return 1 / (1 + math.exp(-odds))
+
+    vectors, _ = _MEASURED.get(evidence.model, ("other", 0.0))
+    if evidence.nearest is None:
+        return None if evidence.words is None else chance("words")
+    if evidence.words is None:
+        return chance(vectors)
+    both = chance(f"{vectors} and words")
+    in_other_words = evidence.spelled and evidence.words < _OTHER_WORDS
+    return max(both, min(chance(vectors), _BY_VECTORS)) if in_other_words else both
+
+
+def evidence_of(
+    query: str,
+    best: str,
+    cosines: Mapping[str, float],
+    keyword: ContextualBM25Retriever | None,
+    scores: Sequence[float] = (),
+    *,
+    model: str,
+    subject: str | None = None,
+) -> Evidence:
+    """Return what speaks for an answer.
+
+    Args:
+        query: The question.
+        best: Id of the best hit; "" where there is none.
+        cosines: What the vector arm gave, by id; empty without a vector arm.
+        keyword: The keyword arm.
+        scores: What it gave, best first.
+        model: Whose cosines they are; see :class:`Evidence`.
+        subject: What a relevant hit holds of the question; default all of it.
+    """
+    evidence = Evidence(spelled=model == E5 or is_spelled(query), model=model)
+    if keyword is not None:
+        terms = keyword.term_scores(subject or query, [best])
+        tenth = scores[_TENTH] if len(scores) > _TENTH else 0.0
+        lead = 1 - tenth / scores[0] if scores and scores[0] > 0 else 0.0
+        evidence = evidence._replace(words=next(iter(terms.shares() or []), 0.0), lead=lead)
+    if not cosines:
+        return evidence
+    low, high = min(cosines.values()), max(cosines.values())
+    return evidence._replace(nearest=high, farthest=low, cosine=cosines.get(best, low))

@@ -1,0 +1,283 @@
+"""The vector arm: cosine scores, every filter, and no blocked event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core import Settings
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+
+from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
+from llama_index_contextual.keyword import REF_DOC_ID, both, check_filters
+from llama_index_contextual.retrieval.any_store import AnyStore, ChromaStore, NodesElsewhere, ReadStore
+from llama_index_contextual.retrieval.chroma import is_chroma
+from llama_index_contextual.watching import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.callbacks import CallbackManager
+
+    from llama_index_contextual.keyword import Candidate
+    from llama_index_contextual.retrieval.search import DenseSearch, NodeSearch, StoreReader
+
+MINILM: Final = "all-minilm"
+E5: Final = "multilingual-e5"
+_REMEMBERED: Final = 16  # queries whose vectors are remembered
+
+
+class ContextualVectorRetriever(BaseRetriever):
+    """Retrieve by vector from a LlamaIndex vector store.
+
+    It stands where ``VectorIndexRetriever`` stood. From Chroma the score is the cosine similarity, -1 to 1, whatever
+    the collection's distance function, and ties break by node id; from other stores both are theirs. No call blocks the
+    event loop.
+
+    Args:
+        vector_store: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its callbacks,
+            too; or a store that holds text.
+        embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
+        similarity_top_k: Most nodes a query returns.
+        filters: Nodes that may be returned. They mean the same on every store: what a store does not filter as we do is
+            filtered on its hits, and it is asked for more until there are enough or no more.
+        doc_ids: Only nodes of these documents; None for all.
+        node_ids: Only these nodes; None for all.
+        vector_store_query_mode: As LlamaIndex names them: ``"mmr"``, ``"hybrid"`` … where the store knows them.
+        alpha: For hybrid queries of a store, 0 to 1: 0 is keywords only, 1 vectors only.
+        sparse_top_k: For hybrid queries of a store: its hits by keywords.
+        hybrid_top_k: For hybrid queries of a store: its hits in all.
+        vector_store_kwargs: What the store's ``query`` takes besides, such as ``mmr_threshold``.
+        companion: A BM25 retriever over the same nodes. It evaluates filters faster than Chroma, and gives nodes, so
+            that Chroma is asked for ids and distances only.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    def __init__(
+        self,
+        vector_store: Any,
+        embed_model: BaseEmbedding | None = None,
+        *,
+        similarity_top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        doc_ids: Sequence[str] | None = None,
+        node_ids: Sequence[str] | None = None,
+        vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
+        alpha: float | None = None,
+        sparse_top_k: int | None = None,
+        hybrid_top_k: int | None = None,
+        vector_store_kwargs: Mapping[str, Any] | None = None,
+        companion: NodeSearch | None = None,
+        callback_manager: CallbackManager | None = None,
+        objects: list[IndexNode] | None = None,
+        object_map: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        check_filters(filters)
+        store, index = _store_and_index(vector_store)
+        if objects is None and object_map is None:
+            object_map = getattr(index, "_object_map", None)
+        callback_manager = callback_manager or getattr(index, "_callback_manager", None)
+        super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
+        elsewhere = (
+            None if index is None else NodesElsewhere(index.docstore, getattr(index.index_struct, "nodes_dict", {}))
+        )
+        self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
+        for name, size in (("sparse_top_k", sparse_top_k), ("hybrid_top_k", hybrid_top_k)):
+            optional_whole(name, size)
+        alpha = None if alpha is None else amount("alpha", alpha, zero=True, most=1)
+        self.filters = both(filters, None if doc_ids is None else _of_documents(doc_ids))
+        self.companion = companion
+        self._query = VectorStoreQuery(
+            node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
+            mode=_mode_of(store, vector_store_query_mode),
+            alpha=alpha,
+            sparse_top_k=sparse_top_k,
+            hybrid_top_k=hybrid_top_k,
+        )
+        self._store: AnyStore | ReadStore = (
+            ChromaStore(store, elsewhere, vector_store_kwargs, companion)
+            if is_chroma(store)
+            else AnyStore(store, elsewhere, vector_store_kwargs)
+        )
+        self._embed_model = embed_model or getattr(index, "_embed_model", None)
+        self._embedded = _Embedded()
+
+    @classmethod
+    def over(
+        cls,
+        reader: StoreReader[DenseSearch],
+        embed_model: BaseEmbedding | None = None,
+        *,
+        similarity_top_k: int = 10,
+        filters: MetadataFilters | None = None,
+    ) -> ContextualVectorRetriever:
+        """Return a retriever over a store that something else changes.
+
+        Args:
+            reader: Gives the newest state of the store.
+            embed_model: Embeds queries; default ``Settings.embed_model`` when first used.
+            similarity_top_k: Most nodes a query returns.
+            filters: Nodes that may be returned.
+        """
+        check_filters(filters)
+        retriever = cls.__new__(cls)
+        BaseRetriever.__init__(retriever)
+        retriever.similarity_top_k = whole("similarity_top_k", similarity_top_k)
+        retriever.filters, retriever.companion = filters, None
+        retriever.__dict__.update(_store=ReadStore(reader), _query=VectorStoreQuery())
+        retriever.__dict__.update(_embed_model=embed_model, _embedded=_Embedded())
+        return retriever
+
+    @property
+    def filters_words(self) -> bool:
+        """Return whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
+        return self._store.filters_words
+
+    @property
+    def cosines_of(self) -> str:
+        """Return whose cosines the scores are, whoever runs that model: :data:`MINILM`, :data:`E5`, or "" for others.
+
+        What other cosines mean for fusion and relevance is not known.
+        """
+        model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
+        name = str(getattr(model, "model_name", "")).lower() if self._store.gives_cosines(self._query) else ""
+        return next((part for part in (MINILM, E5) if part in name), "")
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """Embeds queries; ``Settings.embed_model`` is resolved only if none was given."""
+        return self._embed_model or Settings.embed_model
+
+    def with_filters(self, filters: MetadataFilters | None) -> ContextualVectorRetriever:
+        """Return a view that returns only what these filters and this view's own admit."""
+        view = copy.copy(self)
+        view.filters = both(self.filters, filters)
+        return view
+
+    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
+        """Return ids and scores of the best ``top_k``, best first; [] for an empty query."""
+        return self.candidates_of_each([query], top_k)[0]
+
+    def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+        """Return for each of some queries what :meth:`candidates` returns; the vectors are read once for all."""
+        questions = [query for query in queries if _asks(query)]
+        needs_vectors = self._store.needs_vector(self._query)
+        embeddings = self._embeddings(questions) if needs_vectors else [query.embedding for query in questions]
+        settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
+        store_queries = [
+            replace(settings, query_embedding=embedding, query_str=query.query_str)
+            for embedding, query in zip(embeddings, questions, strict=True)
+        ]
+        answers = iter(self._store.search_each(store_queries))
+        return [next(answers) if _asks(query) else [] for query in queries]
+
+    def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
+        """Return the vector that came with each query, else one that is made; several are made at the same time."""
+        model = self.embed_model
+        texts = dict.fromkeys(tuple(query.embedding_strs) for query in queries if query.embedding is None)
+        known = {text: vector for text in texts if (vector := self._embedded.get(model, text)) is not None}
+        missing = [text for text in texts if text not in known]
+        futures = {text: in_thread(model.get_agg_embedding_from_queries, list(text)) for text in missing[1:]}
+        made = {text: model.get_agg_embedding_from_queries(list(text)) for text in missing[:1]}
+        made |= {text: future.result() for text, future in futures.items()}
+        self._embedded.update(model, made)
+        known |= made
+        return [known[tuple(query.embedding_strs)] if query.embedding is None else query.embedding for query in queries]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist."""
+        return self._store.nodes(node_ids)
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+        return self._store.looking()
+
+    def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
+        missing = [candidate.node_id for candidate in candidates if candidate.node is None]
+        loaded = self.nodes(missing) if missing else {}
+        pairs = [(candidate.node or loaded.get(candidate.node_id), candidate.score) for candidate in candidates]
+        return [NodeWithScore(node=node, score=score) for node, score in pairs if node is not None]
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._scored(self.candidates(query_bundle, self.similarity_top_k))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+class _Embedded:
+    """The vectors of the last queries, which a digest asks twice: of all notes, and of those of the days it names."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._model: BaseEmbedding | None = None
+        self._vectors: dict[tuple[str, ...], list[float]] = {}
+
+    def __reduce__(self) -> tuple[type[_Embedded], tuple[()]]:
+        return (_Embedded, ())  # a copy in another process begins anew
+
+    def get(self, model: BaseEmbedding, text: tuple[str, ...]) -> list[float] | None:
+        """Return the vector of a query; None where it is not known."""
+        with self._guard:
+            return self._vectors.get(text) if model is self._model else None
+
+    def update(self, model: BaseEmbedding, vectors: Mapping[tuple[str, ...], list[float]]) -> None:
+        """Remember vectors of a model, and forget the oldest."""
+        with self._guard:
+            if model is not self._model:
+                self._model, self._vectors = model, {}
+            self._vectors |= vectors
+            for text in list(self._vectors)[:-_REMEMBERED]:
+                del self._vectors[text]
+
+
+def _store_and_index(vector_store: Any) -> tuple[BasePydanticVectorStore, Any]:
+    """Return the vector store that was given, and the index where that was given instead, else None."""
+    is_store = isinstance(vector_store, BasePydanticVectorStore)
+    store, index = (vector_store, None) if is_store else (getattr(vector_store, "vector_store", None), vector_store)
+    if not isinstance(store, BasePydanticVectorStore) or not (store.stores_text or index):
+        raise SettingError(
+            f"vector_store={type(store or vector_store).__name__} holds no text. "
+            "Cure: the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
+        )
+    return store, index
+
+
+def _mode_of(store: BasePydanticVectorStore, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
+    """Return the mode of this name, or the default where the store would ignore it."""
+    one_of("vector_store_query_mode", name, tuple(mode.value for mode in VectorStoreQueryMode))
+    mode = VectorStoreQueryMode(name)
+    if not is_chroma(store) or mode in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
+        return mode
+    message = f"Chroma ignores vector_store_query_mode={mode.value!r} and answers by vectors alone"
+    cure = "ContextualFusionRetriever with a ContextualBM25Retriever"
+    warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=3)
+    return VectorStoreQueryMode.DEFAULT
+
+
+def _asks(query: QueryBundle) -> bool:
+    return query.embedding is not None or any(text.strip() for text in query.embedding_strs)
+
+
+def _of_documents(doc_ids: Sequence[str]) -> MetadataFilters:
+    documents = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
+    return MetadataFilters(filters=[documents])
