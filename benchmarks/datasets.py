@@ -111,42 +111,6 @@ def kubernetes_docs(pages: int | None = None) -> DataSet:
     return DataSet("kubernetes-docs", {"": documents}, questions, _page_covered, {})
 
 
-def joined_pages(size: int = 5_000_000) -> tuple[str, dict[str, range]]:
-    """Pages of ``kubernetes-docs`` as one text of about so many characters, and the lines of each page in it."""
-    parts: list[str] = []
-    lines: dict[str, range] = {}
-    length, line = 0, 1
-    for page in sorted(kubernetes_docs().documents[""], key=lambda page: page.doc_id):
-        if length >= size:
-            break
-        parts.append(page.text)
-        length += len(page.text)
-        lines[page.doc_id] = range(line, line + page.text.count("\n") + 1)
-        line += page.text.count("\n") + 2
-    return "\n\n".join(parts), lines
-
-
-def uneven_notes(size: int = 5_000_000) -> DataSet:
-    """One person's small notes beside a large document; gold: lines of a note, or a page of the large document.
-
-    The notes and their 197 questions are those of the first conversation of ``locomo-notes``. The large document is
-    pages of ``kubernetes-docs``, joined into one file; of its questions every third is asked.
-    """
-    notes, text, lines = locomo_notes(), *joined_pages(size)
-    first = min(notes.documents)
-    large = Document(text=text, id_="handbook.md", metadata={"path": "handbook.md"})
-    asked = [replace(one, collection="", form="notes") for one in notes.questions if one.collection == first]
-    pages = [replace(one, form="large document") for one in kubernetes_docs().questions if one.gold <= lines.keys()]
-
-    def covers(node: BaseNode) -> frozenset[Hashable]:
-        if node.ref_doc_id != large.doc_id:
-            return _lines_covered(node)
-        start, end = node.metadata["start_line"], node.metadata["end_line"]
-        return frozenset(page for page, its in lines.items() if its.start <= end and start < its.stop)
-
-    return DataSet("uneven-notes", {"": [large, *notes.documents[first]]}, asked + pages[::3], covers, {})
-
-
 def course_lessons() -> DataSet:
     """72 Markdown lessons of a course, 360 questions; gold: the page."""
     folder = _folder("course-lessons")

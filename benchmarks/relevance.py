@@ -37,7 +37,6 @@ from datasets import (
     german_judgments,
     japanese_articles,
     locomo_notes,
-    uneven_notes,
 )
 from languages import both_languages
 from relevance_questions import HALF, NOTES, OTHER, OWN, REMOVED, STRANGER, Asked, answers_of, example_notes
@@ -59,7 +58,6 @@ SETS: Final[dict[str, dict[str, Callable[[], DataSet]]]] = {
         "codebases": codebases,
         "course-lessons": course_lessons,
         "locomo-notes": locomo_notes,
-        "uneven-notes": uneven_notes,
     },
     "e5": {
         "german-judgments": german_judgments,
@@ -227,12 +225,10 @@ def main() -> None:
     sample = {
         name: [one.text for one in rng.sample(each.questions, min(60, len(each.questions)))]
         for name, each in data.items()
-        if name != "uneven-notes"
     }
     sets = {}
     for name, each in {**data, NOTES: example_notes()}.items():
-        # The notes of uneven-notes are some of locomo-notes.
-        other = [key for key in sample if key != name and not {key, name} <= {"locomo-notes", "uneven-notes"}]
+        other = [key for key in sample if key != name]
         sets[name] = answers_of(each, [text for key in other for text in sample[key]], embedding)
         print(f"{name}: {len(sets[name])} asked", flush=True)
     fits, shipped = left_out(sets, models), fit([asked for name, asked in sets.items() if name != NOTES], models)

@@ -37,7 +37,6 @@ from datasets import (
     first_collections,
     kubernetes_docs,
     locomo_notes,
-    uneven_notes,
 )
 from llama_index.core import VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
@@ -79,7 +78,6 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "kubernetes-docs": kubernetes_docs,
     "course-lessons": course_lessons,
     "chat-notes": chat_notes,
-    "uneven-notes": uneven_notes,
 }
 PAGES = ("kubernetes-docs", "course-lessons")  # sets whose gold is a page
 STOCK_WORDS = Analyzer(language="en", split_identifiers=False, expand_dates=False)

@@ -157,7 +157,7 @@ class PatternContextGenerator(ContextGenerator):
 
     What is embedded stays that short. The keyword arm gets, besides, what the chunk's comments say first; the chunk
     that the file begins with also gets every name that the file defines. What belongs to the file is kept once, so that
-    these words take few characters a chunk (``benchmarks/context_pattern.py`` counts them).
+    these words take few characters a chunk.
 
     Other files than source code get the context of their headings, and for the keyword arm all the document's headings.
     """

@@ -44,7 +44,7 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
 
     A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
     (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
-    more does not get larger chunks (``benchmarks/chunk_sizes.py``).
+    more does not get larger chunks: smaller ones found more in the same number of characters.
 
     Args:
         embedding: The embedding of the index.
