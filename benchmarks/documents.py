@@ -26,9 +26,8 @@ from common import machine, markdown_table
 from datasets import DATA
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.converters.worker import ConversionProcess, Limits
-from llama_index_contextual.app.documents import DocumentReader
-from llama_index_contextual.app.documents.reader import _PROCESS
+from llama_index_contextual.app.folder.convert import _PROCESS, DocumentReader
+from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)

@@ -22,7 +22,7 @@ from llama_index_contextual import (
     RecencyPostprocessor,
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.context import PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
 from llama_index_contextual.context.llm.run import LLMSettings

@@ -21,8 +21,8 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.documents import FileRules
 from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.preview import Preview, chunks_page
 from llama_index_contextual.app.report.pages import Marker, node_html, rendered
 from llama_index_contextual.keyword import Analyzer

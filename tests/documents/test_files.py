@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.app.documents.files import FileRules, find_files, summary_of_skipped
-from llama_index_contextual.app.documents.patterns import Wanted, pattern_of
+from llama_index_contextual.app.folder.patterns import Wanted, pattern_of
+from llama_index_contextual.app.folder.walk import FileRules, find_files, summary_of_skipped
 from llama_index_contextual.errors import SettingError
 
 
@@ -257,7 +257,7 @@ def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path, monkeypatch):
     assert found.skipped == ["Makefile", "b.pdf", "c.PDF", "d.docx", "old/e.eml"]
     counts = "5 files not read: 2 pdf, 1 docx, 1 eml, 1 of other kinds"
     assert summary_of_skipped(found.skipped) == counts
-    monkeypatch.setattr("llama_index_contextual.app.converters.conversion.is_installed", lambda _: False)
+    monkeypatch.setattr("llama_index_contextual.app.folder.formats.is_installed", lambda _: False)
     assert find_files(tmp_path, FileRules()).skipped == found.skipped
     assert summary_of_skipped(found.skipped) == (
         f"{counts}; pip install 'llama-index-contextual[documents]' reads some of them"

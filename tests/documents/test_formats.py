@@ -6,9 +6,9 @@ from email.message import EmailMessage
 import pytest
 import samples
 
-from llama_index_contextual.app.converters.conversion import FORMATS, suffix_of
-from llama_index_contextual.app.converters.web import html_to_markdown
-from llama_index_contextual.app.documents import DocumentReader
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
+from llama_index_contextual.app.folder.web import html_to_markdown
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.metadata import citation_of

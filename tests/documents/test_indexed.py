@@ -6,10 +6,11 @@ from llama_index.core.schema import Document
 from llama_index.core.storage.kvstore import SimpleKVStore
 from rich.console import Console
 
-from llama_index_contextual.app.converters import conversion
-from llama_index_contextual.app.converters.worker import ConversionProcess, Limits, LostError
-from llama_index_contextual.app.documents import DocumentReader, FileRules
 from llama_index_contextual.app.evaluation import Passage, load_questions
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.preview import chunk_panel, chunk_views
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
@@ -41,7 +42,7 @@ def conversions(monkeypatch):
 
 
 def missing(monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.app.converters.conversion.is_installed", lambda _: False)
+    monkeypatch.setattr("llama_index_contextual.app.folder.formats.is_installed", lambda _: False)
 
 
 def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
@@ -103,7 +104,7 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
 def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypatch):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
-    monkeypatch.setitem(conversion.REVISIONS, "pdfium", 99)
+    monkeypatch.setitem(formats.REVISIONS, "pdfium", 99)
     with ContextualIndex.open(folder, embed_model="none") as index:
         assert index.refresh().outdated == ["report.pdf"]
 

@@ -3,7 +3,7 @@
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from llama_index_contextual.app.documents import DocumentReader
+from llama_index_contextual.app.folder.convert import DocumentReader
 
 PROSE = "The harbour keeps a book of tides, in which each keeper writes what he saw in his years of service there."
 

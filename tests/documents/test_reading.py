@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.app.documents.sources import read_bytes
+from llama_index_contextual.app.folder.sources import read_bytes
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import decode, replace_surrogates
 

@@ -10,9 +10,9 @@ import zipfile
 import pytest
 import samples
 
-from llama_index_contextual.app.converters import conversion
-from llama_index_contextual.app.converters.conversion import ConversionError
-from llama_index_contextual.app.converters.worker import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.formats import ConversionError
+from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
@@ -79,7 +79,7 @@ def test_memory_has_a_limit(worker, tmp_path):
     ],
 )
 def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
-    start = "import sys; from llama_index_contextual.app.converters.worker import _refuse; sys.addaudithook(_refuse)"
+    start = "import sys; from llama_index_contextual.app.folder.sandbox import _refuse; sys.addaudithook(_refuse)"
     code = f"{start}\n{attempt}"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
@@ -91,12 +91,12 @@ def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch)
     path = tmp_path / "bomb.docx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b"0" * 100_000)
-    monkeypatch.setattr(conversion, "_MOST_BYTES", 99_999)
-    with pytest.raises(ConversionError, match="100,000 bytes, more than any document"), conversion.open_archive(path):
+    monkeypatch.setattr(formats, "_MOST_BYTES", 99_999)
+    with pytest.raises(ConversionError, match="100,000 bytes, more than any document"), formats.open_archive(path):
         pass
     monkeypatch.undo()
-    monkeypatch.setattr(conversion, "_MOST_MEMBERS", 0)
-    with pytest.raises(ConversionError, match="1 files"), conversion.open_archive(path):
+    monkeypatch.setattr(formats, "_MOST_MEMBERS", 0)
+    with pytest.raises(ConversionError, match="1 files"), formats.open_archive(path):
         pass
 
 

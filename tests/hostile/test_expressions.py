@@ -19,7 +19,7 @@ import pytest
 from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
-from llama_index_contextual.app.documents.patterns import spec_of
+from llama_index_contextual.app.folder.patterns import spec_of
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon
 
@@ -46,7 +46,7 @@ BOUNDED = {
     "context.llm.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
-    "app.converters.pdf._VALUE": (60, "a cell is cut before"),
+    "app.folder.pdf._VALUE": (60, "a cell is cut before"),
     "chunking.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "chunking.blocks._ANCHORS": (200, "a block above a heading"),
 }
@@ -58,14 +58,14 @@ ANCHORED = {
     "memory.current._PAIR",
     "memory.search._CONDITION",
     "app.report.pages._SCHEME",
-    "app.converters.markup._HEADING",
-    "app.converters.markup._ORG_BLOCK",
-    "app.converters.markup._ORG_HEADING",
-    "app.converters.markup._RST_COLUMNS",
-    "app.converters.markup._UNDERLINE",
-    "app.converters.markup.read_org",
-    "app.converters.pdf._MARKUP",
-    "app.converters.web._ITEM",
+    "app.folder.markup._HEADING",
+    "app.folder.markup._ORG_BLOCK",
+    "app.folder.markup._ORG_HEADING",
+    "app.folder.markup._RST_COLUMNS",
+    "app.folder.markup._UNDERLINE",
+    "app.folder.markup.read_org",
+    "app.folder.pdf._MARKUP",
+    "app.folder.web._ITEM",
     "app.evaluation.questions._LINES",
     "app.distributed.ray_workers._ADDRESS",
     "chunking.blocks._CLOSERS",

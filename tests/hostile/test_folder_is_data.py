@@ -13,7 +13,7 @@ from state_table import change_state, state_in
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.config import SETTINGS, folder_config, is_safe, load_configuration, trust
-from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")

@@ -9,7 +9,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
 from state_table import state_in
 
-from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_index_contextual.app.documents import sources
+from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.index.tables import fault_of
 from llama_index_contextual.app.index.vectors import BATCH_TEXTS

@@ -9,8 +9,8 @@ import time
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.app.documents import sources
 from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.app.index.snapshot import Snapshot
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError

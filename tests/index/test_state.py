@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from state_table import change_state, state_in
 
-from llama_index_contextual.app.documents import sources
+from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index.pipeline import differences
 from llama_index_contextual.errors import StorageError
 

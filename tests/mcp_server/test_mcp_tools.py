@@ -8,7 +8,7 @@ import pytest
 from mcp_clients import mcp, text_of
 
 from llama_index_contextual.app import mcp_server
-from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.memory import MemorySettings

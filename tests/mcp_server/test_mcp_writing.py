@@ -10,7 +10,7 @@ import pytest
 from mcp_clients import READING, mcp, text_of, wait_for
 
 from llama_index_contextual.app import mcp_server
-from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, background
 from llama_index_contextual.app.notes import Notes, writing
 from llama_index_contextual.app.notes import folder as of_folder

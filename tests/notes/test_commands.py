@@ -9,7 +9,7 @@ import pytest
 from anthropic.lib.tools import BetaAbstractMemoryTool
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
-from llama_index_contextual.app.documents.files import FileRules
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.app.notes import MemoryCommands, Notes
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError

@@ -271,7 +271,7 @@ def tell_freshness(freshness: Freshness) -> None:
 
 def tell_skipped(index: ContextualIndex, *, names: bool) -> None:
     """Say on standard error how many files of a folder are not read: by their kinds, or as a vault's templates."""
-    from llama_index_contextual.app.documents import summary_of_skipped
+    from llama_index_contextual.app.folder.walk import summary_of_skipped
 
     paths, not_notes = index.unread()
     for path in sorted([*paths, *not_notes]) if names else ():

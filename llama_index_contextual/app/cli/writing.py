@@ -144,7 +144,7 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
             "an index of several folders is in none of them. Cure: --storage PLACE, or name them under [collections] "
             f"in {user_folder() / USER_FILE}"
         )
-    from llama_index_contextual.app.documents import named_folders  # slow: it imports LlamaIndex
+    from llama_index_contextual.app.folder.folders import named_folders  # slow: it imports LlamaIndex
 
     return named_folders(folders)
 

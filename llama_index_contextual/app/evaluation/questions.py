@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.llms import ChatMessage
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.app.documents import readable_documents
+from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index import ContextualIndex, DatabaseKVStore
 from llama_index_contextual.context import make_llm, model_name, require_key
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, whole, without_credentials

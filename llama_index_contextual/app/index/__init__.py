@@ -1,6 +1,6 @@
 """The index: opened, refreshed, asked."""
 
-from llama_index_contextual.app.documents import FileRules
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index.asked import chosen_postprocessors, explained
 from llama_index_contextual.app.index.background import BackgroundRefresh, Freshness, is_refreshing
 from llama_index_contextual.app.index.contextual import ContextualIndex

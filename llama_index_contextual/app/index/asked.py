@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.app.config import Retrieval
-    from llama_index_contextual.app.documents import Discovery
+    from llama_index_contextual.app.folder.walk import Discovery
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.tables import DocumentRow
     from llama_index_contextual.app.index.vector_store import ContextualVectorStore

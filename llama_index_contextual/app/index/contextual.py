@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from llama_index_contextual.app.documents import readable_documents
 from llama_index_contextual.app.embeddings import EmbeddingEstimate, model_id
+from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index import inspection
 from llama_index_contextual.app.index.asked import Asked
 from llama_index_contextual.app.index.background import PATIENCE, Freshness, look_at
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.config import Configuration
     from llama_index_contextual.app.distributed.ray_workers import RayWorkers
-    from llama_index_contextual.app.documents import FileRules
+    from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.settings import Reindex

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.app.documents import UNREAD, Problem, gather, read_all
 from llama_index_contextual.app.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
+from llama_index_contextual.app.folder.sources import UNREAD, gather, read_all
+from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.app.index.tables import Chunk, fault_of
 from llama_index_contextual.app.index.vectors import see_documents
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from llama_index_contextual.app.documents import Folders, Source
+    from llama_index_contextual.app.folder.folders import Folders
+    from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.snapshot import Snapshot
     from llama_index_contextual.app.index.tables import DocumentRow, NodeRow

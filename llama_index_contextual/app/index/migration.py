@@ -13,7 +13,8 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-from llama_index_contextual.app.documents import Problem, read_bytes
+from llama_index_contextual.app.folder.sources import read_bytes
+from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.pipeline import default_parser, nodes_hash
 from llama_index_contextual.app.index.plan import RefreshReport
 from llama_index_contextual.app.index.tables import Chunk, DocumentRow

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.documents import Problem
+from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:

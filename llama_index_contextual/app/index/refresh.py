@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.distributed.ray_workers import LocalWorkers, resolve_workers
-from llama_index_contextual.app.documents import UNREAD, Problem, check_source, gather, settled
 from llama_index_contextual.app.embeddings import VendorEmbedding
+from llama_index_contextual.app.folder.sources import UNREAD, check_source, gather, settled
+from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.jobs import jobs_of
 from llama_index_contextual.app.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.app.distributed.ray_workers import RayWorkers, Workers
-    from llama_index_contextual.app.documents import Source, SourceContent
+    from llama_index_contextual.app.folder.sources import Source, SourceContent
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.tables import Indexed
     from llama_index_contextual.app.index.writing import Storage, Writer

@@ -18,15 +18,10 @@ from llama_index_contextual.app.config import (
     load_configuration,
     user_storage,
 )
-from llama_index_contextual.app.documents import (
-    SOURCE_INCLUDE,
-    DocumentReader,
-    FileRules,
-    Folders,
-    collections_of,
-    default_include,
-)
 from llama_index_contextual.app.embeddings import model_id, resolve_embedding
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.folders import Folders, collections_of
+from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.app.index.database import Database, DatabaseKVStore
 from llama_index_contextual.app.index.pipeline import (
     NodePipeline,

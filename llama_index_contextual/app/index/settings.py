@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.app.config import digest_of, is_sealed, is_trusted, may_say, seal_of
-from llama_index_contextual.app.documents import Reading, suffix_of
 from llama_index_contextual.app.embeddings import model_id
+from llama_index_contextual.app.folder.formats import suffix_of
+from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
 from llama_index_contextual.app.index.rescue import is_former
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, WriteLock
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.app.config import Configuration
-    from llama_index_contextual.app.documents import DocumentReader, FileRules, Folders
+    from llama_index_contextual.app.folder.convert import DocumentReader
+    from llama_index_contextual.app.folder.folders import Folders
+    from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.database import Database
     from llama_index_contextual.app.vector_stores.stores import Store
 

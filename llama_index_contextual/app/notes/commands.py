@@ -15,7 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from llama_index_contextual.app.documents import FileRules, Folders
+from llama_index_contextual.app.folder.folders import Folders
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index.state import DEFAULT_NAME
 from llama_index_contextual.app.notes.writing import backup_place, change, codec_of, inside, turn
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError

@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.app.documents import read_bytes, suffix_of
+from llama_index_contextual.app.folder.formats import suffix_of
+from llama_index_contextual.app.folder.sources import read_bytes
 from llama_index_contextual.app.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.app.notes.links import note_named, section_of
 from llama_index_contextual.app.notes.writing import appended, change, turn, writable

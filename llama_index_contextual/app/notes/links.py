@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from llama_index_contextual.app.documents import read_bytes
+from llama_index_contextual.app.folder.sources import read_bytes
 from llama_index_contextual.chunking import headings_of, prose_lines, read_front_matter
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.memory import on_one_line, shown_path

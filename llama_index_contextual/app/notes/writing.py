@@ -14,7 +14,7 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
-from llama_index_contextual.app.documents import stamp_of
+from llama_index_contextual.app.folder.walk import stamp_of
 from llama_index_contextual.app.index.state import DEFAULT_NAME, Layout
 from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import LockedError, SettingError, StorageError

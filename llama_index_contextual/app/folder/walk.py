@@ -22,8 +22,8 @@ from pydantic import Field, field_validator
 
 from llama_index_contextual.app.config import FILE as CONFIGURATION
 from llama_index_contextual.app.config import Files
-from llama_index_contextual.app.converters.conversion import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
-from llama_index_contextual.app.documents.patterns import Ignores, Wanted, pattern_of
+from llama_index_contextual.app.folder.formats import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
+from llama_index_contextual.app.folder.patterns import Ignores, Wanted, pattern_of
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.config import Entry, checked
-from llama_index_contextual.app.documents.files import Discovery, FileRules, Problem, find_files, vault_of
+from llama_index_contextual.app.folder.walk import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:

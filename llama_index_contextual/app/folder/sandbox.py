@@ -19,13 +19,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from llama_index_contextual.app.converters import conversion
+from llama_index_contextual.app.folder import formats
 from llama_index_contextual.errors import DocumentError
 
 # Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__".
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from llama_index_contextual.app.converters.worker import serve; serve(int(sys.argv[2]))"
+    "from llama_index_contextual.app.folder.sandbox import serve; serve(int(sys.argv[2]))"
 )
 _IDLE: Final = 30  # seconds without work after which a process ends
 _MOST_JOBS: Final = 300  # of one process: libraries leak
@@ -61,7 +61,7 @@ class ConversionProcess:
         self._jobs = 0
         self._owner = os.getpid()
 
-    def convert(self, path: Path, suffix: str, limits: Limits) -> conversion.Conversion:
+    def convert(self, path: Path, suffix: str, limits: Limits) -> formats.Conversion:
         """Return a document as Markdown.
 
         Args:
@@ -87,7 +87,7 @@ class ConversionProcess:
         result = json.loads(answer or b"{}")
         if "problem" in result:
             raise DocumentError(result["problem"])
-        return conversion.Conversion.of(result)
+        return formats.Conversion.of(result)
 
     def close(self) -> None:
         """End the process; the next document starts another one."""
@@ -194,18 +194,18 @@ def serve(megabytes: int) -> None:
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        converted = conversion.converter_of(job["suffix"])(Path(job["path"]))
-    except conversion.ConversionError as error:
+        converted = formats.converter_of(job["suffix"])(Path(job["path"]))
+    except formats.ConversionError as error:
         return {"problem": str(error)}
     except MemoryError:
         return {"problem": "its conversion needs too much memory. Cure: ignore it, or raise megabytes in [documents]."}
     except Exception as error:  # noqa: BLE001  of a document that a stranger made anything can be wrong
         return {"problem": f"it is damaged or no {job['suffix'][1:]} file ({type(error).__name__}: {error})"[:300]}
     if (
-        sum(len(part.text) for part in converted.parts) > conversion.MOST_CHARS
-        or len(converted.parts) > conversion.MOST_PARTS
+        sum(len(part.text) for part in converted.parts) > formats.MOST_CHARS
+        or len(converted.parts) > formats.MOST_PARTS
     ):
-        most = f"{conversion.MOST_CHARS:,} characters of text, or {conversion.MOST_PARTS:,} pages or sheets"
+        most = f"{formats.MOST_CHARS:,} characters of text, or {formats.MOST_PARTS:,} pages or sheets"
         return {"problem": f"it holds more than {most}. Cure: split it, or ignore it."}
     return converted.to_dict()
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.app.converters.conversion import ATTACHED, FORMATS, suffix_of
-from llama_index_contextual.app.documents.files import FolderFile, Problem, stamp_of
-from llama_index_contextual.app.documents.reader import DocumentReader
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.formats import ATTACHED, FORMATS, suffix_of
+from llama_index_contextual.app.folder.walk import FolderFile, Problem, stamp_of
 from llama_index_contextual.chunking import without_comments
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.metadata import PATH, path_of
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.app.documents.files import Discovery, FileRules
-    from llama_index_contextual.app.documents.folders import Folders
+    from llama_index_contextual.app.folder.folders import Folders
+    from llama_index_contextual.app.folder.walk import Discovery, FileRules
 
 # LlamaIndex gives each document that it loads such an id, another one each time.
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

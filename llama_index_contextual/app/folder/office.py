@@ -8,7 +8,7 @@ import zipfile
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.converters.conversion import (
+from llama_index_contextual.app.folder.formats import (
     Conversion,
     ConversionError,
     Part,

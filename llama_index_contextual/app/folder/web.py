@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
-from llama_index_contextual.app.converters.conversion import (
+from llama_index_contextual.app.folder.formats import (
     ATTACHED,
     Conversion,
     ConversionError,

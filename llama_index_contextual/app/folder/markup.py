@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index_contextual.app.converters.conversion import Conversion, ConversionError, Part
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
 from llama_index_contextual.text import decode
 
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.app.converters import conversion
-from llama_index_contextual.app.converters.worker import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE
@@ -110,26 +110,26 @@ class DocumentReader(BaseReader):
             )
         return documents
 
-    def converted(self, path: Path, data: bytes) -> conversion.Conversion:
+    def converted(self, path: Path, data: bytes) -> formats.Conversion:
         """Return a file's text and metadata: as they were kept, or converted now.
 
         Raises:
             DocumentError: It cannot be converted.
             MissingExtraError: The converter is not installed.
         """
-        suffix = conversion.suffix_of(path.name)
-        converter = conversion.FORMATS.get(suffix)
+        suffix = formats.suffix_of(path.name)
+        converter = formats.FORMATS.get(suffix)
         if converter is None:
-            formats = ", ".join(conversion.FORMATS)
-            raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {formats}.")
+            names = ", ".join(formats.FORMATS)
+            raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {names}.")
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
         cached = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
         if cached is not None and "problem" not in cached:
-            return conversion.Conversion.of(cached)
+            return formats.Conversion.of(cached)
         if cached is not None and cached["limits"] == [*self._limits]:
             raise DocumentError(cached["problem"])
-        if not conversion.is_installed(converter):
-            raise MissingExtraError(f"what reads {suffix} files ({conversion.PACKAGES[converter]})", conversion.EXTRA)
+        if not formats.is_installed(converter):
+            raise MissingExtraError(f"what reads {suffix} files ({formats.PACKAGES[converter]})", formats.EXTRA)
         try:
             converted = _PROCESS.convert(path.absolute(), suffix, self._limits)
         except LostError as error:  # it would take as long each time
@@ -146,5 +146,5 @@ class DocumentReader(BaseReader):
 
     def mark(self, path: str) -> str:
         """Return the name and revision of the converter that reads a file; "" where none does."""
-        converter = conversion.FORMATS.get(conversion.suffix_of(path))
-        return f"{converter} {conversion.REVISIONS[converter]}" if converter else ""
+        converter = formats.FORMATS.get(formats.suffix_of(path))
+        return f"{converter} {formats.REVISIONS[converter]}" if converter else ""

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index_contextual.app.converters.conversion import Conversion, ConversionError, Part, table_of
-from llama_index_contextual.app.converters.pdf_lines import LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, table_of
+from llama_index_contextual.app.folder.pdf_lines import LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
 from llama_index_contextual.text import counted
 
 _LONGEST_HEADING: Final = 130  # characters

@@ -1,0 +1,1 @@
+"""A folder of documents: which files are read, as what, and how each format becomes Markdown."""
