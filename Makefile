@@ -1,4 +1,4 @@
-# make demo: index the example notes, ask a question, see why context matters (no key; no network but PyPI)
+# make demo: README's pipeline on the example notes, with a real Chroma (no key; no network but PyPI)
 # make test: run the tests, all but the slow ones
 # make check: before a commit: lint, types, and the tests of what changed
 # make slow: the slow tests: kills, servers, processes
@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .PHONY: demo test slow touched lint types notebooks docs check clean
 
-demo: $(VENV)/.local
+demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 SLOW   := kill or server or process or long
@@ -52,9 +52,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --upgrade pip
 
-$(VENV)/.local: pyproject.toml $(VENV)/bin/python
+$(VENV)/.demo: pyproject.toml $(VENV)/bin/python
 	@echo "Installing into $(VENV) (a minute or so) ..."
-	$(PIP) install --editable '.[local]'
+	$(PIP) install --editable '.[app,local,chroma]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/bin/python

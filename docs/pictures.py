@@ -1,6 +1,6 @@
 """Make the pictures of README and documentation again: `python docs/pictures.py`.
 
-They show real output: of `examples/demo.py`, of the command line, of the HTML page of a file's chunks, and of the page
+They show real output: of the command line, of the HTML page of a file's chunks, and of the page
 that `serve` shows. Chromium draws the pages. asciinema 2 (`pip install asciinema`) records the command line, and
 svg-term draws the recording (`npm install svg-term-cli`). A picture whose program is absent stays as it is.
 """
@@ -8,7 +8,6 @@ svg-term draws the recording (`npm install svg-term-cli`). A picture whose progr
 from __future__ import annotations
 
 import os
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -17,7 +16,6 @@ import tempfile
 from pathlib import Path
 
 from llama_index.core import Document
-from rich.console import Console
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
@@ -28,16 +26,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 from browser import CHROMIUM, Browser  # noqa: E402  the tests' own
 
 IMAGES = ROOT / "docs" / "images"
-
-
-def demo() -> None:
-    """Run the demo and keep what it prints as a picture of a terminal."""
-    recorded = Console(record=True, width=118, file=sys.stderr)
-    names = runpy.run_path(str(ROOT / "examples" / "demo.py"))
-    main = names["main"]
-    main.__globals__["console"] = recorded
-    main()
-    recorded.save_svg(str(IMAGES / "demo.svg"), title="make demo")
 
 
 SESSION = (
@@ -118,7 +106,6 @@ def draw(address: str) -> None:
 
 
 if __name__ == "__main__":
-    demo()
     session()
     if CHROMIUM is not None:
         chunks()

@@ -178,7 +178,7 @@ def test_watching_without_its_package_is_refused_before_anything_is_done(tmp_pat
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     done = run("index", tmp_path, "--watch")
     assert done.returncode == 1
-    assert "pip install 'llama-index-contextual[watch]'" in done.stderr
+    assert "pip install 'llama-index-contextual[app]'" in done.stderr
     assert not (tmp_path / ".contextual").exists()
 
 

@@ -36,6 +36,20 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def test_the_readme_begins_with_the_pipeline_that_the_demo_runs():
+    code = re.search(r"```python\n(.*?)```", README, flags=re.DOTALL)[1]
+    assert (ROOT / "examples" / "pipeline.py").read_text("utf-8").endswith(f'"""\n\n{code}')
+    assert code.count("\n") <= 36
+
+
+@pytest.mark.process
+def test_the_demo_prints_what_the_readme_shows():
+    done = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=True)  # noqa: S603
+    shown = re.search(r"```\n(QueryFusionRetriever\n.*?)```", README, flags=re.DOTALL)[1]
+    assert shown in done.stdout
+    assert "llama-index-contextual index FOLDER" in done.stdout
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
@@ -197,6 +211,7 @@ def names(tmp_path, monkeypatch):
     for name in ("docs", "notes"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "page.md").write_text("# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8")
+    shutil.copytree(ROOT / "examples" / "notes", tmp_path / "examples" / "notes")
     (tmp_path / "questions.jsonl").write_text(
         '{"question": "When does the freeze start?", "path": "page.md"}\n', "utf-8"
     )
@@ -229,6 +244,8 @@ def names(tmp_path, monkeypatch):
 @pytest.mark.long
 async def test_the_code_of_a_page_runs(page, names):
     for code in PYTHON.findall(page.read_text("utf-8")):
+        if code.startswith("# Fragment: "):
+            continue
         compiled = compile(code, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         running = eval(compiled, names)  # noqa: S307  our own page
         if running is not None:

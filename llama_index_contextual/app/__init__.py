@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from llama_index_contextual.errors import needs
+
 if TYPE_CHECKING:
     from llama_index_contextual.app.embeddings import LocalEmbedding
     from llama_index_contextual.app.index import ContextualIndex
@@ -21,7 +23,8 @@ def __getattr__(name: str) -> object:
     room = _ROOMS.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{room}"), name)
+    with needs("The application", "app"):
+        return getattr(import_module(f"{__name__}.{room}"), name)
 
 
 def __dir__() -> list[str]:

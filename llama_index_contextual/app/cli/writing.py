@@ -107,7 +107,7 @@ def index(
     """Index a folder or several, or bring an index up to date: only what changed is embedded."""
     prices = _prices(price, dry_run=dry_run)
     if watch:
-        with needs("watchfiles", "watch"):
+        with needs("watchfiles", "app"):
             import watchfiles  # noqa: F401  before anything is done
     target.settings["context_options.num_workers"] = work.calls
     named, code = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage), 0

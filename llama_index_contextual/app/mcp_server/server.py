@@ -62,7 +62,7 @@ def serve(
         **options: Of ``ContextualIndex.open``.
 
     Raises:
-        MissingExtraError: The ``mcp`` extra is not installed.
+        MissingExtraError: The ``app`` extra is not installed.
         SettingError: The address is not of this machine alone, or the port is taken.
         ContextualError: The index cannot be opened.
     """
@@ -131,10 +131,10 @@ def build_server(
         allow_write: As for :func:`serve`.
 
     Raises:
-        MissingExtraError: The ``mcp`` extra is not installed.
+        MissingExtraError: The ``app`` extra is not installed.
         SettingError: A setting cannot work.
     """
-    with needs("The MCP SDK (mcp 2)", "mcp"):
+    with needs("The MCP SDK (mcp 2)", "app"):
         import mcp.server.mcpserver  # noqa: F401  version 1 has none
 
         from llama_index_contextual.app.mcp_server.tools import NotesServer

@@ -75,11 +75,11 @@ def serve(
         **options: More of ``ContextualIndex.open``.
 
     Raises:
-        MissingExtraError: The ``serve`` extra is not installed.
+        MissingExtraError: The ``app`` extra is not installed.
         SettingError: The address or the port cannot be used.
         ContextualError: The index cannot be opened.
     """
-    with needs("starlette or uvicorn", "serve"):
+    with needs("starlette or uvicorn", "app"):
         import starlette  # noqa: F401
         import uvicorn
     if host in _ANY:

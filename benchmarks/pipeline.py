@@ -1,0 +1,95 @@
+"""What each step of README's pipeline finds on the example questions: ``python benchmarks/pipeline.py``.
+
+All rows have the same notes, the same embedding, a Chroma on disk and 10 hits. A passage counts as found where a hit
+holds its text.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import chromadb
+from common import machine, markdown_table
+from llama_index.core import SimpleDirectoryReader, StorageContext, VectorStoreIndex
+from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.llms import MockLLM
+from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.retrievers.bm25 import BM25Retriever
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.app import LocalEmbedding
+from llama_index_contextual.app.evaluation import compare, load_questions
+
+if TYPE_CHECKING:
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.schema import BaseNode, TransformComponent
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TOP_K = 10
+STOCK = (MarkdownNodeParser(), SentenceSplitter(chunk_size=512))
+OURS = (HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor())
+
+
+def chroma(nodes: list[BaseNode], folder: str) -> VectorStoreIndex:
+    """An index of nodes on a Chroma of its own folder."""
+    collection = chromadb.PersistentClient(tempfile.mkdtemp(dir=folder)).create_collection("notes")
+    storage = StorageContext.from_defaults(vector_store=ChromaVectorStore(chroma_collection=collection))
+    return VectorStoreIndex(nodes, storage_context=storage, embed_model=LocalEmbedding())
+
+
+def stock_fusion(arms: list[BaseRetriever]) -> QueryFusionRetriever:
+    """LlamaIndex's fusion by reciprocal rank, without a model that writes variants of the question."""
+    return QueryFusionRetriever(
+        arms, llm=MockLLM(), num_queries=1, mode="reciprocal_rerank", similarity_top_k=TOP_K, use_async=False
+    )
+
+
+def stock_arms(nodes: list[BaseNode], index: VectorStoreIndex) -> list[BaseRetriever]:
+    """LlamaIndex's own arms; BM25 cannot return more nodes than it has."""
+    keywords = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=min(20, len(nodes)))
+    return [index.as_retriever(similarity_top_k=20), keywords]
+
+
+def retrievers(folder: str) -> dict[str, BaseRetriever]:
+    """The rows, each with one thing changed."""
+
+    def nodes_of(transformations: tuple[TransformComponent, ...]) -> list[BaseNode]:
+        documents = SimpleDirectoryReader(str(EXAMPLES / "notes"), recursive=True, filename_as_id=True).load_data()
+        return list(IngestionPipeline(transformations=list(transformations)).run(documents=documents))
+
+    plain, contextual = nodes_of(STOCK), nodes_of(OURS)
+    before, after = chroma(plain, folder), chroma(contextual, folder)
+    vectors, keywords = ContextualVectorRetriever(after, similarity_top_k=20), ContextualBM25Retriever(contextual)
+    return {
+        "stock pipeline": stock_fusion(stock_arms(plain, before)),
+        "stock, with our parser and contexts": stock_fusion(stock_arms(contextual, after)),
+        "the same, our BM25 retriever": stock_fusion([after.as_retriever(similarity_top_k=20), keywords]),
+        "the same, our vector retriever": stock_fusion([vectors, keywords]),
+        "our retrievers and our fusion": ContextualFusionRetriever([vectors, keywords], similarity_top_k=TOP_K),
+    }
+
+
+def table() -> str:
+    """Recall of each row in per cent, as Markdown."""
+    questions = load_questions(EXAMPLES / "questions.jsonl")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        found = compare(retrievers(folder), questions, top_k=[1, 3, 5])
+    rows = [
+        [row.name, *(f"{100 * share:.1f}" for share in row.recalls.mean(axis=0)), f"{row.mrr:.3f}"]
+        for row in found.rows
+    ]
+    return markdown_table([f"{len(questions)} example questions, recall in %", "@1", "@3", "@5", "MRR"], rows)
+
+
+if __name__ == "__main__":
+    print(f"{machine()}\n\n{table()}")
