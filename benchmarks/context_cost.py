@@ -35,7 +35,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai_like import OpenAILike
 
-from llama_index_contextual.context.llm.prompt import CONTEXT_PROMPT
+from llama_index_contextual.context.prompts import CONTEXT_PROMPT
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from common import send_json
 from llama_index.core.utils import get_tokenizer
 
-from llama_index_contextual.context.llm.prompt import count_tokens
+from llama_index_contextual.context.prompts import count_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.tables import Chunk, fault_of
 from llama_index_contextual.app.index.vectors import Vectorizer
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon

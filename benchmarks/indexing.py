@@ -29,8 +29,8 @@ import numpy as np
 from common import machine, markdown_table
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from llama_index_contextual.app.embeddings import LocalEmbedding
 from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.settings.local import LocalEmbedding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

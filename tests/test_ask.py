@@ -15,7 +15,7 @@ from llama_index.core.llms import MockLLM
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.answering import NOTHING, CitedSynthesizer, Sentence, _Stream, checked
 from llama_index_contextual.app.page import server
-from llama_index_contextual.context.llm import model
+from llama_index_contextual.context import models as model
 from llama_index_contextual.errors import AnswerError, SettingError
 
 GATEWAY = "# Gateway\n\nThe gateway waits *60 seconds*, then it gives up. It listens on port 8080.\n"

@@ -23,7 +23,7 @@ NEEDLESS = {
     "banks",
     "llama_index.core.agent",
     "llama_index.core.memory.memory",
-    "llama_index_contextual.context.llm.model",
+    "llama_index_contextual.context.models",
     "llama_index_contextual.app.evaluation.comparison",
     "llama_index_contextual.app.index.refresh",
     "llama_index_contextual.memory.adapters",

@@ -20,7 +20,7 @@ STAND_STILL = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 from llama_index_contextual.app.cli import main
-from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.index import refresh
 refresh.BATCH_CHUNKS, embed, left = 2, LocalEmbedding.embed, int(sys.argv.pop(1))
 def slow(self, texts):

@@ -13,7 +13,7 @@ from llama_index_contextual.app.config import SETTINGS, Configuration, load_conf
 from llama_index_contextual.app.config.places import completed
 from llama_index_contextual.app.distributed.ray_workers import RayWorkers
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.context.llm.run import LLMSettings
+from llama_index_contextual.context.run import LLMSettings
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES
 from llama_index_contextual.memory import MemoryContext, MemorySettings

@@ -16,15 +16,13 @@ from servers import llama_cpp, missing, served
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser, service
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.embeddings import (
-    EmbedDocuments,
+from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
+from llama_index_contextual.app.settings.late_chunking import EmbedDocuments, plan_windows
+from llama_index_contextual.app.settings.vendors import (
     JinaDocumentEmbedding,
     LlamaCppDocumentEmbedding,
     VoyageDocumentEmbedding,
-    model_id,
-    resolve_embedding,
 )
-from llama_index_contextual.app.embeddings.documents import plan_windows
 from llama_index_contextual.errors import EmbeddingError, SettingError
 
 KEY = "a-key-that-nobody-may-see"

@@ -19,17 +19,17 @@ import pytest
 from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.embeddings import (
-    LocalEmbedding,
+from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.settings import embeddings as module
+from llama_index_contextual.app.settings import onnx
+from llama_index_contextual.app.settings.embeddings import (
     NoEmbedding,
     embedding_limit,
     estimate_embedding,
     model_id,
-    onnx,
     resolve_embedding,
 )
-from llama_index_contextual.app.embeddings import resolve as module
-from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -48,8 +48,8 @@ def is_of_the_application(module: str) -> bool:
 STILL = {
     "llama_index_contextual.context.cache",
     "llama_index_contextual.context.kinds",
-    "llama_index_contextual.context.llm.request",
-    "llama_index_contextual.context.llm.run",
+    "llama_index_contextual.context.requests",
+    "llama_index_contextual.context.run",
     "llama_index_contextual.memory",
     "llama_index_contextual.memory.context",
     "llama_index_contextual.memory.ranking",

@@ -16,15 +16,10 @@ import pytest
 from llama_index.core.schema import Document
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.embeddings import (
-    E5Embedding,
-    LocalEmbedding,
-    estimate_embedding,
-    model_id,
-    resolve_embedding,
-)
-from llama_index_contextual.app.embeddings import e5 as model_module
 from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.settings import e5 as model_module
+from llama_index_contextual.app.settings.embeddings import estimate_embedding, model_id, resolve_embedding
+from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError
 from llama_index_contextual.text import e5_pieces as module
 from llama_index_contextual.text.e5_pieces import e5_file

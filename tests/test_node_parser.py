@@ -129,7 +129,7 @@ def test_a_callable_tokenizer_counts_chunks_and_cannot_be_read_back():
 
 def test_the_budget_is_exact_in_the_embeddings_own_word_pieces():
     pytest.importorskip("tokenizers")
-    from llama_index_contextual.app.embeddings import LocalEmbedding
+    from llama_index_contextual.app.settings.local import LocalEmbedding
 
     parser = HeadingAwareMarkdownNodeParser(chunk_size=40, chunk_overlap=10, min_chunk_size=5, tokenizer="minilm")
     nodes = parser.get_nodes_from_documents([Document(text=NOTE * 3)])

@@ -16,11 +16,11 @@ from state_table import state_in
 from llama_index_contextual.app import mcp_server
 from llama_index_contextual.app.cli.common import EXIT_INCOMPLETE
 from llama_index_contextual.app.config import SETTINGS
-from llama_index_contextual.app.embeddings import resolve_embedding
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.index.asked import chosen_postprocessors
 from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.settings.embeddings import resolve_embedding
 
 QUESTION = "Which port does the gateway open?"
 PATTERNS = ("*.txt", "*.py", "notes/")

@@ -11,8 +11,8 @@ from llama_index_contextual.context.base import (
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.free import HeadingContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.kinds import LLM, OFF, resolve_generator
-from llama_index_contextual.context.llm.generator import LLMContextGenerator
-from llama_index_contextual.context.llm.model import (
+from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.models import (
     DEFAULT_MODEL,
     context_window,
     make_llm,
@@ -20,8 +20,8 @@ from llama_index_contextual.context.llm.model import (
     probe,
     require_key,
 )
-from llama_index_contextual.context.llm.prompt import count_tokens
-from llama_index_contextual.context.llm.request import Answer, Caller, CallFailedError
+from llama_index_contextual.context.prompts import count_tokens
+from llama_index_contextual.context.requests import Answer, Caller, CallFailedError
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 

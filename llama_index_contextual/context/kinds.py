@@ -42,8 +42,8 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     make: Callable[..., ContextGenerator] | None = FREE.get(spec)
     if make is None:
         # Imported where a model is asked: that takes a tenth of a question's start.
-        from llama_index_contextual.context.llm.generator import LLMContextGenerator
-        from llama_index_contextual.context.llm.run import LLMSettings
+        from llama_index_contextual.context.llm import LLMContextGenerator
+        from llama_index_contextual.context.run import LLMSettings
 
         _refuse(options, f"context={spec!r}", (*LLMSettings.model_fields, "cache", "api_key"))
         return LLMContextGenerator(**{"fallback": _FALLBACK, **options})

@@ -21,7 +21,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.app.embeddings import send_no_telemetry
+from llama_index_contextual.app.settings.onnx import send_no_telemetry
 from llama_index_contextual.context import make_llm, require_key
 from llama_index_contextual.errors import Checked, ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.service import post

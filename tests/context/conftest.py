@@ -15,7 +15,7 @@ FAST = {"attempts": 2, "chunk_timeout": 60.0}
 def step(fake_model, tmp_path, monkeypatch):
     """Callable: a postprocessor that asks the fake model, with a cache in a file."""
 
-    monkeypatch.setattr("llama_index_contextual.context.llm.run.READING_RATE", 1e6)
+    monkeypatch.setattr("llama_index_contextual.context.run.READING_RATE", 1e6)
 
     def make(**options):
         defaults = {"llm": fake_model.llm, "cache": tmp_path / "contexts.sqlite", "num_workers": 1, **FAST}

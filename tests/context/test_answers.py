@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.context.llm.answers import MAX_CHARS, clean, refusal, split_answers
+from llama_index_contextual.context.answers import MAX_CHARS, clean, refusal, split_answers
 
 WORDS = "The harbour log of Bergen, part 2."
 

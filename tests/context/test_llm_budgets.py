@@ -19,7 +19,7 @@ from llm_runs import make_nodes, run
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import Prices
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.context.llm.prompt import count_tokens
+from llama_index_contextual.context.prompts import count_tokens
 from llama_index_contextual.context.usage import PRICES_OF
 
 

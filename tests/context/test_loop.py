@@ -15,8 +15,8 @@ import pytest
 from anyio.from_thread import BlockingPortal
 from llama_index.core.llms import MockLLM
 
-from llama_index_contextual.context.llm import model as model_room
-from llama_index_contextual.context.llm.model import Connection
+from llama_index_contextual.context import models as model_room
+from llama_index_contextual.context.models import Connection
 
 LLM = MockLLM()
 

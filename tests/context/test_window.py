@@ -9,7 +9,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import SourceDocument
 from llama_index_contextual.context.documents import position
-from llama_index_contextual.context.llm.prompt import calls_of, shown
+from llama_index_contextual.context.prompts import calls_of, shown
 
 
 def words(text):
@@ -19,7 +19,7 @@ def words(text):
 @pytest.fixture(autouse=True, scope="module")
 def _words_are_tokens():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("llama_index_contextual.context.llm.prompt.count_tokens", words)
+        patch.setattr("llama_index_contextual.context.prompts.count_tokens", words)
         yield
 
 

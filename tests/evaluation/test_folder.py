@@ -5,10 +5,10 @@ import pytest
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
-from llama_index_contextual.app.embeddings import LocalEmbedding
 from llama_index_contextual.app.evaluation import Comparison, Passage, Question, evaluate, load_questions
 from llama_index_contextual.app.evaluation.comparison import COLLAPSED
 from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning, SettingError
 

@@ -20,7 +20,7 @@ from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
 from llama_index_contextual.app.folder.patterns import spec_of
-from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon
 
 # What an expression consists of; Python 3.10 has it elsewhere.
@@ -43,9 +43,9 @@ EXAMPLES = {
 }
 # Expressions that see no more than so many characters: (how many, why).
 BOUNDED = {
-    "context.llm.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
-    "context.llm.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
-    "context.llm.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
+    "context.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
+    "context.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
+    "context.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
     "chunking.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "chunking.blocks._ANCHORS": (200, "a block above a heading"),

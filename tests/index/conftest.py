@@ -11,8 +11,8 @@ from hashed_words import HashedWords
 
 from llama_index_contextual.app.distributed import ray_workers
 from llama_index_contextual.app.distributed.ray_workers import RayWorkers
-from llama_index_contextual.app.embeddings import LocalEmbedding
 from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.settings.local import LocalEmbedding
 
 _NAMES = itertools.count(1)  # of indexes in PostgreSQL
 

@@ -9,9 +9,10 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.app.embeddings import LocalEmbedding, onnx
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, background
+from llama_index_contextual.app.settings import onnx
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.errors import (
     DocumentError,
     EmbeddingError,

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.app.embeddings import model_id
+from llama_index_contextual.app.settings.embeddings import model_id
 from llama_index_contextual.app.vector_stores import stores
 from llama_index_contextual.app.vector_stores.chroma import ChromaVectors
 from llama_index_contextual.errors import MissingExtraError

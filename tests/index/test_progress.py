@@ -6,7 +6,7 @@ import pytest
 from fake_model import Reply
 
 from llama_index_contextual.app.index import ContextualIndex, plan
-from llama_index_contextual.context.llm import generator
+from llama_index_contextual.context import llm as generator
 from llama_index_contextual.errors import ContextualWarning
 
 

@@ -9,10 +9,10 @@ import time
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.app.embeddings import LocalEmbedding
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.app.index.snapshot import Snapshot
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.memory import MemoryContext, note_filters
 

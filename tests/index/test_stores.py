@@ -11,8 +11,8 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.app.embeddings import LocalEmbedding
 from llama_index_contextual.app.index.engines import Engines
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.vector_stores.chroma import ChromaVectors
 from llama_index_contextual.errors import ContextualWarning, FingerprintError
 from llama_index_contextual.matrix import Matrix
@@ -308,7 +308,7 @@ class Three(LocalEmbedding):
 
 CHILD = """
 import os, sys
-from llama_index_contextual.app.embeddings import LocalEmbedding
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.index import ContextualIndex
 folder, work = sys.argv[1:3]
 index = ContextualIndex.open(folder, embed_model=LocalEmbedding(threads=1))

@@ -3,9 +3,9 @@
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.app.embeddings import LocalEmbedding
 from llama_index_contextual.app.index import contextual
 from llama_index_contextual.app.index.view import View
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
 
 QUESTION = "Which vegetable does Cookie like?"

@@ -20,8 +20,8 @@ from llama_index.core.schema import Document
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app.distributed import ray_workers
 from llama_index_contextual.app.distributed.ray_workers import LocalWorkers, RayWorkers
-from llama_index_contextual.app.embeddings import model_id
 from llama_index_contextual.app.index import ContextualIndex, jobs, refresh, vectors
+from llama_index_contextual.app.settings.embeddings import model_id
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 

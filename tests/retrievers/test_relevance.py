@@ -12,8 +12,8 @@ from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.app.embeddings import LocalEmbedding
 from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.query import unknown_words

@@ -23,8 +23,8 @@ from llama_index_contextual.text import counted, money
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.app.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.context import ContextEstimate, Prices
 
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
@@ -233,7 +233,7 @@ def _tell_languages(contextual: ContextualIndex) -> None:
 
     A sample of the files is read, of each its beginning; what is no text is left out.
     """
-    from llama_index_contextual.app.embeddings import MODEL_NAME
+    from llama_index_contextual.app.settings.local import MODEL_NAME
     from llama_index_contextual.text import decode, languages_in_words, sample_of, shares_of_languages
 
     if contextual.settings.embedding.model_name != MODEL_NAME:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.app.config import load_configuration
-from llama_index_contextual.app.embeddings import NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.evaluation.comparison import (
     ALIKE,
     CHARACTERS,
@@ -29,6 +28,7 @@ from llama_index_contextual.app.evaluation.comparison import (
 from llama_index_contextual.app.evaluation.metrics import parts_of
 from llama_index_contextual.app.evaluation.questions import answers_of
 from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.settings.embeddings import NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.context import HeadingContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import EVERY_KEY

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from llama_index_contextual.app.embeddings import EmbeddingEstimate, model_id
 from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index import inspection
 from llama_index_contextual.app.index.asked import Asked
@@ -16,6 +15,7 @@ from llama_index_contextual.app.index.inspection import Pending
 from llama_index_contextual.app.index.resolve import resolve_settings
 from llama_index_contextual.app.index.settings import IndexSettings
 from llama_index_contextual.app.index.writing import Storage
+from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, model_id
 from llama_index_contextual.errors import DamagedError, SettingError
 
 if TYPE_CHECKING:

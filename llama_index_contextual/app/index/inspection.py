@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.app.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.folder.sources import UNREAD, gather, read_all
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.app.index.tables import Chunk, fault_of
 from llama_index_contextual.app.index.vectors import see_documents
+from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrieval import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages

@@ -15,9 +15,10 @@ import numpy as np
 
 from llama_index_contextual.app.distributed.ray_pool import Worker, with_warnings
 from llama_index_contextual.app.distributed.ray_workers import Jobs
-from llama_index_contextual.app.embeddings import LocalEmbedding, NoEmbedding, model_id, resolve_embedding
 from llama_index_contextual.app.index.pipeline import NodePipeline, is_plain, parser_settings, plain_generator
 from llama_index_contextual.app.index.vectors import embed_texts
+from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id, resolve_embedding
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.context import Caller, make_llm
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor

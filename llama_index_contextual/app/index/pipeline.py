@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.embeddings import DocumentEmbedding, embedding_limit
+from llama_index_contextual.app.settings.embeddings import embedding_limit
+from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import resolve_generator
 from llama_index_contextual.metadata import (

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.distributed.ray_workers import LocalWorkers, resolve_workers
-from llama_index_contextual.app.embeddings import VendorEmbedding
 from llama_index_contextual.app.folder.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.jobs import jobs_of
@@ -26,6 +25,7 @@ from llama_index_contextual.app.index.plan import Plan, RefreshProgress, Refresh
 from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.index.tables import Chunk, DocumentRow
 from llama_index_contextual.app.index.vectors import see_documents
+from llama_index_contextual.app.settings.vendors import VendorEmbedding
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,

@@ -18,7 +18,6 @@ from llama_index_contextual.app.config import (
     load_configuration,
     user_storage,
 )
-from llama_index_contextual.app.embeddings import model_id, resolve_embedding
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.folders import Folders, collections_of
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
@@ -40,6 +39,7 @@ from llama_index_contextual.app.index.settings import (
     trusted_choices,
 )
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, state_of
+from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
 from llama_index_contextual.app.vector_stores.stores import EMBEDDED, resolve_store
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import LLM, OFF, ContextGenerator

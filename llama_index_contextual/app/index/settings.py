@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.app.config import digest_of, is_sealed, is_trusted, may_say, seal_of
-from llama_index_contextual.app.embeddings import model_id
 from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
 from llama_index_contextual.app.index.rescue import is_former
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, WriteLock
+from llama_index_contextual.app.settings.embeddings import model_id
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.text import short_hash
 

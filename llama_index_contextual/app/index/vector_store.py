@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
-from llama_index_contextual.app.embeddings import NoEmbedding
+from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import REF_DOC_ID, Candidate, both
 from llama_index_contextual.retrieval import KEYWORD_WEIGHT, POOL, RRF_K, Mode, Ranking, fuse

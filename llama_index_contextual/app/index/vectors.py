@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.embeddings import DocumentEmbedding, NoEmbedding, model_id
 from llama_index_contextual.app.index.tables import fault_of, name_of_model
+from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
+from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step

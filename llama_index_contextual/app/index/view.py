@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from llama_index_contextual.app.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.index.engines import Engines, Known
 from llama_index_contextual.app.index.tables import to_node
+from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text, word_like
 from llama_index_contextual.metadata import COLLECTION, PATH

@@ -17,12 +17,13 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual import metadata
 from llama_index_contextual.app.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.app.config import load_configuration
-from llama_index_contextual.app.embeddings import E5Embedding, LocalEmbedding, NoEmbedding
 from llama_index_contextual.app.index import explained
 from llama_index_contextual.app.notes import part_of
 from llama_index_contextual.app.notes.writing import change, turn
 from llama_index_contextual.app.preview import chunk_views
 from llama_index_contextual.app.report.pages import Marker, node_html, render
+from llama_index_contextual.app.settings.embeddings import NoEmbedding
+from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
 from llama_index_contextual.memory import note_filters
 from llama_index_contextual.retrieval import hit_views

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from llama_index_contextual.context.base import ContextProgress
-from llama_index_contextual.context.llm.model import chat, probe
+from llama_index_contextual.context.models import chat, probe
 from llama_index_contextual.context.usage import ContextCallEvent, Tokens, dispatcher
 from llama_index_contextual.service import LONGEST_WAIT, is_busy, retry_after
 

@@ -17,8 +17,8 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.app.embeddings.e5 import e5_model
-from llama_index_contextual.app.embeddings.onnx import session
+from llama_index_contextual.app.settings.e5 import e5_model
+from llama_index_contextual.app.settings.onnx import session
 from llama_index_contextual.errors import Checked
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.text.tokens import minilm_tokenizer

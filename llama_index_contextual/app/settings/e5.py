@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from llama_index_contextual.app.embeddings.onnx import FLOAT, add_constant, add_node, message, open_session
+from llama_index_contextual.app.settings.onnx import FLOAT, add_constant, add_node, message, open_session
 from llama_index_contextual.text.e5_pieces import E5File, e5_file, other_weights
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.app.embeddings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
+from llama_index_contextual.app.settings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import Checked, SettingError, needs
 from llama_index_contextual.text import short_hash
 from llama_index_contextual.text.e5_pieces import PACKAGE as E5_PACKAGE
@@ -199,7 +199,7 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
 
 
 _PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
-_SERVICES: Final = "llama_index_contextual.app.embeddings.services"
+_SERVICES: Final = "llama_index_contextual.app.settings.vendors"
 _CLASSES: Final = {
     "ollama": ("llama_index.embeddings.ollama", "OllamaEmbedding"),
     "openai": ("llama_index.embeddings.openai", "OpenAIEmbedding"),

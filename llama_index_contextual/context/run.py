@@ -14,16 +14,16 @@ from llama_index.core.schema import MetadataMode
 from tenacity import AsyncRetrying, retry_if_exception
 
 from llama_index_contextual.app.config import Calls, ContextOptions, Size
-from llama_index_contextual.context.llm.answers import refusal, split_answers
-from llama_index_contextual.context.llm.model import (
+from llama_index_contextual.context.answers import refusal, split_answers
+from llama_index_contextual.context.models import (
     context_window,
     is_local,
     marks_cache,
     model_name,
     retries_by_itself,
 )
-from llama_index_contextual.context.llm.prompt import FilledPrompt, calls_of, count_tokens
-from llama_index_contextual.context.llm.request import (
+from llama_index_contextual.context.prompts import FilledPrompt, calls_of, count_tokens
+from llama_index_contextual.context.requests import (
     NO_ANSWER,
     READING_RATE,
     CallFailedError,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import DocumentChunks
     from llama_index_contextual.context.cache import ContextCache
-    from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
-    from llama_index_contextual.context.llm.request import Answer, Caller, CircuitBreaker
+    from llama_index_contextual.context.prompts import PromptBudget, Prompts
+    from llama_index_contextual.context.requests import Answer, Caller, CircuitBreaker
 
 _MAX_SHRINKS: Final = 4
 _CONTEXT_TOKENS: Final = 40  # of a usual context with its number

@@ -13,10 +13,10 @@ from llama_index.core.prompts.mixin import PromptMixin
 from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.cache import OBJECT, ContextCache, open_store
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.llm.model import Connection, is_local, model_name, require_key
-from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import Caller, CircuitBreaker, RunRecord
-from llama_index_contextual.context.llm.run import LLMSettings, Run
+from llama_index_contextual.context.models import Connection, is_local, model_name, require_key
+from llama_index_contextual.context.prompts import PromptBudget, Prompts, check_prompt
+from llama_index_contextual.context.requests import Caller, CircuitBreaker, RunRecord
+from llama_index_contextual.context.run import LLMSettings, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.sqlite_store import SQLiteKVStore

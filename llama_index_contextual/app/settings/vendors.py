@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.app.embeddings.documents import DocumentEmbedding
+from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.errors import EmbeddingError, SettingError
 from llama_index_contextual.service import post
 from llama_index_contextual.text import counted, replace_surrogates
