@@ -150,7 +150,7 @@ def is_same_order(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) ->
 
 def figures(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """Recall@5 and mean reciprocal rank, in per cent."""
-    recalls = [min(1.0, sum(share for rank, share in row["gold"] if rank <= 5)) for row in rows]  # noqa: PLR2004
+    recalls = [min(1.0, sum(share for rank, share in row["gold"] if rank <= 5)) for row in rows]
     ranks = [next((1 / rank for rank, share in row["gold"] if share), 0.0) for row in rows]
     return 100 * float(np.mean(recalls)), 100 * float(np.mean(ranks))
 

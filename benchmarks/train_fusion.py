@@ -151,12 +151,12 @@ def _features(
     rankings = [Ranking("vector", 0, 0.4, answers["vector"]), Ranking("keyword", 0, 0.6, answers["keyword"])]
     ids = sorted({one.node_id for ranking in rankings for one in ranking.candidates})
     words = words_of(text, "keyword", keyword, ids, today)
-    fused = {one.node_id: one for one in fuse_learned(rankings, _KINDS, words, agreement_boost=1, weights=_UNIT)}
+    fused = {one.node_id: one for one in fuse_learned(rankings, _KINDS, words, weights=_UNIT)}
     parts = [{one.arm: one.credit for one in fused[node_id].credits} for node_id in ids]
     found = np.array([[part.get(name, 0.0) for name in FEATURES] for part in parts]).reshape(-1, len(FEATURES))
     older = []
     for mode in (Mode.RECIPROCAL_RANK, Mode.DIST_BASED_SCORE):
-        raw = {one.node_id: one.raw for one in fuse(rankings, mode=mode, k=20, pool=POOL, agreement_boost=1)}
+        raw = {one.node_id: one.raw for one in fuse(rankings, mode=mode, k=20, pool=POOL)}
         older.append(np.array([raw[node_id] for node_id in ids]))
     return ids, found, older[0], older[1]
 

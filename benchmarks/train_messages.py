@@ -93,7 +93,7 @@ def _asked(message: Message, index: ContextualIndex, nodes: Mapping[str, Any], c
     rows = np.array([[part.get(name, 0.0) for name in TRAINED] for part in found.values()])
     if nodes:
         rows = np.hstack([rows, _tried(list(found), answers, words, sessions, note, nodes, centres)])
-    learned = fuse_learned(whole, _KINDS, words, agreement_boost=1, explained=False)
+    learned = fuse_learned(whole, _KINDS, words, explained=False)
     return Asked(message, list(found), rows, [note[one.node_id] for one in learned])
 
 

@@ -96,7 +96,6 @@ def test_the_settings_are_found():
     assert len(SETTINGS) >= 40
     for expected in [
         (ContextualFusionRetriever, "expand"),
-        (ContextualFusionRetriever, "arm_timeout"),
         (RecencyPostprocessor, "top_k"),
         (HeadingAwareMarkdownNodeParser, "max_chunk_size"),
         (LLMSettings, "max_tokens"),

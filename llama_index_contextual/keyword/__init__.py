@@ -26,7 +26,7 @@ from llama_index_contextual.keyword.filters import (
 )
 from llama_index_contextual.keyword.index import KeywordIndex, checked_nodes
 from llama_index_contextual.keyword.lexicon import HAS_CJK, Lexicon, lexicon_of, split_words, unaccented
-from llama_index_contextual.keyword.query import UnknownWords, may_be_misspelled, parse_query, unknown_words
-from llama_index_contextual.keyword.words import holding_words, lexical_text, word_like
+from llama_index_contextual.keyword.query import parse_query, unknown_words, unknown_words_note
+from llama_index_contextual.keyword.words import holding_words, lexical_text
 
 __all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]  # what users import

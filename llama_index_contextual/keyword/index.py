@@ -29,7 +29,7 @@ from llama_index_contextual.keyword.engine import K1, B, KeywordEngine
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import REF_DOC_ID, Column, admitted
 from llama_index_contextual.keyword.segments import FORMAT, read_segments, write_segments
-from llama_index_contextual.keyword.words import holding_words, lexical_text, word_like
+from llama_index_contextual.keyword.words import holding_words, lexical_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -130,10 +130,6 @@ class State:
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
         """Return how near to each other neighbouring terms of a query stand in each node."""
         return self.engine.nearness(groups, self._rows_of(node_ids))
-
-    def word_like(self, word: str, language: str) -> str | None:
-        """Return the word of an indexed node that is spelled most like a word of a question in a language, or None."""
-        return word_like(self.engine, word, self._texts, language)
 
     def _rows_of(self, node_ids: Sequence[str]) -> list[int]:
         """Return the rows of nodes, -1 for those that are not there."""

@@ -19,11 +19,10 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index_contextual.keyword.analyzer import WORD
 from llama_index_contextual.keyword.filters import WORDS, tag_filter
 from llama_index_contextual.metadata import COLLECTION, PATH
-from llama_index_contextual.text import fold, normalise
-from llama_index_contextual.text.tokens import is_spelled
+from llama_index_contextual.text import normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
     from llama_index_contextual.keyword.analyzer import Analyzer
     from llama_index_contextual.keyword.evidence import Group
@@ -35,7 +34,6 @@ _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
 _NAMED: Final = 3  # unknown words that a message names
-_CORRECTED: Final = 5  # letters that a word has at least to be taken for a misspelled one
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,81 +95,25 @@ def _words(value: str, *, exact: bool) -> MetadataFilter:
     return MetadataFilter(key=WORDS, value=value, operator=operator)
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownWords:
-    """The words of a text that an index does not know.
-
-    Args:
-        meant: Each word with the known word that is spelled most like it; None where none is, or that must not be said.
-    """
-
-    meant: Mapping[str, str | None]
-
-    def __str__(self) -> str:
-        """Return a line that names the first three; "" where all are known."""
-        if not self.meant:
-            return ""
-        parts = [f'"{word}"' + (f' (did you mean "{like}"?)' if like else "") for word, like in self.meant.items()]
-        *before, last = parts if len(parts) <= _NAMED else [*parts[:_NAMED], "other words"]
-        return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"
-
-    def corrected(self, text: str) -> tuple[str, str]:
-        """Return a text with the words that were meant instead of misspelled ones, and a line that says so.
-
-        A word counts as misspelled where one letter is missing, too many, another one, or exchanged with the next. The
-        line is "" where there is none.
-        """
-        sure = {word: like for word, like in self.meant.items() if like and _one_letter_apart(fold(word), like)}
-        notes = []
-        for word, like in sure.items():
-            changed = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", like, text)
-            notes += [f'"{like}" instead of "{word}"'] if changed != text else []
-            text = changed
-        return text, f"searched for {' and '.join(notes)}, which the index does not know" if notes else ""
-
-
-def unknown_words(
-    text: str, analyzer: Analyzer, strange: Iterable[Group], like: Callable[[str, str], str | None] | None = None
-) -> UnknownWords:
-    """Return the words of a text that an index does not know. A stop word is never one of them.
+def unknown_words(text: str, analyzer: Analyzer, missing: Iterable[Group]) -> list[str]:
+    """Return the words of a text all of whose terms are missing in an index. A stop word is never one of them.
 
     Args:
         text: The text.
         analyzer: The index's.
-        strange: Those terms of the text that nothing in the index holds.
-        like: Gives, for a word and the language of the text, a word of the index that may have been meant. It is asked
-            about the first three that are in no dictionary. None where that must not be said.
+        missing: Those terms of the text that no node of the index holds.
     """
-    unheard = {frozenset(group) for group in strange}
+    unheard = {frozenset(group) for group in missing}
     words = [word for word in WORD.findall(normalise(text)) if unheard and not analyzer.has_stop_words(word)]
     language = analyzer.language_of(text)
     terms = {word: analyzer.query_groups(word, language) for word in words}
-    missing = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
-    guessable = {word for word in missing[:_NAMED] if like and not is_spelled(word)}
-    meant = {word: like(word, language) if like and word in guessable else None for word in missing}
-    if language != "en":  # whose forms stand in no dictionary of ours: "droht" is no misspelled "drohe"
-        meant = {word: None if guess and _is_form_of(fold(word), guess) else guess for word, guess in meant.items()}
-    return UnknownWords(meant)
+    return [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
 
 
-def may_be_misspelled(text: str) -> bool:
-    """Return whether a text has a longer word that is in no dictionary; only then an index need be asked."""
-    return any(len(word) >= _CORRECTED and word.isalpha() and not is_spelled(word) for word in WORD.findall(text))
-
-
-def _is_form_of(left: str, right: str) -> bool:
-    """Return whether two words differ in their last letter alone, as endings do."""
-    shorter = min(len(left), len(right))
-    return abs(len(left) - len(right)) <= 1 and left[: shorter - 1] == right[: shorter - 1]
-
-
-def _one_letter_apart(left: str, right: str) -> bool:
-    """Return whether two words of five letters or more differ by one letter, or by two neighbours in another order."""
-    if min(len(left), len(right)) < _CORRECTED or abs(len(left) - len(right)) > 1 or left == right:
-        return False
-    at = next((at for at, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), len(right))
-    rests = left[at:], right[at:]
-    if len(left) != len(right):
-        longer, shorter = sorted(rests, key=len, reverse=True)
-        return longer[1:] == shorter
-    return rests[0][1:] == rests[1][1:] or (rests[0][1::-1] == rests[1][:2] and rests[0][2:] == rests[1][2:])
+def unknown_words_note(words: Sequence[str]) -> str:
+    """Return a line that names the first three words; "" for none."""
+    if not words:
+        return ""
+    parts = [f'"{word}"' for word in words]
+    *before, last = parts if len(parts) <= _NAMED else [*parts[:_NAMED], "other words"]
+    return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"

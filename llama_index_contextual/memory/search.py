@@ -88,7 +88,7 @@ class HitPool:
     measured: bool = False
     """Whether it was measured what relevance means for this retriever."""
     notes: tuple[str, ...] = ()
-    """What was degraded, ignored, corrected or left out."""
+    """What was degraded, ignored, or left out."""
     unknown: str = ""
     """A line on the words of the message that no note holds; "" where all are known."""
     queries: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class PoolSearch:
                 f"MemoryContext(ContextualIndex.open({source!r}))"
             )
         if not isinstance(retriever, ContextualFusionRetriever):
-            retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise")
+            retriever = ContextualFusionRetriever([retriever])
         self.pool = pool
         self._fusion, self._keywords = retriever, keyword_of(retriever.retrievers)
         self._aging: dict[str, Any] = {

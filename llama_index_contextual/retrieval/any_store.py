@@ -33,7 +33,6 @@ from llama_index_contextual.retrieval.chroma import (
     select_ids,
     stored_nodes,
     to_where,
-    warn_of_losses,
 )
 
 if TYPE_CHECKING:
@@ -229,7 +228,6 @@ class ChromaStore(AnyStore):
     ) -> None:
         super().__init__(store, elsewhere, options)
         self._companion = companion
-        self._looked_at = False
 
     @property
     def filters_words(self) -> bool:
@@ -241,10 +239,7 @@ class ChromaStore(AnyStore):
         return self.is_plain(query)
 
     def search(self, query: VectorStoreQuery) -> list[Candidate]:
-        """Return the best; warn, once, where the graph of the collection loses what is near."""
-        if not self._looked_at:
-            self._looked_at = True
-            warn_of_losses(self.store.client)
+        """Return the best, by Chroma itself where it is asked for nothing but the nearest vectors."""
         if not self.is_plain(query):
             return super().search(query)
         where, ids, filters = None, query.node_ids, query.filters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,7 +27,6 @@ from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from concurrent.futures import Future
 
     from llama_index.core.schema import NodeWithScore
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -218,23 +216,22 @@ def one_look(arms: Iterable[Arm]) -> Iterator[None]:
         yield
 
 
-def ask_arms(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+def ask_arms(queries: Sequence[ArmQuery], pool: int) -> list[ArmAnswer]:
     """Ask all at once and wait; return answers in order of the queries.
 
-    Without a time limit the caller's own thread asks the arms of :func:`_together`.
+    The caller's own thread asks the arms of :func:`_together`.
     """
     requests = _requests(queries)
-    together = _together(requests) if timeout is None else []
-    running = [(request, in_thread(_attempt, request, pool)) for request in requests if request not in together]
+    together = _together(requests)
+    running = [in_thread(_attempt, request, pool) for request in requests if request not in together]
     answers = [answer for request in together for answer in _attempt(request, pool)]
-    deadline = None if timeout is None else time.monotonic() + timeout
-    answers += [answer for request, future in running for answer in _result(request, future, deadline)]
+    answers += [answer for future in running for answer in future.result()]
     return sorted(answers, key=lambda answer: queries.index(answer.query))
 
 
-async def ask_arms_async(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+async def ask_arms_async(queries: Sequence[ArmQuery], pool: int) -> list[ArmAnswer]:
     """Ask all at once on an event loop, which is not blocked; return answers in order of the queries."""
-    parts = await asyncio.gather(*(_attempt_async(request, pool, timeout) for request in _requests(queries)))
+    parts = await asyncio.gather(*(_attempt_async(request, pool) for request in _requests(queries)))
     return sorted((answer for part in parts for answer in part), key=lambda answer: queries.index(answer.query))
 
 
@@ -280,25 +277,18 @@ def _attempt(request: list[ArmQuery], pool: int) -> list[ArmAnswer]:
     return list(map(ArmAnswer, request, candidates))
 
 
-async def _attempt_async(request: list[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+async def _attempt_async(request: list[ArmQuery], pool: int) -> list[ArmAnswer]:
     first = request[0]
     try:
         if _blocks(first.arm):
-            return await asyncio.wait_for(asyncio.wrap_future(in_thread(_attempt, request, pool)), timeout)
+            return await asyncio.wrap_future(in_thread(_attempt, request, pool))
         with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=1) as facts:
-            results = await asyncio.wait_for(first.arm.retriever.aretrieve(first.bundle), timeout)
+            results = await first.arm.retriever.aretrieve(first.bundle)
             candidates = _plain(first.arm, results, pool)
             facts["candidates"] = len(candidates)
     except Exception as error:  # noqa: BLE001  as above
         return _failed(request, error)
     return [ArmAnswer(first, candidates)]
-
-
-def _result(request: list[ArmQuery], future: Future[list[ArmAnswer]], deadline: float | None) -> list[ArmAnswer]:
-    try:
-        return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    except Exception as error:  # noqa: BLE001  a TimeoutError, of which Python 3.10 has three kinds
-        return _failed(request, error)
 
 
 def _failed(request: Sequence[ArmQuery], error: Exception) -> list[ArmAnswer]:
@@ -364,13 +354,13 @@ def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[st
     return rankings
 
 
-def report_failures(answers: Sequence[ArmAnswer], *, timeout: float | None, strict: bool) -> list[str]:
-    """Warn of arms that failed or were late, and return the warnings.
+def report_failures(answers: Sequence[ArmAnswer]) -> list[str]:
+    """Warn of arms that failed, and return the warnings.
 
     Raises:
         DamagedError: One met damage of the database, which may have lost what the others did not find, either.
         StorageError: All failed with the same error of the storage, which names the cure.
-        RetrievalError: All failed in other ways, or one did and ``strict`` is set.
+        RetrievalError: All failed in other ways.
     """
     errors = [answer.error for answer in answers if answer.error is not None]
     if not errors:
@@ -378,26 +368,18 @@ def report_failures(answers: Sequence[ArmAnswer], *, timeout: float | None, stri
     for error in errors:
         if isinstance(error, DamagedError):
             raise error
-    notes = list(
-        dict.fromkeys(
-            f"arm {answer.query.arm.name!r} {_reason(answer.error, timeout)}" for answer in answers if answer.error
-        )
-    )
+    failed = [
+        f"arm {answer.query.arm.name!r} failed: {type(answer.error).__name__}: {answer.error}"
+        for answer in answers
+        if answer.error is not None
+    ]
+    notes = list(dict.fromkeys(failed))
     if len(errors) == len(answers):
         if isinstance(errors[0], StorageError) and len({str(error) for error in errors}) == 1:
             raise errors[0]
         raise RetrievalError(f"No retrieval arm could answer: {'; '.join(notes)}") from errors[0]
-    if strict:
-        cure = "Cure: on_arm_failure='warn' answers from the other arms."
-        raise RetrievalError(f"{'; '.join(notes)}. {cure}") from errors[0]
     for note in notes:
         message = f"Retrieval degraded: {note}; the other arms answered."
         logger.warning(message)
         warnings.warn(message, ContextualWarning, stacklevel=2)
     return notes
-
-
-def _reason(error: Exception, timeout: float | None) -> str:
-    # concurrent.futures and asyncio have TimeoutErrors of their own on Python 3.10.
-    late = isinstance(error, (TimeoutError, asyncio.TimeoutError)) or type(error).__name__ == "TimeoutError"
-    return f"took longer than {timeout:g} s" if late and timeout else f"failed: {type(error).__name__}: {error}"

@@ -22,7 +22,6 @@ from llama_index_contextual.keyword import (
     Candidate,
     KeywordIndex,
     TermEvidence,
-    UnknownWords,
     both,
     check_filters,
     checked_nodes,
@@ -245,18 +244,13 @@ class ContextualBM25Retriever(BM25Retriever):
         terms = self.term_scores(text, [])
         return {group[0]: frequency for group, frequency in zip(terms.groups, terms.frequencies, strict=True)}
 
-    def unknown(self, text: str) -> UnknownWords:
-        """Return the words of a text that no node holds, with what may have been meant.
+    def unknown(self, text: str) -> list[str]:
+        """Return the words of a text that no node holds."""
 
-        Neither a store that scores keywords itself nor an arm with filters says what that is.
-        """
-
-        def work(store: KeywordSearch) -> UnknownWords:
+        def work(store: KeywordSearch) -> list[str]:
             terms = store.term_scores(_groups(self.analyzer, text), [])
             missing = [group for group, number in zip(terms.groups, terms.frequencies, strict=True) if not number]
-            # Behind filters a word may be of a note that is not to be seen.
-            like = getattr(store, "word_like", None) if self.filters is None else None
-            return unknown_words(text, self.analyzer, missing, like)
+            return unknown_words(text, self.analyzer, missing)
 
         return self._reader.ask(work)
 

@@ -6,10 +6,8 @@ stored vectors are asked for: each itself, and one that is about as far from it 
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
@@ -24,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import ITEMS, admits, condition_of
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrieval.search import MOST
@@ -261,73 +259,3 @@ def found_share(
         for score in answer.values()
     )
     return count / int(best.size)
-
-
-def warn_of_losses(collection: Any) -> None:
-    """Warn where :func:`losses` finds any. A question goes on whatever happens here, and says itself what is wrong."""
-    try:
-        loss = losses(collection)
-    except Exception:
-        logger.debug("the graph of %s could not be looked at", collection, exc_info=True)
-        return
-    if loss is not None:
-        better = {"space": space_of(collection), **GRAPH}
-        warnings.warn(
-            f"The graph of the Chroma collection {collection.name!r} loses what is near: {loss}. Cure: make the "
-            f'collection again with configuration={{"hnsw": {json.dumps(better)}}}; or a ContextualIndex, which '
-            "compares a question with every vector.",
-            ContextualWarning,
-            stacklevel=2,
-        )
-
-
-def losses(collection: Any) -> str | None:
-    """Return what a Chroma collection's graph loses, as a sentence; None where a sample shows nothing.
-
-    Some stored vectors are read, from as many documents as can be told quickly, and asked for. What is nearer than the
-    last of ten answers and not among them was lost. That takes some 0.1 s, whatever the collection's size.
-    """
-    count = collection.count()
-    if count < _LEAST:
-        return None
-    ids, vectors = _sample(collection)
-    questions = made_questions(vectors)
-    graph = collection.query(query_embeddings=questions.tolist(), n_results=TOP, include=["distances"])
-    distances = _distances(space_of(collection), questions, vectors)
-    missed = 0
-    for row_distances, answer, answer_distances in zip(distances, graph["ids"], graph["distances"], strict=True):
-        nearer = np.flatnonzero(
-            row_distances < max(answer_distances, default=np.inf) - _SAME * max(1.0, abs(float(row_distances.mean())))
-        )
-        missed += not {ids[row] for row in nearer.tolist()} <= set(answer)
-    if missed <= (1 - ENOUGH) * len(questions):
-        return None
-    return f"for {missed} of {len(questions)} questions made of its own vectors it missed one that is near"
-
-
-def _sample(collection: Any) -> tuple[list[str], Floats]:
-    """Return ids and vectors of some rows: of any, and of several documents, for small ones are easily lost."""
-    all_ids = collection.get(include=[])["ids"]
-    chosen = {all_ids[row] for row in np.random.default_rng(0).permutation(len(all_ids))[:_SAMPLE].tolist()}
-    documents_so_far: list[str] = []
-    for _ in range(_ROUNDS):
-        where = {_DOCUMENT: {"$nin": documents_so_far}} if documents_so_far else None
-        page = collection.get(where=where, limit=_SAMPLE // _ROUNDS, include=["metadatas"])
-        documents = {str((metadata or {}).get(_DOCUMENT, "")) for metadata in page["metadatas"]} - {""}
-        chosen.update(page["ids"])
-        if not documents:
-            break
-        documents_so_far += sorted(documents)
-    rows = collection.get(ids=sorted(chosen), include=["embeddings"])
-    return rows["ids"], np.asarray(rows["embeddings"], dtype=np.float32)
-
-
-def _distances(space: str, questions: Floats, vectors: Floats) -> Floats:
-    """Return distances as Chroma gives them, shape ``(questions, vectors)``."""
-    if space == "cosine":
-        return 1 - units_of(questions) @ units_of(vectors).T
-    products = questions @ vectors.T
-    if space == "ip":
-        return 1 - products
-    squares: Floats = (questions**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2 * products
-    return squares

@@ -52,7 +52,7 @@ class Hit:
     Args:
         rank: From 1.
         node: The node with its final score.
-        fused: Its place in the fusion: each arm's rank, score and credit, the agreement boost, the fused score.
+        fused: Its place in the fusion: each arm's rank, score and credit, and the fused score.
         cosine: The vector arm's score for the original query; None where no vector arm found it.
         relevance: How likely it answers the question, 0 to 1; None where that is not known.
         terms: Query terms that it holds, with their rarity; most important first.
@@ -117,8 +117,8 @@ class Explanation:
         k: RRF's constant.
         hits: Best first.
         pool_size: Documents that any arm proposed.
-        warnings: What was degraded, ignored, corrected or left out: arms that failed or were late, operators that
-            nothing satisfies, misspelled words, hits that are less relevant than they have to be.
+        warnings: What was degraded, ignored or left out: arms that failed, operators that nothing satisfies, hits that
+            are less relevant than they have to be.
         operators: Operators of the query that the answer obeys, such as ``path:notes/``.
         relevance: How likely the index answers the question at all, 0 to 1; None where that is not known.
         measured: Whether it was measured what relevance means for such arms and such a question.
@@ -261,8 +261,6 @@ def _view(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[s
         values = {"rank": credit.rank, "score": credit.score, "credit": credit.credit} if credit else {"rank": 0}
         arms.append({"name": name, "share": share, **values})
     steps = [f"{step.name}: {step.before:.3f} → {step.after:.3f}" for step in hit.steps if step.before != step.after]
-    if hit.fused and hit.fused.boost != 1:
-        steps.insert(0, f"agreement of queries: x{hit.fused.boost:.2f}")
     html, context = node_html(node, marker, address), marker.html(metadata.context_of(node.metadata))
     path = metadata.path_of(node.metadata)
     return {
@@ -291,8 +289,6 @@ def one_line(text: str) -> str:
 
 def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
     steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
-    if hit.fused and hit.fused.boost != 1:
-        steps.insert(0, f"agreement x{hit.fused.boost:.2f}")
     text = " ".join(hit.node.node.get_content().split())
     earned = ", ".join(
         f"{credit.arm} {credit.credit:+.2f}" for credit in (hit.fused.credits if hit.fused else ()) if credit.credit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -78,15 +77,13 @@ class Fused(NamedTuple):
     Args:
         node_id: Its id.
         raw: The fused score as the mode defines it.
-        score: ``raw`` normalised over the pool, agreement included: the best has 1, and none of RECIPROCAL_RANK 0.
-        boost: What agreement of several queries multiplied it by, before normalising.
+        score: ``raw`` normalised over the pool: the best has 1, and none of RECIPROCAL_RANK 0.
         credits: Where ``raw`` comes from.
     """
 
     node_id: str
     raw: float
     score: float
-    boost: float
     credits: tuple[Credit, ...]
 
 
@@ -96,7 +93,6 @@ def fuse(
     mode: Mode,
     k: float,
     pool: int,
-    agreement_boost: float,
 ) -> list[Fused]:
     """Fuse rankings into one, best first, ties by id, every document once.
 
@@ -108,7 +104,6 @@ def fuse(
         k: RRF's constant.
         pool: Length that a ranking can have: sets the floor from which reciprocal ranks are normalised, so that a
             score means the same however many candidates there are.
-        agreement_boost: Factor for documents that at least two queries found.
     """
     entries_of: dict[str, list[Credit]] = {}
     for ranking in rankings:
@@ -119,35 +114,20 @@ def fuse(
         node_id: entries[0].credit if len(entries) == 1 else combine([credit.credit for credit in entries])
         for node_id, entries in entries_of.items()
     }
-    agreed = found_by_several(rankings)
     floor = 0.0
     if mode is Mode.RECIPROCAL_RANK and rankings:
         floor = min((ranking.weight for ranking in rankings if ranking.weight > 0), default=0.0) / (k + pool + 1)
     lifted = {node_id: score - floor for node_id, score in raw.items()}
-    for node_id in agreed:
-        lifted[node_id] *= agreement_boost
     best = max(lifted.values(), default=1.0)
     scale = best if best > 0 else 1.0  # SIMPLE passes negative scores on as they are
     scores = {node_id: score / scale for node_id, score in lifted.items()}  # may be equal where lifted ones were not
-    return [
-        Fused(id_, raw[id_], scores[id_], agreement_boost if id_ in agreed else 1.0, tuple(entries_of[id_]))
-        for id_ in best_first(scores)
-    ]
+    return [Fused(id_, raw[id_], scores[id_], tuple(entries_of[id_])) for id_ in best_first(scores)]
 
 
 @cache
 def shipped_weights(name: str) -> Any:
     """Return the weights of a model that comes with the package: ``learned``, ``messages`` or ``relevance``."""
     return json.loads(files(__package__).joinpath(f"{name}.json").read_text("utf-8"))["weights"]
-
-
-def found_by_several(rankings: Sequence[Ranking]) -> set[str]:
-    """Return the documents that at least two queries found."""
-    queries_of: defaultdict[str, set[int]] = defaultdict(set)
-    for ranking in rankings if len({ranking.query for ranking in rankings}) > 1 else ():
-        for candidate in ranking.candidates if ranking.weight > 0 else ():
-            queries_of[candidate.node_id].add(ranking.query)
-    return {node_id for node_id, queries in queries_of.items() if len(queries) > 1}
 
 
 def best_first(scores: dict[str, float]) -> list[str]:

@@ -67,10 +67,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         candidate_pool: Candidates an arm proposes; at least ``similarity_top_k``.
         num_queries: Above 1, an LLM writes ``num_queries - 1`` variants of the query; at 1 no LLM is resolved.
         variants: Which arms get variants: ``"keyword"`` (variants widen keywords and blur vectors) or ``"all"``.
-        agreement_boost: Factor for nodes that at least two queries found.
         node_postprocessors: Applied to the whole pool before the cut.
-        arm_timeout: Seconds that an arm may take; None waits.
-        on_arm_failure: ``"warn"`` answers from the other arms with a ``ContextualWarning``; ``"raise"`` raises.
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
@@ -83,7 +80,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
 
     Raises:
         SettingError: A setting cannot work.
-        RetrievalError: All arms failed; or one did and ``on_arm_failure="raise"``.
+        RetrievalError: All arms failed. Where some did, the others answer, with a ``ContextualWarning``.
     """
 
     def __init__(
@@ -97,10 +94,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         candidate_pool: int = POOL,
         num_queries: int = 1,
         variants: Literal["keyword", "all"] = "keyword",
-        agreement_boost: float = 1.15,
         node_postprocessors: Sequence[BaseNodePostprocessor] = (),
-        arm_timeout: float | None = None,
-        on_arm_failure: Literal["warn", "raise"] = "warn",
         expand: Reach = 0,
         min_score: Least = 0.0,
         llm: LLM | str | None = None,
@@ -113,7 +107,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     ) -> None:
         retrievers = checked_retrievers(retrievers)
         one_of("variants", variants, ("keyword", "all"))
-        one_of("on_arm_failure", on_arm_failure, ("warn", "raise"))
         mode = mode or default_mode(retrievers, retriever_weights, rrf_k)
         one_of("mode", mode, tuple(member.value for member in Mode))
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
@@ -134,10 +127,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             raise SettingError(f"{sizes}. Cure: 1 <= similarity_top_k <= candidate_pool.")
         self.num_queries = whole("num_queries", num_queries)  # the original query is one
         self.variants = variants
-        self.agreement_boost = amount("agreement_boost", agreement_boost)
         self.node_postprocessors = list(node_postprocessors)
-        self.arm_timeout = None if arm_timeout is None else amount("arm_timeout", arm_timeout)
-        self.on_arm_failure = on_arm_failure
         self.expand = checked_reach(expand)
         self.min_score = checked_least("min_score", min_score)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
@@ -198,7 +188,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
         """Answer a query together with variants of it, the original first; no LLM is asked.
 
-        Variants reach the arms that ``variants`` names; nodes that at least two queries found are boosted.
+        Variants reach the arms that ``variants`` names.
         """
         return self._search(queries, writers=None).run().results
 

@@ -36,7 +36,6 @@ from llama_index_contextual.retrieval.fusion import (
     Fused,
     Mode,
     best_first,
-    found_by_several,
     in_ranks,
     shipped_weights,
     stretch,
@@ -161,7 +160,6 @@ def fuse_learned(
     keyword: Mapping[str, bool],
     words: Words | None,
     *,
-    agreement_boost: float,
     trust: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
     explained: bool = True,
@@ -172,7 +170,6 @@ def fuse_learned(
         rankings: Of all arms and queries.
         keyword: For each arm's name whether it matches words.
         words: None where no arm knows.
-        agreement_boost: Factor for the odds of documents that at least two queries found.
         trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
         weights: What 1 of each feature adds to the log-odds that a candidate answers; default the shipped ones.
         explained: Give ``credits``, which takes as long as the rest.
@@ -188,16 +185,13 @@ def fuse_learned(
     for number, column in enumerate(columns):
         table[list(map(rows.__getitem__, column.ids)), number] = column.credits
     raw = dict(zip(rows, map(math.fsum, table.tolist()), strict=True))
-    boosts = dict.fromkeys(found_by_several(rankings), agreement_boost)
-    lifted = raw | {node_id: raw[node_id] + math.log(boost) for node_id, boost in boosts.items()}
-    order = best_first(lifted)
-    best = lifted[order[0]] if order else 0.0
-    shares = np.array([lifted[node_id] for node_id in order]) / (best if best > 0 else 1.0)
+    order = best_first(raw)
+    best = raw[order[0]] if order else 0.0
+    shares = np.array([raw[node_id] for node_id in order]) / (best if best > 0 else 1.0)
     scores = np.maximum(shares, _LEAST).tolist() if best > 0 else [1.0] * len(order)
     entries = _credits(columns) if explained else {}
     sources = (tuple(entries[node_id]) for node_id in order) if explained else repeat((), len(order))
-    factors = (boosts.get(node_id, 1.0) for node_id in order)
-    return list(map(Fused, order, map(raw.__getitem__, order), scores, factors, sources))
+    return list(map(Fused, order, map(raw.__getitem__, order), scores, sources))
 
 
 def _columns(

@@ -172,7 +172,7 @@ def fuse_sessions(
         session = sessions.of[node_id]
         told = dict.fromkeys(FEATURES[:2], len(members[session])) | {"age": sessions.ages[session]}
         earned[node_id] += _credits(values_of[session], weights, told)
-    return [Fused(one, raw[one], max(raw[one] / top, _LEAST), 1.0, tuple(earned.get(one, ()))) for one in order]
+    return [Fused(one, raw[one], max(raw[one] / top, _LEAST), tuple(earned.get(one, ()))) for one in order]
 
 
 def _weighed(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.keyword import may_be_misspelled, parse_query
+from llama_index_contextual.keyword import parse_query, unknown_words_note
 from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.retrieval.arms import (
     Arm,
@@ -74,10 +74,7 @@ class Search:
     similarity_top_k: int
     candidate_pool: int
     variants: str
-    agreement_boost: float
     node_postprocessors: Sequence[BaseNodePostprocessor]
-    arm_timeout: float | None
-    on_arm_failure: str
     expand: Reach
     min_score: Least
     writers: tuple[Writer, AsyncWriter] | None = None
@@ -89,14 +86,14 @@ class Search:
 
     # What the steps make: parse …
     parsed: list[QueryBundle] = field(init=False)
-    """The queries without operators, and with the words that were meant."""
+    """The queries without operators."""
     obeying: list[Arm] = field(init=False)
     """The arms; those that evaluate the operators by themselves return nothing else."""
     operators: tuple[str, ...] = ()
     admitted: frozenset[str] | None = None
     """Ids of the nodes that satisfy the operators; None for all."""
     notes: list[str] = field(default_factory=list)
-    """What was degraded, ignored, corrected or left out."""
+    """What was degraded, ignored or left out."""
     # … fuse …
     fused: list[Fused] = field(default_factory=list)
     """The pool: all that the arms proposed and that is relevant enough, best first."""
@@ -133,7 +130,7 @@ class Search:
         else:
             await asyncio.to_thread(self._parse)
             queries = queries_for(self.obeying, self.parsed, self._reached)
-            answers = await ask_arms_async(queries, self.candidate_pool, self.arm_timeout)
+            answers = await ask_arms_async(queries, self.candidate_pool)
             await asyncio.to_thread(self._fuse, answers)
         for postprocessor in self.node_postprocessors:
             before = self._scores()
@@ -147,16 +144,12 @@ class Search:
         with one_look(self.arms):
             self._parse()
             queries = queries_for(self.obeying, self.parsed, self._reached)
-            self._fuse(ask_arms(queries, self.candidate_pool, self.arm_timeout))
+            self._fuse(ask_arms(queries, self.candidate_pool))
 
     # Parse
 
     def _parse(self) -> None:
-        """Read the operators of the original query and correct its misspelled words; every change is noted.
-
-        Operators that no node satisfies are ignored. A word is misspelled where neither the index nor a dictionary
-        knows it and the index knows one that differs by a letter.
-        """
+        """Read the operators of the original query; those that no node satisfies are ignored, and noted."""
         self.parsed, self.obeying = list(self.queries), self.arms
         keyword = keyword_of(arm.retriever for arm in self.arms)
         if keyword is None:
@@ -171,11 +164,6 @@ class Search:
             self.parsed[0] = own_copy(self.queries[0], query.text)
         if self.operators:
             self.obeying = [arm.obeying(query.filters) for arm in self.arms]
-        if may_be_misspelled(query.text):
-            text, note = keyword.unknown(query.text).corrected(query.text)
-            if note:  # a vector that came with the question is of what was typed
-                self.parsed[0] = QueryBundle(text)
-                self.notes.append(note)
         if self.mode is Mode.MESSAGE:
             self.parsed += map(QueryBundle, sentences_of(self.parsed[0].query_str))
         for note in self.notes:
@@ -191,8 +179,7 @@ class Search:
     def _fuse(self, answers: list[ArmAnswer]) -> None:
         """Make one pool of the answers, judge it, and read the nodes that are needed."""
         with step("fusion", mode=self.mode.value, rankings=len(answers)) as facts:
-            strict = self.on_arm_failure == "raise"
-            self.notes += report_failures(answers, timeout=self.arm_timeout, strict=strict)
+            self.notes += report_failures(answers)
             rankings = rankings_of(answers, self.candidate_pool, self.admitted)
             names = {ranking.arm for ranking in rankings}
             arms = [arm for arm in self.obeying if arm.name in names]
@@ -211,9 +198,8 @@ class Search:
     def _fused(
         self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]
     ) -> list[Fused]:
-        boost = self.agreement_boost
         if not self.mode.is_learned:
-            return fuse(rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool, agreement_boost=boost)
+            return fuse(rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool)
         query, words = self.parsed[0].query_str, None
         if keyword is not None:
             # The sentences of a message are no questions of their own: they speak for what the whole of it finds.
@@ -230,7 +216,7 @@ class Search:
             # Reasons are for what is shown, and postprocessors may show any of them.
             most = (None if self.node_postprocessors else self.similarity_top_k) if self.explained else 0
             return fuse_sessions(rankings, kinds, words, sessions, trust, explained=most)
-        return fuse_learned(rankings, kinds, words, agreement_boost=boost, trust=trust, explained=self.explained)
+        return fuse_learned(rankings, kinds, words, trust=trust, explained=self.explained)
 
     def _most_likely(self, keyword: ContextualBM25Retriever | None) -> str:
         """Return the id of the hit by which an answer is judged; "" without hits.
@@ -263,7 +249,7 @@ class Search:
         if filtered and not self.fused:
             self._note_filters(keyword, has_vectors=not all(arm.is_keyword for arm in filtered))
         if self.explained:
-            self.unknown = "" if keyword is None else str(keyword.unknown(query))
+            self.unknown = "" if keyword is None else unknown_words_note(keyword.unknown(query))
 
     def _note_filters(self, keyword: ContextualBM25Retriever | None, *, has_vectors: bool) -> None:
         """Say that filters admit nothing. A vector arm finds something whatever is asked, unless they admit nothing."""

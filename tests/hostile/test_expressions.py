@@ -132,7 +132,6 @@ MADE = {
     "_holds_number": "digits of a context",
     "among": "an escaped name",
     "_pieces": "an escaped term",
-    "corrected": "an escaped word of a question",
     "replace": "an escaped passage of a note",
     "edit": "the same",
 }

@@ -1,4 +1,4 @@
-"""What both the keyword index of nodes and the view of a database are made of: filters over rows, words, spelling."""
+"""What both the keyword index of nodes and the view of a database are made of: filters over rows, words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.keyword.engine import KeywordEngine
 from llama_index_contextual.keyword.filters import REF_DOC_ID, WORDS, Column, admits, admitted
-from llama_index_contextual.keyword.words import holding_words, word_like
+from llama_index_contextual.keyword.words import holding_words
 
 FAR = 2**40
 TEXTS = {
@@ -47,19 +47,6 @@ def texts_of(rows):
 def test_rows_that_hold_the_words_of_a_filter(engine, operator, value, expected):
     one = MetadataFilter(key=WORDS, value=value, operator=operator)
     assert holding_words(engine, one, texts_of).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [("databse", "database"), ("plumms", "plums"), ("cirruelas", "ciruelas"), ("zebra", None), ("abc", None)],
-)
-def test_the_word_that_was_meant(engine, word, expected):
-    assert word_like(engine, word, texts_of) == expected
-
-
-def test_a_word_whose_rows_are_gone_is_not_meant(engine):
-    rows = [row for row in TEXTS if row != FAR + 9]
-    assert word_like(engine.without(rows), "databse", texts_of) is None
 
 
 METADATA = [

@@ -11,7 +11,6 @@ import pytest
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index_contextual.errors import ContextualWarning, RetrievalError
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
@@ -53,23 +52,6 @@ def prompt():
     event = threading.Event()
     event.set()
     return Waiting("prompt", event)
-
-
-def test_a_late_arm_is_left_behind(prompt, late):
-    retriever = ContextualFusionRetriever([prompt, late], arm_timeout=0.2)
-    with pytest.warns(ContextualWarning, match=r"arm 'late' took longer than 0\.2 s"):
-        assert ids(retriever.retrieve("q")) == ["prompt"]
-    with pytest.warns(ContextualWarning, match="took longer"):
-        assert ids(asyncio.run(retriever.aretrieve("q"))) == ["prompt"]
-    with pytest.warns(ContextualWarning):
-        assert "took longer" in str(retriever.explain("q"))
-    late.event.set()
-
-
-def test_only_late_arms_are_an_error(late):
-    with pytest.raises(RetrievalError, match=r"'late' took longer than 0\.1 s"):
-        ContextualFusionRetriever([late], arm_timeout=0.1).retrieve("q")
-    late.event.set()
 
 
 def test_arms_run_at_the_same_time():

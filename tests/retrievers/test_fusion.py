@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 
-SETTINGS = {"mode": Mode.RECIPROCAL_RANK, "k": 60.0, "pool": 100, "agreement_boost": 1.15}
+SETTINGS = {"mode": Mode.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
 
 
 def ranking(arm, weight, *scored, query=0):
@@ -62,15 +62,7 @@ def test_a_score_of_zero_among_negative_ones_is_the_best():
     assert [one.node_id for one in fuse([logits], **SETTINGS)] == ["b", "a"]
 
 
-def test_agreement_is_of_queries_not_of_arms():
-    def boosts(*rankings):
-        return {one.node_id: one.boost for one in fuse(rankings, **SETTINGS)}
-
-    assert boosts(ranking("one", 0.5, ("a", 1.0)), ranking("two", 0.5, ("a", 1.0))) == {"a": 1.0}
-    assert boosts(ranking("one", 0.5, ("a", 1.0)), ranking("one", 0.5, ("a", 1.0), query=1)) == {"a": 1.15}
-
-
-def test_agreement_can_lift_over_a_better_rank():
+def test_what_two_queries_found_can_pass_a_better_rank():
     lists = [ranking("one", 0.5, ("a", 2.0), ("b", 1.0)), ranking("one", 0.5, ("c", 2.0), ("b", 1.0), query=1)]
     best = fuse(lists, **SETTINGS)[0]
     assert (best.node_id, best.score) == ("b", 1.0)
@@ -100,7 +92,7 @@ ALMOST_EQUAL = [
 @example(ALMOST_EQUAL, Mode.DIST_BASED_SCORE, 0.0)
 def test_whatever_the_lists(lists, mode, k):
     rankings = [ranking(str(i), 1 / len(lists), *one, query=i % 2) for i, one in enumerate(lists)]
-    found = fuse(rankings, mode=mode, k=k, pool=8, agreement_boost=1.15)
+    found = fuse(rankings, mode=mode, k=k, pool=8)
     names = [one.node_id for one in found]
     assert len(set(names)) == len(names)
     assert found == sorted(found, key=lambda one: (-one.score, one.node_id))
@@ -108,5 +100,5 @@ def test_whatever_the_lists(lists, mode, k):
     if mode is Mode.RECIPROCAL_RANK:
         assert all(one.score > 0 for one in found)
         assert not found or found[0].score == 1
-    turned = fuse(rankings[::-1], mode=mode, k=k, pool=8, agreement_boost=1.15)
+    turned = fuse(rankings[::-1], mode=mode, k=k, pool=8)
     assert [(one.node_id, one.score) for one in turned] == [(one.node_id, one.score) for one in found]

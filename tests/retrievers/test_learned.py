@@ -203,19 +203,12 @@ def test_any_arms_will_do(nodes, arms):
     assert ContextualFusionRetriever([Fixed()], mode="learned").retrieve("q") == []
 
 
-def test_variants_raise_the_odds_of_what_several_found(learned):
-    alone = learned.explain("carrots").hits[0]
-    both = learned.explain("carrots", "dog carrots walks").hits[0]
-    assert (alone.node_id, alone.fused.boost) == ("dog", 1)
-    assert (both.node_id, both.fused.boost) == ("dog", 1.15)
-
-
 def test_arms_of_one_kind_share_its_feature():
     weights = {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0}
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, agreement_boost=1, weights=weights)
+    one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, weights=weights)
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = fuse_learned(rankings, {"x": False, "y": False}, None, agreement_boost=1, weights=weights)
+    two = fuse_learned(rankings, {"x": False, "y": False}, None, weights=weights)
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
 
 
@@ -226,9 +219,7 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
     ]
     words = Words("k", 8.0, {"a": 0.5, "b": 0.0, "unknown": 1.0}, {"b": 1.0})
     kinds = {"x": False, "k": True}
-    given, plain = (
-        fuse_learned(rankings, kinds, words, agreement_boost=1, explained=explained) for explained in (True, False)
-    )
+    given, plain = (fuse_learned(rankings, kinds, words, explained=explained) for explained in (True, False))
     assert [one._replace(credits=()) for one in given] == plain
     assert {one.node_id: [part.arm for part in one.credits] for one in given} == {
         "a": ["x", "nearness"],
@@ -290,7 +281,6 @@ def test_match_is_the_share_of_the_question_that_is_found():
         [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
         {"k": True},
         words,
-        agreement_boost=1,
         weights=weights,
     )
     assert {one.node_id: one.raw for one in found} == pytest.approx({"a": 0.75, "b": 0.25})

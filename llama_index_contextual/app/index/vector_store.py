@@ -219,7 +219,7 @@ def _fused(view: View, query: VectorStoreQuery, top_k: int) -> list[Candidate]:
     pool = max(POOL, top_k)
     nearest, words = _by_vector(view, query, pool), _by_words(view, query, query.sparse_top_k or pool)
     rankings = [Ranking("vector", 0, alpha, nearest), Ranking("keyword", 0, 1 - alpha, words)]
-    fused = fuse(rankings, mode=Mode.RECIPROCAL_RANK, k=RRF_K, pool=pool, agreement_boost=1.0)
+    fused = fuse(rankings, mode=Mode.RECIPROCAL_RANK, k=RRF_K, pool=pool)
     return [Candidate(one.node_id, one.score) for one in fused[:top_k]]
 
 

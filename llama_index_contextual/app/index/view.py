@@ -15,7 +15,7 @@ from llama_index_contextual.app.index.engines import Engines, Known
 from llama_index_contextual.app.index.tables import to_node
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
-from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text, word_like
+from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrieval import POOL, ContextualBM25Retriever, ContextualVectorRetriever
 from llama_index_contextual.text import counted
@@ -184,10 +184,6 @@ class View:
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
         """Return how near to each other neighbouring terms of a query stand in each node."""
         return self._keywords.nearness(groups, self._rows_of(node_ids))
-
-    def word_like(self, word: str, language: str) -> str | None:
-        """Return the word of a node that is spelled most like a word of a question in a language, or None."""
-        return word_like(self._keywords, word, self._texts, language)
 
     # Vectors
 
