@@ -92,7 +92,10 @@ def retriever_of(
 ) -> ContextualFusionRetriever:
     """The hybrid retriever over frozen chunks."""
     if folder_index:
-        return shipped_index(nodes, data.documents[collection], embedding).as_retriever(TOP)
+        index = shipped_index(nodes, data.documents[collection], embedding)
+        retriever: ContextualFusionRetriever = index.as_retriever(TOP)
+        retriever.__dict__["_index_of_the_benchmark"] = index  # lives as long as the retriever
+        return retriever
     vectors = VectorStoreIndex(nodes, embed_model=embedding)
     arms = [ContextualVectorRetriever(vectors), ContextualBM25Retriever(nodes)]
     return ContextualFusionRetriever(arms, similarity_top_k=TOP)
