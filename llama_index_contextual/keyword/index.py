@@ -68,6 +68,12 @@ def metadata_of(record: Record) -> dict[str, Any]:
     return {REF_DOC_ID: source["node_id"] if isinstance(source, dict) else None, **fields["metadata"]}
 
 
+def text_of(record: Record) -> str:
+    """Return a node's text, without making the node."""
+    fields = json.loads(bytes(record))[DATA_KEY]
+    return str(fields["text"] if "text" in fields else decode(record).get_content())
+
+
 class StoredNode(NamedTuple):
     """A node as the index holds it: its id, and what :func:`encode` writes."""
 
@@ -122,6 +128,10 @@ class State:
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key; None where one has none."""
         return {node_id: metadata_of(record).get(key) for node_id, record in self._records(node_ids)}
+
+    def texts(self, node_ids: Iterable[str]) -> dict[str, str]:
+        """Return the texts of those of the ids that are indexed."""
+        return {node_id: text_of(record) for node_id, record in self._records(node_ids)}
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
@@ -237,8 +247,8 @@ class KeywordIndex:
 
     # Reading it: the index is the StoreReader of its states
 
-    def looking(self) -> AbstractContextManager[None]:
-        """Do nothing: what is asked next may see another state."""
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Return a context that changes nothing: the next question may read another state."""
         return nullcontext()
 
     def ask(self, work: Callable[[State], T]) -> T:

@@ -131,7 +131,7 @@ class AnyStore:
         by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
         return self.store.is_embedding_query and query.mode not in by_words
 
-    def looking(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Do nothing: what is asked next may see another state of the store."""
         return nullcontext()
 
@@ -275,9 +275,9 @@ class ReadStore:
     def __init__(self, reader: StoreReader[DenseSearch]) -> None:
         self._reader = reader
 
-    def looking(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
-        return self._reader.looking()
+        return self._reader.snapshot()
 
     def gives_cosines(self, _: VectorStoreQuery) -> bool:
         """Return whether the scores are cosine similarities."""

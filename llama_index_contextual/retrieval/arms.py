@@ -212,7 +212,7 @@ def one_look(arms: Iterable[Arm]) -> Iterator[None]:
         for retriever in (arm.ours for arm in arms):
             if retriever is not None:
                 with suppress(Exception):
-                    stack.enter_context(retriever.looking())
+                    stack.enter_context(retriever.snapshot())
         yield
 
 

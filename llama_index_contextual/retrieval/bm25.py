@@ -192,9 +192,9 @@ class ContextualBM25Retriever(BM25Retriever):
 
     # Reading it
 
-    def looking(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Look once at what is read; see :class:`StoreReader`."""
-        return self._reader.looking()
+        return self._reader.snapshot()
 
     def __len__(self) -> int:
         return self._reader.ask(lambda store: store.count())

@@ -63,6 +63,9 @@ class KeywordSearch(NodeSearch, Protocol):
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key, without reading the nodes where the store can."""
 
+    def texts(self, node_ids: Iterable[str]) -> dict[str, str]:
+        """Return the texts of those of the nodes that exist, without what else there is of them."""
+
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Return the number of nodes that the filters admit."""
 
@@ -89,8 +92,8 @@ class StoreReader(Protocol[S_co]):
     ``ContextualVectorRetriever.over(reader)`` and ``ContextualBM25Retriever.over(reader)`` ask through it.
     """
 
-    def looking(self) -> AbstractContextManager[None]:
-        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Return a context in which everything that is read comes from one state of the store."""
 
     def ask(self, work: Callable[[S_co], T]) -> T:
         """Call ``work`` with the newest state of the store and return its result.

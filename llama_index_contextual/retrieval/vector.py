@@ -206,9 +206,9 @@ class ContextualVectorRetriever(BaseRetriever):
         """Return new node objects for those of the ids that exist."""
         return self._store.nodes(node_ids)
 
-    def looking(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
-        return self._store.looking()
+        return self._store.snapshot()
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
         missing = [candidate.node_id for candidate in candidates if candidate.node is None]

@@ -28,7 +28,7 @@ class Newest:
     def __init__(self, view, keyword):
         self.view, self.keyword = view, keyword
 
-    def looking(self):
+    def snapshot(self):
         return nullcontext()
 
     def ask(self, work):

@@ -98,6 +98,11 @@ class View:
         rows = {node_id: row for node_id, row in zip(wanted, self._rows_of(wanted), strict=True) if row}
         return dict(zip(rows, self._known.values(key, list(rows.values()), self._values), strict=True))
 
+    def texts(self, node_ids: Iterable[str]) -> dict[str, str]:
+        """Return the texts of those of the nodes that exist."""
+        rows = sorted({row for row in self._rows_of(list(node_ids)) if row})
+        return {one.node_id: one.text for one in self.snapshot.nodes(np.array(rows, dtype=np.int64))}
+
     def _column(self, key: str) -> Column | None:
         column = self._known.column(key, self._values)
         return column if column.values else None
@@ -254,7 +259,7 @@ class Reader:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[View]:
-        """Return the view that :meth:`looking` opened, else one of the newest moment.
+        """Return the view that :meth:`snapshot` opened, else one of the newest moment.
 
         Raises:
             StorageError: There is no index, or it cannot be read.
@@ -279,7 +284,7 @@ class Reader:
         return view
 
     @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
+    def snapshot(self) -> Iterator[None]:
         """Look once: all that is asked in this context meanwhile, by its threads too, sees one moment."""
         with self.reading() as view:
             token = self._current.set(view)
