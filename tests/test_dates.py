@@ -30,6 +30,9 @@ from llama_index_contextual.text import (
         ("notes\\2026\\04\\09.md", date(2026, 4, 9)),
         ("standup-2026-04-09T10-30.md", date(2026, 4, 9)),
         ("2025-01-01/2026-04-09.md", date(2026, 4, 9)),  # the deepest
+        ("2026-03-01-follow-up-of-2026-02-20.md", date(2026, 3, 1)),  # the first there
+        ("2026/04/09-of-2026-02-20.md", date(2026, 4, 9)),
+        ("log/21.01.2024 Standup.md", date(2024, 1, 21)),
         ("2026-04-09/2026-02-31.md", date(2026, 4, 9)),  # the deepest possible one
         ("memory/2026-02-31.md", None),  # the source read it as 3 March
         ("memory/2026-13-01.md", None),

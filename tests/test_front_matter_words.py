@@ -81,7 +81,7 @@ def test_a_note_of_properties_alone_is_a_chunk_of_them(text):
     assert node.text == text[node.start_char_idx : node.end_char_idx]
     assert node.text == text.strip("\ufeff\n")
     assert (node.metadata["start_line"], node.metadata["end_line"]) == (1, node.text.count("\n") + 1)
-    assert HEADER_PATH not in node.metadata
+    assert node.metadata[HEADER_PATH] == ""
     assert FRONT_MATTER not in node.metadata, "its words count once"
     assert [hit.node.text for hit in ContextualBM25Retriever([node]).retrieve("acme")] == [node.text]
 
@@ -97,6 +97,6 @@ def test_nothing_is_no_chunk(text):
 
 
 def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
-    with pytest.warns(ContextualWarning, match=r"a\.md cannot be read and is kept as text: line 3: mapping values"):
+    with pytest.warns(ContextualWarning, match=r"a\.md cannot be read as YAML and is read line by line: line 3: map"):
         [node] = parsed("---\ntitle: Kiosk\nnote: this: that\n---\n# Kiosk\n")
-    assert "note: this: that" in node.text
+    assert (node.metadata[TITLE], node.metadata["note"]) == ("Kiosk", "this: that")

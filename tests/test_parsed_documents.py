@@ -92,20 +92,20 @@ def test_markdown_is_what_is_markdown_whatever_its_file_is_called(name):
 @pytest.mark.parametrize(
     ("suffixes", "name", "expected"),
     [
-        ((".md",), "a.py", None),
+        ((".md",), "a.py", ""),
         ((".md",), "a.MD", "A"),
         ((".md",), "", "A"),
         ((".md",), "Release 2.0", "A"),
         ((".md",), ".profile", "A"),
         ((".md", ".pdf"), "d/report.pdf", "A"),
-        ((), "a.md", None),
-        ((), "", None),
+        ((), "a.md", ""),
+        ((), "", ""),
     ],
 )
 def test_a_setting_says_which_files_are_markdown(suffixes, name, expected):
     parser = HeadingAwareMarkdownNodeParser(markdown_suffixes=suffixes)
     [node] = parser([Document(text="# A\n\nWords.\n", metadata={"path": name})])
-    assert node.metadata.get("header_path") == expected
+    assert node.metadata["header_path"] == expected
 
 
 def test_a_suffix_without_its_dot_is_refused():
@@ -145,12 +145,12 @@ def test_pages_are_read_by_number_and_their_nodes_stay_in_the_order_that_was_giv
 
 def test_a_page_whose_page_before_is_not_there_begins_under_no_heading():
     one, two, _, four = pages_of(PAGES)
-    assert paths_of([two])[0] == ("report.pdf#2", None, 0)
-    assert paths_of([one, four])[-1] == ("report.pdf#4", None, 0)
-    assert paths_of([one, *pages_of(["Other."], "other.pdf", first=2)])[-1] == ("other.pdf#2", None, 0)
+    assert paths_of([two])[0] == ("report.pdf#2", "", 0)
+    assert paths_of([one, four])[-1] == ("report.pdf#4", "", 0)
+    assert paths_of([one, *pages_of(["Other."], "other.pdf", first=2)])[-1] == ("other.pdf#2", "", 0)
     twice = paths_of([one, two, *pages_of(PAGES[:2])])
     second = [path for page, path, _ in twice if page == "report.pdf#2"]
-    assert second == [None, "Rent", None, "Rent"], "two files of one path: which page follows which is not known"
+    assert second == ["", "Rent", "", "Rent"], "two files of one path: which page follows which is not known"
 
 
 def test_a_rule_at_the_top_of_a_page_is_no_front_matter():

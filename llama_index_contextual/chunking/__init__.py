@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from llama_index_contextual.chunking.packing import ChunkSettings
-from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser, usual_size
-from llama_index_contextual.chunking.properties import (
+from llama_index_contextual.chunking.front_matter import (
     FrontMatter,
     inline_tags,
     prose_lines,
@@ -12,6 +10,8 @@ from llama_index_contextual.chunking.properties import (
     with_fences,
     without_comments,
 )
+from llama_index_contextual.chunking.packing import ChunkSettings
+from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser, usual_size
 from llama_index_contextual.chunking.sections import TOP, Open
 from llama_index_contextual.chunking.spans import Span, headings_of, split_markdown
 

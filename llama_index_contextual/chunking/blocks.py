@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from llama_index_contextual.chunking.parsing import KINDS, blocks_of, mask
+from llama_index_contextual.chunking.parsing import KINDS, blocks_of, containers_of, mask
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
@@ -85,12 +85,14 @@ class Outline:
         kinds: What starts there: ``"heading"``, ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``,
             ``"html"``, ``"rule"``; the kind of the outermost block inside containers.
         atoms: Code blocks and tables by the index of the mark that they start at.
+        containers: Where callouts and components begin and end, by their ends.
     """
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
     strengths: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     atoms: dict[int, Atom] = field(default_factory=dict)
+    containers: list[tuple[int, int]] = field(default_factory=list)
     _headings: array[int] = field(default_factory=lambda: array("q"))  # the four numbers of each
 
     @property
@@ -104,14 +106,15 @@ class Outline:
         self._headings.extend(heading)
 
 
-def outline(text: str, body: int = 0) -> Outline:
+def outline(text: str, body: int = 0, unread: int = 0) -> Outline:
     """Find the marks of a document.
 
     Args:
         text: The document.
         body: Where the front matter ends: the first mark.
+        unread: Where a block ends that looks like front matter and cannot be read.
     """
-    masked = mask(text, body)
+    masked = mask(text, body, unread)
     marks = _Marker(masked, body)
     for start, end, tag, value in blocks_of(masked):
         if start < marks.top_end:
@@ -119,6 +122,7 @@ def outline(text: str, body: int = 0) -> Outline:
         else:
             marks.top(start, end, tag, value)
     marks.close()
+    marks.outline.containers = containers_of(masked)
     return marks.outline
 
 

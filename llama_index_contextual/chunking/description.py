@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, RelatedNodeInfo
 
-    from llama_index_contextual.chunking.properties import FrontMatter
+    from llama_index_contextual.chunking.front_matter import FrontMatter
     from llama_index_contextual.chunking.spans import Span
 
 _LONGEST_NUMBER: Final = 10  # digits of a page
@@ -51,6 +51,10 @@ _NAMES_TAKEN: Final = frozenset(
         *(metadata.CONTEXT, metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION, metadata.LEXICAL_CONTEXT),
         *("file_path", "file_name", "doc_id", "document_id", "ref_doc_id"),
     }
+)
+# The day that a note is of. ``due``, ``updated`` and their kind are other days.
+_DAYS_OF_FRONT_MATTER: Final = (
+    *(metadata.DATE, "created", "created_at", "date created", "date_created", "creation date", "published", "pubdate"),
 )
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
@@ -226,12 +230,14 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
     if (source := source_of(document)) is not None:
         _forget(theirs, source.metadata)
     ours: dict[str, Any] = {}
-    for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
+    for key in (metadata.TITLE, metadata.DESCRIPTION):
         if not theirs.get(key) and (value := front.text(key)):
-            ours[key] = (metadata.short_tags if key == metadata.TAGS else metadata.shortened)(value)
+            ours[key] = metadata.shortened(value)
+    if not theirs.get(metadata.TAGS) and (tags := front.tags()):
+        ours[metadata.TAGS] = metadata.short_tags(tags)
     day = (
         dates.parse_day(metadata.value_of(document.metadata, metadata.DATE))
-        or dates.parse_day(front.values.get(metadata.DATE))
+        or next(filter(None, (dates.parse_day(front.values.get(key)) for key in _DAYS_OF_FRONT_MATTER)), None)
         or dates.date_from_path(metadata.path_of(document.metadata))
     )
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}
@@ -286,7 +292,8 @@ def span_metadata(chunk: str, span: Span, theirs: dict[str, Any], *, headers: bo
         unread: Whether the local model knows hardly any of its words.
     """
     values: dict[str, Any] = {}
-    if headers and (path := metadata.short_header_path(span.headings or _joined(span.merged))):
+    path = metadata.short_header_path(span.headings or _joined(span.merged)) if headers else ""
+    if path or metadata.HEADER_PATH not in theirs:
         values[metadata.HEADER_PATH] = path
     values[metadata.HEADING_LEVEL] = span.level
     if span.start_line:

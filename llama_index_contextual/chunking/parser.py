@@ -26,8 +26,8 @@ from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import metadata
 from llama_index_contextual.chunking import description
+from llama_index_contextual.chunking.front_matter import FrontMatter, inline_tags, read_front_matter
 from llama_index_contextual.chunking.packing import ChunkSettings
-from llama_index_contextual.chunking.properties import FrontMatter, inline_tags, read_front_matter
 from llama_index_contextual.chunking.sections import TOP, Open
 from llama_index_contextual.chunking.spans import Span, split_markdown
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
@@ -83,7 +83,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 5
+    revision: ClassVar[int] = 6
     """Raised when the same settings give other nodes, so that an index makes its own again."""
     most_chunks: ClassVar[int] = 80_000
     """Of one document: each needs 5 KB of memory, and text of which ten megabytes are so many is none to read."""
@@ -157,9 +157,9 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             settings = self.model_copy(update={"min_chunk_size": max(self.min_chunk_size, self.chunk_size // 2)})
         has_front = markdown and self.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
-        spans = split_markdown(text, settings=settings, body=front.end, above=above or TOP, markdown=markdown)
+        spans = split_markdown(text, settings=settings, front=front, above=above or TOP, markdown=markdown)
         if not spans and front.values:  # a note of properties alone: they are all there is to find
-            spans = split_markdown(text, settings=self, body=0, markdown=False)
+            spans = split_markdown(text, settings=self, front=FrontMatter(), markdown=False)
         return text, front, spans
 
     def _is_markdown(self, document: BaseNode) -> bool:
@@ -262,7 +262,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
             if self.include_metadata:
                 values = metadata.with_ours(theirs, {**filters, **ours, **first, **own})
-            nodes.append(_node(node_id, chunk, placed, document, values, source, [*filters]))
+            hidden = [*filters] if own.get(metadata.HEADER_PATH, "-") else [*filters, metadata.HEADER_PATH]
+            nodes.append(_node(node_id, chunk, placed, document, values, source, hidden))
         return nodes
 
 

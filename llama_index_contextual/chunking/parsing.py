@@ -38,16 +38,34 @@ HTML_HEADING: Final = re.compile(
 # A line around code of Jekyll or Hugo, which is no Markdown: its comments would be headings.
 _HIGHLIGHT: Final = re.compile(r"^ {0,3}\{(?:%-?|\{<)[ \t]*(end|/)?[ \t]*highlight\b([^\n]*)$", re.MULTILINE)
 _FENCE: Final = "~" * 8
+_FENCE_MARK: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_DEEPEST_CONTAINER: Final = 50
+_VISIBLE: Final = re.compile(r"\S")
 _ENDS_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)  # quick to look for
 _TAGS: Final = re.compile("<[^<>]*>")
 _DEEP_LINE: Final = re.compile(r"^((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)[^\n]*", re.MULTILINE)
+# Comments of several lines in MDX, Liquid, Hugo and Obsidian, by what they begin with. No line in one is a heading.
+_COMMENTS: Final = {
+    "{/*": re.compile(r"\*/\}"),
+    "{{/*": re.compile(r"\*/\}\}"),
+    "{%": re.compile(r"\{%-?[ \t]*endcomment[ \t]*-?%\}"),
+    "%%": re.compile("%%"),
+}
+_COMMENT: Final = re.compile(r"(\{/\*)|(\{\{/\*)|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}|^[ \t]*(%%)")
+_MAY_COMMENT: Final = re.compile(r"/\*|endcomment|%%")  # quick to look for
+# What stands around a callout, a panel or a step: no heading in it heads what follows.
+_CONTAINER: Final = re.compile(
+    r" {0,3}(?:(:{3,})[ \t]*(\S)?|[<\x01](/)?([A-Z][\w.]*|details|aside)\b[^<>\n]*(?<!/)>[ \t]*$"
+    r"|\{\{[%<][ \t]*(/)?[ \t]*(\w[\w/-]*)[^{}\n]*[%>]\}\}[ \t]*$)"
+)
+_MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|\{\{[%<])", re.MULTILINE)
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 
 
 Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and what pyromark says of it
 
 
-def mask(text: str, body: int = 0) -> str:
+def mask(text: str, body: int = 0, unread: int = 0) -> str:
     """Return a copy of the same length that parses alike, in which one character is one byte.
 
     pyromark counts UTF-8 bytes. No character beyond ASCII means anything to Markdown's blocks, so replacing each by a
@@ -57,7 +75,10 @@ def mask(text: str, body: int = 0) -> str:
     Args:
         text: The document.
         body: Where the front matter ends.
+        unread: Where a block ends that looks like front matter and cannot be read: it is a paragraph.
     """
+    if unread:
+        text = _VISIBLE.sub("x", text[:unread]) + text[unread:]
     if not text.isascii():
         original = _WIDE_COLON.sub(":", text) if "\uff1a" in text else text
         text = original.encode("ascii", "replace").decode("ascii")
@@ -67,6 +88,8 @@ def mask(text: str, body: int = 0) -> str:
             text = " " + text[1:]
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
+    if _MAY_COMMENT.search(text):
+        text = _without_comments(text)
     if _COMPONENT.search(text):
         text = _as_paragraphs(text)
     if _ENDS_HEADING.search(text):
@@ -75,6 +98,71 @@ def mask(text: str, body: int = 0) -> str:
         text = _highlighted_as_fences(text)
     text = _DEEP_LINE.sub(_shallow, text)
     return "\n" * body + text[body:] if body else text
+
+
+def _without_comments(text: str) -> str:
+    """Return a text in which comments of several lines are paragraphs; one that does not end stays as it is."""
+    parts: list[str] = []
+    held: list[str] = []  # lines of a comment that is open
+    closing: re.Pattern[str] | None = None
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        if closing is not None:
+            end = closing.search(line)
+            held.append(_VISIBLE.sub("x", line[: end.end()]) + line[end.end() :] if end else _VISIBLE.sub("x", line))
+            if end:
+                parts += held
+                held, closing = [], None
+            continue
+        fence, is_code = fence_after(fence, line)
+        opening = None if is_code else _COMMENT.search(line)
+        if opening and not _COMMENTS[opening[opening.lastindex or 0]].search(line, opening.end()):
+            closing = _COMMENTS[opening[opening.lastindex or 0]]
+            held = [line[: opening.start()] + _VISIBLE.sub("x", line[opening.start() :])]
+            continue
+        parts.append(line)
+    done = sum(map(len, parts))
+    return "".join(parts) + text[done:]
+
+
+def containers_of(masked: str) -> list[tuple[int, int]]:
+    """Return where callouts, components and their kind begin and end, by their ends; those that end nowhere do not."""
+    if not _MAY_CONTAIN.search(masked):
+        return []
+    found: list[tuple[int, int]] = []
+    open_: list[tuple[str, int]] = []
+    fence, offset = "", 0
+    for line in masked.splitlines(keepends=True):
+        start, offset = offset, offset + len(line)
+        fence, is_code = fence_after(fence, line)
+        tag = None if is_code else _CONTAINER.match(line.rstrip("\n"))
+        if not tag:
+            continue
+        name = ":" if tag[1] else tag[4] or tag[6]
+        if not (tag[3] or tag[5] or (tag[1] and not tag[2])):
+            open_.append((name, start))
+            continue
+        for at in range(len(open_) - 1, max(-1, len(open_) - _DEEPEST_CONTAINER), -1):
+            if open_[at][0] == name:
+                found.append((open_[at][1], offset))
+                del open_[at:]
+                break
+    return found
+
+
+def fence_after(fence: str, line: str) -> tuple[str, bool]:
+    """Return the fence that is open after a line, or "", and whether the line is part of one.
+
+    Args:
+        fence: The one that is open before it.
+        line: With or without its end.
+    """
+    mark = _FENCE_MARK.match(line)
+    if not fence:
+        opens = mark and (mark[1][0] == "~" or "`" not in line[mark.end() :])
+        return (mark[1], True) if mark and opens else ("", False)
+    closes = mark and mark[1].startswith(fence) and not line.strip().strip(fence[0])
+    return ("" if closes else fence), True
 
 
 def _as_heading(line: re.Match[str]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_left
-from itertools import islice, pairwise, takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from heapq import merge
+from itertools import pairwise, takewhile
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyromark
 
@@ -87,21 +88,61 @@ def find_sections(
         above: Headings that are open where it begins, as they are for a page of a file.
     """
     rules = _marks_after_rules(outline) if cut_at_rules else []
-    marks = array("q", (mark for mark, _, _, _ in outline.headings))
-    marks.append(len(outline.offsets) - 1)
-    path, levels = above
     days: tuple[date | None, ...] = (None,)
-    for title in path:
+    for title in above.titles:
         days = (*days, date_from_heading(title) or days[-1])
-    if marks[0] > 0:
-        yield from _cut(Section(0, marks[0], path, levels, day=days[-1]), rules)
-    for (mark, level, _, _), last, title in zip(outline.headings, islice(marks, 1, None), titles, strict=True):
-        depth = len(levels)
-        while depth and levels[depth - 1] >= level:  # also right after a jump from H1 to H3 and back to H2
-            depth -= 1
-        day = date_from_heading(title)
-        path, levels, days = (*path[:depth], title), (*levels[:depth], level), (*days[: depth + 1], day or days[depth])
-        yield from _cut(Section(mark, last, path, levels, last - mark == 1, days[-1], day is not None), rules)
+    state = Section(0, 0, *above, day=days[-1]), days
+    for mark, section, days in _starts(outline, titles, state):
+        before, _ = state
+        if mark > before.first:
+            bare = before.bare and mark - before.first == 1
+            yield from _cut(before._replace(last=mark, bare=bare), rules)
+        state = section._replace(first=mark), days
+    end = len(outline.offsets) - 1
+    last, _ = state
+    if end > last.first:
+        yield from _cut(last._replace(last=end, bare=last.bare and end - last.first == 1), rules)
+
+
+_Days: TypeAlias = "tuple[date | None, ...]"  # of the headings that are open, after None
+
+
+def _starts(
+    outline: Outline, titles: Iterable[str], state: tuple[Section, _Days]
+) -> Iterator[tuple[int, Section, _Days]]:
+    """Yield the mark at which each section starts, with what is true of it; a container's end starts one, too.
+
+    What follows a callout stands under what is open at its beginning. Only a title of the document stays open: a
+    heading of the first level inside a container, where none stands above it.
+    """
+    saved: dict[int, tuple[Section, _Days]] = {}
+    edges = sorted((edge, number) for number, pair in enumerate(outline.containers) for edge in pair)
+    headings = zip(outline.headings, titles, strict=True)
+    places = merge(
+        ((start, mark, level, title) for (mark, level, start, _), title in headings),
+        ((edge, number, 0, "") for edge, number in edges),
+        key=itemgetter(0),
+    )
+    for offset, mark, level, title in places:
+        section, days = state
+        path, levels = section.path, section.levels
+        if level:
+            depth = len(levels)
+            while depth and levels[depth - 1] >= level:  # also right after a jump from H1 to H3 and back to H2
+                depth -= 1
+            day = date_from_heading(title)
+            days = (*days[: depth + 1], day or days[depth])
+            path, levels = (*path[:depth], title), (*levels[:depth], level)
+            state = Section(0, 0, path, levels, bare=True, day=days[-1], alone=day is not None), days
+            yield mark, *state
+        elif mark not in saved:
+            saved[mark] = state
+        else:
+            outer, _ = saved[mark]
+            is_title = levels[:1] == (1,) and outer.levels[:1] != (1,)
+            if path != outer.path and not is_title:
+                state = outer._replace(bare=False, alone=False), saved[mark][1]
+                yield bisect_left(outline.offsets, offset), *state
 
 
 def _marks_after_rules(outline: Outline) -> list[int]:
@@ -129,18 +170,22 @@ def _cut(section: Section, rules: Sequence[int]) -> Iterator[Section]:
 def common_path(sections: Sequence[Section]) -> tuple[tuple[str, ...], int]:
     """Return the deepest header path that all sections share, and the level of its last heading (0 for none).
 
-    Two kinds of section do not count beside others: one without text of its own, as its title is in the paths of those
-    under it, and the text above the first heading.
+    A heading without text of its own does not count where the next section stands under it, as its title is in that
+    path, nor after sections with text: they do not stand under it.
     """
-    counted = [s for s in sections if s.path and not s.bare] or [s for s in sections if s.path][-1:]
-    if not counted:
-        return (), 0
+    counted = [one for one, below in pairwise(sections) if not (one.bare and _is_above(one, below))] + [sections[-1]]
+    while len(counted) > 1 and counted[-1].bare:
+        counted.pop()
     first = counted[0]
     depth = len(first.path)
     for other in counted[1:]:
         same = takewhile(lambda pair: pair[0] == pair[1], zip(first.path[:depth], other.path, strict=False))
         depth = sum(1 for _ in same)
     return first.path[:depth], first.levels[depth - 1] if depth else 0
+
+
+def _is_above(section: Section, below: Section) -> bool:
+    return len(section.path) < len(below.path) and section.path == below.path[: len(section.path)]
 
 
 def group_sections(

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from llama_index_contextual.chunking import blocks
+from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.oversized import refine
 from llama_index_contextual.chunking.packing import ChunkSettings, Piece, pack, uncut
-from llama_index_contextual.chunking.properties import read_front_matter
 from llama_index_contextual.chunking.sections import (
     TOP,
     Open,
@@ -68,7 +68,7 @@ def split_markdown(
     text: str,
     *,
     settings: ChunkSettings | None = None,
-    body: int | None = None,
+    front: FrontMatter | None = None,
     above: Open = TOP,
     markdown: bool = True,
 ) -> list[Span]:
@@ -77,19 +77,20 @@ def split_markdown(
     Args:
         text: Without lone surrogates.
         settings: Sizes and tokenizer.
-        body: Where the front matter ends; ``None`` reads it here.
+        front: Its front matter; ``None`` reads it here.
         above: Headings that are open where the text begins, as they are for a page of a file.
         markdown: False is for plain text: paragraphs, but no headings, fences, lists.
     """
     settings = settings or ChunkSettings()
-    if body is None:
-        body = read_front_matter(text).end if markdown and settings.semantic else 0
+    if front is None:
+        front = read_front_matter(text) if markdown and settings.semantic else FrontMatter()
+    body = front.end
     if not body and text.startswith("\ufeff"):
         body = 1
     if not text[body:].strip():
         return []
     scale = make_scale(text, settings.tokenizer)
-    outline = _outline(text, body, settings, markdown=markdown)
+    outline = _outline(text, body, settings, unread=front.unread, markdown=markdown)
     titles = titles_of_headings(text, ((start, end) for _, _, start, end in outline.headings))
     sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules, above=above)
     sums = scale.cumulative(outline.offsets)
@@ -112,8 +113,8 @@ def split_markdown(
 
 def headings_of(text: str) -> list[tuple[str, int, int]]:
     """Return the title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
-    body = read_front_matter(text).end
-    outline, ends = blocks.outline(text, body), _line_ends(text)
+    front = read_front_matter(text)
+    outline, ends = blocks.outline(text, front.end, front.unread), _line_ends(text)
     titles = titles_of_headings(text, ((start, end) for _, _, start, end in outline.headings))
     return [
         (title, level, bisect_right(ends, start) + 1)
@@ -125,9 +126,9 @@ def _line_ends(text: str) -> array[int]:
     return array("q", (match.end() for match in _LINE_END.finditer(text)))
 
 
-def _outline(text: str, body: int, settings: ChunkSettings, *, markdown: bool) -> blocks.Outline:
+def _outline(text: str, body: int, settings: ChunkSettings, *, unread: int, markdown: bool) -> blocks.Outline:
     if markdown and settings.semantic:
-        return blocks.outline(text, body)
+        return blocks.outline(text, body, unread)
     pattern, strength = (_PARAGRAPH_END, blocks.BLOCK) if settings.semantic else (_LINE_START, blocks.LINE)
     start = body + len(text[body:]) - len(text[body:].lstrip())
     start = max(body, text.rfind("\n", body, start) + 1)
@@ -144,11 +145,13 @@ def _describe(
     if len(group) > 1:
         offsets = outline.offsets
         group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.own]
-    if len(group) == 1:
-        headings = group[0].path
-        level = group[0].levels[-1] if headings else 0
-    else:
+    first, merged = group[0], False
+    starts_with_heading = outline.kinds[first.first] == "heading" and outline.offsets[first.first] >= piece.start
+    if len(group) > 1 and starts_with_heading:
         headings, level = common_path(group)
+        merged = not headings
+    else:  # what stands further down in the chunk heads nothing of its beginning
+        headings, level = first.path, first.levels[-1] if first.levels else 0
     kinds = piece.kinds - {"heading", "rule"}
     kind = next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading"
     return Span(
@@ -164,7 +167,7 @@ def _describe(
         continues=_continues(text, piece),
         overlap=piece.own - piece.start,
         open=Open(group[-1].path, group[-1].levels),
-        merged=() if headings else tuple(dict.fromkeys(section.path[0] for section in group if section.path)),
+        merged=tuple(dict.fromkeys(section.path[0] for section in group if section.path)) if merged else (),
     )
 
 

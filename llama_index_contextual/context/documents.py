@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual.context.base import DocumentChunks, SourceDocument
-from llama_index_contextual.metadata import DATE, DESCRIPTION, PATH, TAGS, TITLE, display_path, path_of
+from llama_index_contextual.metadata import DESCRIPTION, PATH, TAGS, TITLE, display_path, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MAX_GAP: Final = 64  # characters between two slices that can only have been blank lines, rules or stripped space
 _MAX_PADDED: Final = 10_000_000  # characters: a wrong offset must not cost gigabytes
-_SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION, DATE)
+_SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION)  # not the day, which may be that of a section
 
 
 def group_by_document(

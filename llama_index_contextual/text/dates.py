@@ -1,7 +1,7 @@
 """Dates that notes carry, in a path, a heading or a metadata value, and the names of months and weekdays.
 
-Of numeric forms only those with the year first are read, because any other order of digits is a guess. An impossible
-date is no date.
+Of numeric forms those with the year first are read, and those with dots, in which the day comes first wherever they
+are written (``21.01.2024``). Any other order of digits is a guess. An impossible date is no date.
 """
 
 from __future__ import annotations
@@ -9,9 +9,15 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, time, timezone
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_PARTS: Final = re.compile(r"(?<![\d.])((?:19|20|21)\d{2})([-_/.])(\d{2})([-_/.])(\d{2})(?!\d)")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DAY: Final = re.compile(
+    r"(?<![\d.])(?P<year>(?:19|20|21)\d{2})(?P<one>[-_/.])(?P<month>\d{2})(?P<two>[-_/.])(?P<day>\d{2})(?!\d)"
+    r"|(?<![\w.])(?P<first>\d{1,2})\.(?P<second>\d{1,2})\.(?P<last>(?:19|20|21)\d{2})(?![\d]|\.\d)"
+)
 
 _ISO: Final = re.compile(r"(?<!\d)(\d{4})[-_/.](\d{1,2})[-_/.](\d{1,2})(?!\d)")
 
@@ -107,21 +113,32 @@ def take_dates(word: str) -> tuple[list[date], str]:
 def date_from_path(path: str) -> date | None:
     """Find the date in a path: ``memory/2026-04-09.md``, ``2026/04/09-standup.md``, ``log/2026_04_09``.
 
-    The deepest possible date wins; ``2026-02-31`` is none.
+    The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
     """
-    return date_from_heading(path.replace("\\", "/"))
+    path = path.replace("\\", "/")
+    deepest: tuple[int, date | None] = (-1, None)
+    for end, day in _dates_in(path):
+        if (depth := path.count("/", 0, end)) > deepest[0]:
+            deepest = depth, day
+    return deepest[1]
 
 
 def date_from_heading(title: str) -> date | None:
-    """Find the date in a heading's text: ``2026-01-31``, ``Standup, 2026-01-31``."""
-    for year, first, month, second, day in reversed(_PARTS.findall(title)):
-        if first != second and "." in (first, second):
+    """Find the first date in a heading's text: ``2026-01-31``, ``2026-03-01: plan for the 2026-06-30 release``."""
+    return next((day for _, day in _dates_in(title)), None)
+
+
+def _dates_in(text: str) -> Iterator[tuple[int, date]]:
+    """Yield the dates in digits, each with the offset after it."""
+    for match in _DAY.finditer(text):
+        parts = match.group("year", "month", "day") if match["year"] else match.group("last", "second", "first")
+        if match["one"] != match["two"] and "." in (match["one"], match["two"]):
             continue
         try:
-            return date(int(year), int(month), int(day))
+            day = date(*map(int, parts))
         except ValueError:
             continue
-    return None
+        yield match.end(), day
 
 
 def parse_date(value: object) -> date | datetime | None:

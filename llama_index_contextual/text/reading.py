@@ -19,8 +19,9 @@ from llama_index_contextual.errors import ContextualWarning, DocumentError
 # case; "NOTES.MD" is Markdown too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
 MARKDOWN_TYPE: Final = "text/markdown"  # of a document that says so, whatever its file is called
-# "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text.
-WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n]{0,300})(#[^\[\]|\n]{0,300})?(?:\|([^\[\]\n]{0,300}))?\]\]")
+# "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text. In a
+# table it is "[[Name\\|Text]]".
+WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]")
 _SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")

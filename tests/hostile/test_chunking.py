@@ -17,9 +17,9 @@ from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.chunking import (
     ChunkSettings,
     blocks,
+    front_matter,
     oversized,
     parsing,
-    properties,
     read_front_matter,
     split_markdown,
 )
@@ -139,7 +139,9 @@ def test_four_times_as_long_takes_no_nine_times(make):
 
 def test_front_matter_has_a_limit_and_stays_text_beyond_it():
     lines = "".join(f"key{number}: some value\n" for number in range(10_000))
-    with pytest.warns(ContextualWarning, match=r"a.md cannot be read and is kept as text: it has \d\d\d,\d\d\d char"):
+    with pytest.warns(
+        ContextualWarning, match=r"a.md cannot be read as YAML and is kept as text: it has \d{3},\d{3} ch"
+    ):
         found = nodes(f"---\n{lines}---\n\nText.")
     assert "key9999" in found[-1].text
     assert read_front_matter(f"---\n{lines[:90_000]}\n---\n").values
@@ -147,7 +149,7 @@ def test_front_matter_has_a_limit_and_stays_text_beyond_it():
 
 @pytest.mark.parametrize("loader", ["CBaseLoader", "BaseLoader"])
 def test_long_front_matter_reads_alike_with_and_without_libyaml(loader, monkeypatch):
-    monkeypatch.setattr(properties, "_YAML_LOADER", getattr(properties.yaml, loader))
+    monkeypatch.setattr(front_matter, "_YAML_LOADER", getattr(front_matter.yaml, loader))
     filler = "".join(f"key{number}: value\n" for number in range(200))
     front = read_front_matter(f"---\n{filler}a: &x one\nb: *x\nc: [1, two, {{d: e}}]\nf: {{g: h}}\ni: ~\n---\n")
     assert [front.text(key) for key in "abcfi"] == ["one", "one", "1, two", "", ""]

@@ -72,7 +72,7 @@ ANCHORED = {
     "chunking.blocks._OPENERS",
     "chunking.parsing._COMPONENT_LINE",
     "chunking.blocks.OPENING_LINE",
-    "chunking.properties._FENCED",
+    "chunking.front_matter._FENCED",
     "chunking.oversized._ROW",
     "text.sentences._TRAILING",
 }

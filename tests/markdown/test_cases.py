@@ -86,10 +86,42 @@ def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_one(how, starts):
     assert all(text.startswith(starts, span.start) for span in inside)
 
 
-def test_broken_front_matter_is_a_warning_and_stays_text():
-    text = "---\ntitle: [broken\n---\n\nText.\n"
-    with pytest.warns(ContextualWarning, match="page.md cannot be read"):
-        assert read_front_matter(text, "page.md").end == 0
+def test_front_matter_that_is_no_yaml_is_read_line_by_line():
+    text = (
+        '---\ntitle: Avatar: The Last Airbender\ncreated: 2019-05-05\nauthor: @me\nalias: "open\nsummary: one\n'
+        "goes on here\nlist:\n- a: b: c\n- d\ntags: [a, b]\n# a comment\n---\n\nText.\n"
+    )
+    with pytest.warns(
+        ContextualWarning, match=r"page.md cannot be read as YAML and is read line by line: line 2: mapping values"
+    ):
+        front = read_front_matter(text, "page.md")
+    assert text[front.end :] == "\nText.\n"
+    assert front.values == {
+        "title": "Avatar: The Last Airbender",
+        "created": "2019-05-05",
+        "author": "@me",
+        "alias": '"open',
+        "summary": "one goes on here",
+        "list": ["a: b: c", "d"],
+        "tags": ["a", "b"],
+    }
+
+
+@pytest.mark.parametrize(
+    "block", ["Note: this is text\nthat: goes: on\nand on\nand on", "# Odd\n- x: [\n", "key: " + "[" * 60 + "]" * 60]
+)
+def test_a_block_that_cannot_be_read_stays_text_and_heads_nothing(block):
+    text = f"---\n{block}\n---\n\nText.\n"
+    with pytest.warns(ContextualWarning, match=r"page.md cannot be read as YAML and is kept as text"):
+        front = read_front_matter(text, "page.md")
+    assert (front.end, front.unread) == (0, text.index("\nText"))
+    [span] = split_markdown(text, settings=SMALL.model_copy(update={"chunk_size": 1000}), front=front)
+    assert (span.start, span.headings) == (0, ())
+
+
+@pytest.mark.parametrize("tags", ['"#a #b/c"', "[a, b/c]", '["#a", "#b/c"]', "a, b/c", "\n- a\n- '#b/c'"])
+def test_tags_of_front_matter_in_each_form(tags):
+    assert read_front_matter(f"---\ntags: {tags}\n---\n").tags() == "a, b/c"
 
 
 @pytest.mark.parametrize("text", ["---\nTags: [a]\ntitle: A\ntags: [b]\n---\nx", "+++\nTags='a'\ntags='b'\n+++\nx"])

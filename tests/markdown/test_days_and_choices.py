@@ -3,7 +3,7 @@
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.chunking import ChunkSettings, split_markdown
 
 JOURNAL = "# Journal\n\n" + "".join(f"## 2026-11-{day}\n\nFact of the {day}th.\n\n" for day in (18, 19, 20))
@@ -77,3 +77,47 @@ def test_an_overlap_never_begins_with_a_rule():
     )
     assert any(span.overlap for span in spans)
     assert not any(text[span.start :].startswith("---") for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("heading", "day"),
+    [
+        ("2026-03-01 Follow-up on the 2026-02-20 outage", "2026-03-01"),
+        ("2026-03-02: plan for the 2026-06-30 release", "2026-03-02"),
+        ("2026-03-03 (was 2026-02-27)", "2026-03-03"),
+        ("21.01.2024", "2024-01-21"),
+        ("Standup, 3.4.2026", "2026-04-03"),
+        ("Release v1.2.2024", None),
+        ("31.02.2024", None),
+    ],
+)
+def test_the_first_date_of_a_heading_is_its_day(heading, day):
+    [node] = nodes(f"# Log\n\n## {heading}\n\nDisk replaced.\n")
+    assert node.metadata.get("date") == day
+
+
+def test_a_section_without_a_day_has_none_in_its_context():
+    text = "# 2024-02-29\n\nDentist.\n\n# Ideas\n\nA birdhouse.\n\n# 2024-03-05\n\nRain.\n\n# Recipes\n\nSoup.\n"
+    found = ContextualNodePostprocessor()(nodes(text, min_chunk_size=1))
+    assert [(node.metadata.get("date"), "2024" in node.metadata["context"]) for node in found] == [
+        ("2024-02-29", True),
+        (None, False),
+        ("2024-03-05", True),
+        (None, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("front", "day"),
+    [
+        ("created: 2019-05-05\ndue: 2030-01-01", "2019-05-05"),
+        ("due: 2030-01-01\nupdated: 2029-01-01", None),
+        ("date: 2020-01-01\ncreated: 2019-05-05", "2020-01-01"),
+        ("created: soon\ndate created: 2019-05-05T10:00", "2019-05-05"),
+        ("title: Avatar: The Last Airbender\ncreated: 2019-05-05\ndue: 2030-01-01", "2019-05-05"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+def test_the_day_of_front_matter_is_the_one_of_the_note(front, day):
+    [node] = nodes(f"---\n{front}\n---\n\nWater.\n")
+    assert (node.metadata.get("date"), node.metadata["header_path"]) == (day, "")

@@ -26,8 +26,8 @@ def test_front_matter_nested_deeper_than_the_stack_is_text(nested):
 
 
 def test_broken_front_matter_that_is_long_is_reported_too():
-    with pytest.warns(ContextualWarning, match="cannot be read"):
-        assert read_front_matter("---\na: [" + "b, " * 1000 + "\n---\n").end == 0
+    with pytest.warns(ContextualWarning, match="cannot be read as YAML and is read line by line"):
+        assert read_front_matter("---\na: [" + "b, " * 1000 + "\n---\n").text("a").startswith("[b, b,")
 
 
 def test_long_front_matter_is_read_like_a_short_one():

@@ -162,7 +162,8 @@ def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Call
         address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
     """
     path = metadata.path_of(values)
-    is_converted = metadata.HEADER_PATH in values or values.get(metadata.CONTENT_TYPE) == "table"  # as no text has
+    # no plain text has either
+    is_converted = values.get(metadata.HEADER_PATH) or values.get(metadata.CONTENT_TYPE) == "table"
     if not is_markdown(path) and not is_converted:
         return Markup("<pre>{}</pre>").format(marker.html(text))
     environment = {"marker": marker, "address": address, "path": path}

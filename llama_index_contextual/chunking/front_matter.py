@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import yaml
 
+from llama_index_contextual.chunking.parsing import fence_after
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text import lines_of
 
@@ -33,12 +34,12 @@ _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C one
 _MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
 _DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer ends the process where there are 100,000
 _FLAGS: Final = frozenset({"", "true", "false"})
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
 _TAG: Final = re.compile(r"(?<![^\s(])#([\w/-]{1,200})")
 _COMMENT: Final = "%%"
 _VISIBLE: Final = re.compile(r"[^\s]")
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_KEY: Final = re.compile(r"""(?:"([^"\n]+)"|'([^'\n]+)'|([^\s#'"\[\]{},&*!|>%@`:-][^:\n]{0,200}?))[ \t]*:(?=\s|\Z)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,12 @@ class FrontMatter:
     Attributes:
         end: The offset after it in the text, 0 where there is none.
         values: Its top-level keys, in lower case; scalars of YAML are strings.
+        unread: The offset after a block that could not be read and stays text: no line of it is a heading.
     """
 
     end: int = 0
     values: Mapping[str, Any] = field(default_factory=dict)
+    unread: int = 0
 
     def text(self, key: str) -> str:
         """Return the value as one flat string, lists comma-separated; empty where it is missing or nested deeper."""
@@ -59,6 +62,12 @@ class FrontMatter:
         if isinstance(value, list | tuple):
             return ", ".join(str(item).strip() for item in value if item and not isinstance(item, list | dict))
         return "" if value is None or isinstance(value, dict) else " ".join(str(value).split())
+
+    def tags(self) -> str:
+        """Return the tags, comma-separated and without their signs: of a list, ``a, b``, or ``"#a #b"``."""
+        parts = [part.strip() for part in self.text("tags").split(",")]
+        words = (part.split() if "#" in part else [part] for part in parts)
+        return ", ".join(filter(None, (tag.lstrip("#") for tags in words for tag in tags)))
 
     def rest(self, without: Collection[str]) -> str:
         """Return all keys but some with their values, ``client: Acme; weight: 40``; no flags, nothing nested."""
@@ -69,9 +78,10 @@ class FrontMatter:
 def read_front_matter(text: str, source: str = "") -> FrontMatter:
     """Read the front matter at the top of a text.
 
-    A block that does not parse, or has more than 100,000 characters, stays text, and a
-    :class:`~llama_index_contextual.errors.ContextualWarning` says so. A block that is no mapping (a paragraph between
-    two rules) stays text without a warning.
+    Lines that are no YAML, such as ``title: Avatar: The Last Airbender``, are read as a key and its text. A block of
+    which most lines have no key, or that has more than 100,000 characters, stays text, and no line of it is a heading.
+    A :class:`~llama_index_contextual.errors.ContextualWarning` names either. A block that is no mapping (a paragraph
+    between two rules) stays text without a warning.
 
     Args:
         text: The whole document.
@@ -86,12 +96,16 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
         is_toml = match[1] == "+++"
         pairs = [*tomllib.loads(match[2].replace("\r\n", "\n")).items()] if is_toml else _read_yaml(match[2])
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        pairs = _read_line_by_line(match[2]) if isinstance(error, yaml.YAMLError) else []
+        kept = "read line by line" if pairs else "kept as text"
         warnings.warn(
-            f"The front matter of {source or 'a document'} cannot be read and is kept as text: {_reason(error)}",
+            f"The front matter of {source or 'a document'} cannot be read as {'TOML' if match[1] == '+++' else 'YAML'} "
+            f"and is {kept}: {_reason(error)}",
             ContextualWarning,
             stacklevel=2,
         )
-        return FrontMatter()
+        if not pairs:
+            return FrontMatter(unread=match.end())
     if pairs is None:
         return FrontMatter()
     counts = Counter(key.lower() for key, _ in pairs)
@@ -126,6 +140,38 @@ def _read_yaml(source: str) -> list[tuple[str, Any]] | None:
     return [(key.value, _plain(value)) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
 
 
+def _read_line_by_line(source: str) -> list[tuple[str, Any]]:
+    """Return the keys of a block that is no YAML as a whole; none where fewer lines begin with a key than do not.
+
+    What is no YAML after a key is its text. Other lines belong to the key above them.
+    """
+    entries: list[tuple[str, list[str]]] = []
+    loose = 0
+    for line in source.splitlines():
+        if key := _KEY.match(line):
+            entries.append((key[1] or key[2] or key[3], [line[key.end() :].strip()]))
+        elif line.strip() and line[0] != "#":
+            loose += line[0] not in " \t-"
+            if not entries:
+                return []
+            entries[-1][1].append(line)
+    return [] if loose >= len(entries) else [(key, _value(lines)) for key, lines in entries]
+
+
+def _value(lines: list[str]) -> Any:
+    """Return the value of the lines after a key: as YAML reads it, else as text, or as a list of lines with a dash."""
+    try:
+        pairs = _read_yaml("\n".join([f"key: {lines[0]}", *lines[1:]]))
+    except (yaml.YAMLError, ValueError):
+        pairs = None
+    if pairs:
+        return pairs[0][1]
+    items = [line.strip() for line in lines if line.strip()]
+    if not lines[0] and all(item[:2] == "- " for item in items):
+        return [item[2:].strip() for item in items]
+    return " ".join(items)
+
+
 def _plain(node: yaml.Node) -> Any:
     if isinstance(node, yaml.ScalarNode):
         return None if not node.style and node.value in _NULLS else node.value
@@ -151,12 +197,8 @@ def with_fences(lines: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
     """Yield each line with the fence that is open after it, or "", and whether the line is part of one."""
     fence = ""
     for line in lines:
-        mark, inside = _FENCE.match(line), bool(fence)
-        if not fence:
-            fence = mark[1] if mark else ""
-        elif mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-            fence = ""
-        yield line, fence, inside or bool(mark)
+        fence, is_code = fence_after(fence, line)
+        yield line, fence, is_code
 
 
 def inline_tags(text: str) -> list[str]:

@@ -1,0 +1,99 @@
+"""A chunk stands under the headings that are open at its first character, and under no other."""
+
+import pytest
+from llama_index.core import Document
+
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.metadata import CONTEXT
+
+LONG = "These words fill a section until it is large enough to stand alone. " * 4
+
+
+def paths(text, path="a.md", **settings):
+    parser = HeadingAwareMarkdownNodeParser(**{"chunk_size": 200, "min_chunk_size": 1} | settings)
+    nodes = parser([Document(text=text, metadata={"path": path})])
+    assert all(text[node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
+    return [(node.metadata["header_path"], node.text.split("\n")[0][:20]) for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("One paragraph.\n\nAnother one.\n\n## Recipes\n\nLeek soup.\n", ""),
+        ("# A\n\nText.\n\n## References\n\nLinks.\n", "A"),
+        ("# T\n\n## A\n\nText.\n\n## B\n\nText.\n", "T"),
+        ("# T\n\n## A\n\nText.\n", "T > A"),  # nothing stands above A but the heading that it is under
+        ("# A\n\nText.\n\n## B\n", "A"),  # an empty heading has no text that could stand under it
+        ("# A\n\n# B\n\nText.\n", "A; B"),
+        ("## A\n\nText.\n\n## B\n\nText.\n", "A; B"),
+        ("", None),
+    ],
+)
+def test_of_one_chunk(text, path):
+    assert [found for found, _ in paths(text, min_chunk_size=100)] == ([] if path is None else [path])
+
+
+def test_the_context_names_no_heading_below_the_text():
+    [node] = ContextualNodePostprocessor()(
+        HeadingAwareMarkdownNodeParser()([Document(text="One.\n\n## Recipes\n\nLeek.\n", metadata={"path": "a.md"})])
+    )
+    assert node.metadata[CONTEXT] == "Document: a.md"
+
+
+def test_of_a_piece_that_begins_inside_a_section():
+    text = f"# T\n\n## A\n\n{LONG * 4}\n\n## Small\n\nTail.\n"
+    found = paths(text, chunk_overlap=0, min_chunk_size=60)
+    assert found[0] == ("T > A", "# T")
+    assert found[-1][0] == "T > A"
+    assert found[-1][1].startswith("These words")
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing", "path"),
+    [
+        ("{/*", "*/}", "guide.mdx"),
+        ("{% comment %}", "{% endcomment %}", "guide.md"),
+        ("{%- comment -%}", "{%- endcomment -%}", "guide.md"),
+        ("{{/*", "*/}}", "guide.md"),
+        ("%%", "%%", "guide.md"),
+        ("<!--", "-->", "guide.md"),
+    ],
+)
+def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
+    text = f"# Guide\n\nIntro.\n\n{opening}\n## Old\n\n```\nx\n{closing}\n\nReal text.\n\n## New\n\nMore.\n"
+    assert [found for found, _ in paths(text, path)] == ["Guide", "Guide > New"]
+
+
+def test_code_begins_no_comment_and_a_comment_without_an_end_is_none():
+    text = "# Guide\n\n```jsx\n{/*\n```\n\n## Part\n\n{/* never closed\n\n## Rest\n\nWords.\n"
+    assert [found for found, _ in paths(text)] == ["Guide", "Guide > Part", "Guide > Rest"]
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("::: {.callout-note}", ":::"),
+        (":::note", "\n:::"),
+        ("::::tip Title", "::::"),
+        ("<Note>\n", "\n</Note>"),
+        ("<details open>\n", "\n</details>"),
+        ("{{% notice %}}", "{{% /notice %}}"),
+    ],
+)
+def test_what_follows_a_callout_does_not_stand_under_its_title(opening, closing):
+    callout = f"{opening}\n## Mind the gap\n\nBody.\n{closing}\n\n"
+    text = f"# Guide\n\n## Part\n\nText.\n\n{callout}It waits.\n\n### Sub\n\nEnd.\n"
+    found = {start: path for path, start in paths(text)}
+    assert found["## Mind the gap"] == "Guide > Mind the gap"
+    assert found["It waits."] == "Guide > Part"
+    assert found["### Sub"] == "Guide > Part > Sub"
+
+
+def test_a_title_inside_a_container_heads_the_document():
+    text = "<Header>\n\n# Product\n\n</Header>\n\nWhat it is.\n\n## Install\n\nLike this.\n"
+    assert paths(text)[-1][0] == "Product > Install"
+
+
+def test_a_container_that_is_code_or_ends_nowhere_is_none():
+    text = "# A\n\n```\n:::note\n```\n\n## B\n\nText.\n\n:::note\n\n## C\n\nText.\n"
+    assert [found for found, _ in paths(text)][-1] == "A > C"
