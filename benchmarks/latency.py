@@ -34,7 +34,7 @@ from hybrids import TOP_K, chunks, fill, fill_index, ours, stock, store_in
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual import ContextualBM25Retriever
-from llama_index_contextual.retrieval.chroma import stored_nodes
+from llama_index_contextual.retrieval import stored_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

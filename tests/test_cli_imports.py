@@ -17,7 +17,6 @@ NEEDLESS = {
     "openai",
     "mcp",
     "ray",
-    "qdrant_client",
     "scipy.sparse.linalg",
     "requests.api",
     "banks",

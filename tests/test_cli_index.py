@@ -243,34 +243,3 @@ def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeyp
     assert (done.returncode, done.stdout) == (1, "")
     assert "no OPENAI_API_KEY: no context can be made. Cure: " in done.stderr
     assert not (tmp_path / "notes" / ".contextual" / "index.sqlite3").exists()
-
-
-@pytest.mark.server
-def test_another_store_is_filled_from_the_database_and_that_is_said(run, tmp_path, chroma_server):
-    folder = tmp_path / "notes"
-    shutil.copytree(NOTES / "docs", folder)
-    run("index", folder)
-    done = run("index", folder, "--store", f"chroma:{chroma_server}")
-    assert "0 embedded" in done.stdout
-    assert f"vectors: now in chroma:{chroma_server}, from the database" in done.stderr
-    assert "vectors:" not in run("index", folder).stderr, "said once, and remembered"
-    assert re.search(rf"^store +chroma:{chroma_server}$", run("status", folder).stdout, re.MULTILINE)
-    assert run("verify", folder).returncode == 0
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "status",
-        "verify",
-        "export",
-        ("search", "tea", "-f"),
-        ("ask", "tea?", "-f"),
-        ("context", "When was my tea green?", "-f"),
-    ],
-)
-def test_each_command_that_reads_can_be_told_the_database(run, tmp_path, command):
-    words = (command,) if isinstance(command, str) else command
-    done = run(*words, tmp_path, "--database", "mysql://host/notes")
-    assert done.returncode != 0
-    assert "--database=mysql://… is not known" in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from inspect import signature
 
 import pytest
 
@@ -11,7 +10,6 @@ from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.config import SETTINGS, Configuration, load_configuration
 from llama_index_contextual.app.config.places import completed
-from llama_index_contextual.app.distributed.ray_workers import RayWorkers
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.context.run import LLMSettings
 from llama_index_contextual.errors import ContextualWarning, SettingError
@@ -165,7 +163,6 @@ def defaults():
         "files": dict(FileRules()),
         "chunks": {key: info.default for key, info in parser.items()},
         "context_options": {key: info.default for key, info in LLMSettings.model_fields.items()},
-        "ray": {key: parameter.default for key, parameter in signature(RayWorkers).parameters.items()},
         "retrieval": {"half_life_days": RecencyPostprocessor().half_life_days},
     }
 

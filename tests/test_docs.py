@@ -150,7 +150,7 @@ def test_docs_lists_and_prints_every_page(run):
     for page in pages:
         if page.stem != "api":
             assert run("docs", page.stem).stdout.rstrip() == page.read_text("utf-8").rstrip()
-    assert run("docs", "stores.md#servers-of-vectors").stdout.startswith("# Database and stores")
+    assert run("docs", "stores.md").stdout.startswith("# The state on disk")
     api = run("docs", "api").stdout
     assert "- `ContextualIndex`: A folder of documents, indexed" in api
     assert ":::" not in api

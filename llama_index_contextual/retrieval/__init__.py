@@ -1,17 +1,9 @@
 """Retrievers: the keyword arm and the vector arm, their fusion, and why each hit is one."""
 
 from llama_index_contextual.keyword import TermEvidence
+from llama_index_contextual.retrieval.any_store import stored_nodes
 from llama_index_contextual.retrieval.arms import KEYWORD_WEIGHT, keyword_of
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrieval.chroma import (
-    ENOUGH,
-    GRAPH,
-    TOP,
-    found_share,
-    made_questions,
-    pages,
-    queried,
-)
 from llama_index_contextual.retrieval.contextual import ContextualNodePostprocessor
 from llama_index_contextual.retrieval.explain import Explanation, Hit, hit_views
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse

@@ -1,4 +1,4 @@
-"""What the vector arm searches: any LlamaIndex store, Chroma with less, or a store that something else changes.
+"""What the vector arm searches: any LlamaIndex store, or a store that something else changes.
 
 Stores' own filters differ: some take NOT for AND, refuse nested filters or know half of the operators. So a store gets
 only those parts that mean the same everywhere, each hit is checked against all of the filters, and the store is asked
@@ -8,12 +8,16 @@ for more until there are enough or no more.
 from __future__ import annotations
 
 import logging
+import math
+import sys
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
+import numpy as np
 from llama_index.core.schema import ObjectType
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -27,13 +31,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
 from llama_index_contextual.keyword import ITEMS, REF_DOC_ID, Candidate, admits, condition_of
-from llama_index_contextual.retrieval.chroma import (
-    nearest,
-    nodes_of,
-    select_ids,
-    stored_nodes,
-    to_where,
-)
+from llama_index_contextual.retrieval.search import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,6 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PAGE: Final = 1000  # nodes that a store is asked for by id at a time
+_UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
 _MORE: Final = 4  # times as many, each time that too few hits pass
 _EVERYWHERE: Final = frozenset(
     {FilterOperator.EQ, FilterOperator.IN, *(FilterOperator(sign) for sign in (">", ">=", "<", "<="))}
@@ -88,6 +88,7 @@ class AnyStore:
         store: The vector store.
         elsewhere: The nodes that it does not hold.
         options: What its ``query`` takes besides.
+        companion: Evaluates filters faster than the store, and those of a query's operators, and finds nodes by id.
     """
 
     def __init__(
@@ -95,9 +96,11 @@ class AnyStore:
         store: BasePydanticVectorStore,
         elsewhere: NodesElsewhere | None = None,
         options: Mapping[str, Any] | None = None,
+        companion: NodeSearch | None = None,
     ) -> None:
         self.store = store
         self._elsewhere = elsewhere
+        self._companion = companion
         self._options = dict(options or {})
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -120,11 +123,11 @@ class AnyStore:
     @property
     def filters_words(self) -> bool:
         """Return whether it evaluates the filters of a query's operators."""
-        return False
+        return self._companion is not None
 
     def gives_cosines(self, query: VectorStoreQuery) -> bool:
         """Return whether the scores are cosine similarities."""
-        return self.is_plain(query) and isinstance(self.store, SimpleVectorStore)
+        return self.is_plain(query) and (isinstance(self.store, SimpleVectorStore) or is_chroma(self.store))
 
     def needs_vector(self, query: VectorStoreQuery) -> bool:
         """Return whether a query is to be embedded."""
@@ -146,7 +149,16 @@ class AnyStore:
             SettingError: A filter cannot work.
             StorageError: The store names a node that nobody holds.
         """
-        top_k, filters, ids = query.similarity_top_k, query.filters, query.node_ids
+        top_k, filters, ids = min(query.similarity_top_k, MOST), query.filters, query.node_ids
+        if self._companion is not None and filters is not None:
+            chosen = self._companion.selected_ids(filters)
+            ids, filters = chosen if ids is None else sorted({*ids} & {*chosen}), None
+            query = replace(query, node_ids=ids)
+        if ids is not None:
+            if not ids:
+                return []
+            ids = [*dict.fromkeys(ids)]
+        among = None if ids is None else frozenset(ids)
         parts = portable_parts(filters)
         size, results = top_k, list[Candidate]()
         while True:
@@ -169,10 +181,10 @@ class AnyStore:
                 if (node := candidate.node) is not None
                 and admits(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, parts)
             ]
-            results = [candidate for candidate in admitted if ids is None or candidate.node_id in ids][:top_k]
+            results = [candidate for candidate in admitted if among is None or candidate.node_id in among][:top_k]
             if len(results) == top_k or len(candidates) < size or (filters is None and ids is None):
                 return results
-            size *= _MORE
+            size = min(size * _MORE, MOST)
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist, and that the store can read by id."""
@@ -182,14 +194,17 @@ class AnyStore:
         if not self.store.stores_text:
             return self._elsewhere.get(ids) if self._elsewhere else {}
         try:
-            nodes = {node.node_id: node for node in stored_nodes(self.store, ids)}
+            nodes = self._companion.nodes(ids) if self._companion is not None else {}
+            missing = [node_id for node_id in ids if node_id not in nodes]
+            nodes |= {node.node_id: node for node in stored_nodes(self.store, missing)}
         except SettingError:  # it cannot list its nodes; its hits come with them
             return {}
         return self._elsewhere.completed(nodes) if self._elsewhere else nodes
 
     def _ask(self, query: VectorStoreQuery) -> list[Candidate]:
         try:
-            result = self.store.query(query, **self._options)
+            among = {"ids": query.node_ids} if query.node_ids is not None and is_chroma(self.store) else {}
+            result = self.store.query(query, **self._options, **among)
         except Warning:  # so says LanceDB that it found nothing
             return []
         nodes = {node.node_id: node for node in result.nodes or []}
@@ -204,63 +219,13 @@ class AnyStore:
                     "Cure: load the index with the docstore that it was persisted with."
                 )
         scores: Sequence[float | None] = result.similarities or [None] * len(ids)
+        if is_chroma(self.store) and self.is_plain(query):
+            scores = _chroma_cosines(self.store.client, ids, result.similarities or [], query.query_embedding or [])
+            pairs = sorted(zip(ids, scores, strict=True), key=lambda pair: (-pair[1], pair[0]))
+            ids, scores = [node_id for node_id, _ in pairs], [score for _, score in pairs]
         return [
             Candidate(nodes[node_id].node_id, score, nodes[node_id]) for node_id, score in zip(ids, scores, strict=True)
         ]
-
-
-class ChromaStore(AnyStore):
-    """Search Chroma itself: scores are cosine similarities, and of a question only ids and distances are read.
-
-    Args:
-        store: LlamaIndex's store on a Chroma collection.
-        elsewhere: The nodes that it does not hold.
-        options: What its ``query`` takes besides; then LlamaIndex's interface is asked.
-        companion: Finds nodes and evaluates filters faster than Chroma.
-    """
-
-    def __init__(
-        self,
-        store: ChromaVectorStore,
-        elsewhere: NodesElsewhere | None,
-        options: Mapping[str, Any] | None,
-        companion: NodeSearch | None,
-    ) -> None:
-        super().__init__(store, elsewhere, options)
-        self._companion = companion
-
-    @property
-    def filters_words(self) -> bool:
-        """Return whether a keyword index evaluates filters."""
-        return self._companion is not None
-
-    def gives_cosines(self, query: VectorStoreQuery) -> bool:
-        """Return whether the scores are cosine similarities."""
-        return self.is_plain(query)
-
-    def search(self, query: VectorStoreQuery) -> list[Candidate]:
-        """Return the best, by Chroma itself where it is asked for nothing but the nearest vectors."""
-        if not self.is_plain(query):
-            return super().search(query)
-        where, ids, filters = None, query.node_ids, query.filters
-        if filters is not None:
-            # Chroma needs 9 ms for what a companion does in well under one.
-            where = None if self._companion else to_where(filters)
-            if where is None:
-                chosen = self._companion.selected_ids(filters) if self._companion else None
-                admitted = select_ids(self.store.client, filters) if chosen is None else chosen
-                ids = admitted if ids is None else [*(set(ids) & set(admitted))]
-        vector = query.query_embedding or []
-        pairs = nearest(self.store.client, vector, query.similarity_top_k, where=where, ids=ids)
-        return [Candidate(*pair) for pair in pairs]
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects for those of the ids that exist."""
-        wanted = list(node_ids)
-        nodes = self._companion.nodes(wanted) if self._companion is not None else {}
-        missing = [node_id for node_id in wanted if node_id not in nodes]
-        nodes |= {node.node_id: node for node in nodes_of(self.store.client, missing)}
-        return self._elsewhere.completed(nodes) if self._elsewhere else nodes
 
 
 class ReadStore:
@@ -299,6 +264,61 @@ class ReadStore:
         """Return new node objects for those of the ids that exist."""
         ids = list(node_ids)
         return self._reader.ask(lambda store: store.nodes(ids))
+
+
+def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
+    """Return whether a store is LlamaIndex's on Chroma. It is not imported for that, which would take a second."""
+    module = sys.modules.get("llama_index.vector_stores.chroma")
+    return module is not None and isinstance(store, module.ChromaVectorStore)
+
+
+def _chroma_cosines(
+    collection: Any, ids: Sequence[str], similarities: Sequence[float], question: Sequence[float]
+) -> list[float]:
+    """Cosines of the hits of a collection, whose similarities LlamaIndex makes of distances: ``exp(-distance)``.
+
+    Of unit vectors the distance gives the cosine; of others it is computed from the vectors.
+    """
+    configuration = collection.configuration_json
+    space = (configuration.get("hnsw") or configuration.get("spann") or {}).get("space", "l2")
+    length = math.hypot(*question)
+    if space == "cosine" or abs(length - 1) <= _UNIT:
+        halve = 2.0 if space == "l2" else 1.0  # the squared distance of unit vectors is 2 - 2 cos
+        return [1.0 + math.log(similarity) / halve for similarity in similarities]
+    vectors = dict[str, Any]()
+    for part in iter_batch(ids, _PAGE):
+        page = collection.get(ids=part, include=["embeddings"])
+        vectors.update(zip(page["ids"], page["embeddings"], strict=True))
+    every = np.array([vectors[node_id] for node_id in ids], np.float64).reshape(len(ids), -1)
+    norms = np.linalg.norm(every, axis=1) * length
+    cosines: list[float] = (every @ np.asarray(question, np.float64) / np.where(norms == 0, 1.0, norms)).tolist()
+    return cosines
+
+
+def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None = None) -> list[BaseNode]:
+    """Nodes of a vector store that holds text, all or those with some ids; of Chroma by their ids.
+
+    Raises:
+        SettingError: The store cannot list its nodes.
+    """
+    parts = [None] if node_ids is None else [*iter_batch(node_ids, _PAGE)]
+    try:
+        nodes = [node for part in parts for node in store.get_nodes(part)]
+    except NotImplementedError as error:
+        raise SettingError(f"{type(store).__name__} cannot list its nodes. Cure: pass nodes= or docstore=.") from error
+    except Exception:
+        if node_ids is None:
+            raise
+        # LanceDB's adapter takes ids for names of columns.
+        return [node for node in store.get_nodes(None) if node.node_id in set(node_ids)]
+    return sorted(nodes, key=lambda node: node.node_id) if is_chroma(store) else nodes
+
+
+def stored_ids(store: BasePydanticVectorStore) -> list[str]:
+    """Ids of all nodes of a vector store."""
+    if is_chroma(store):
+        return list(store.client.get(include=[])["ids"])
+    return [node.node_id for node in stored_nodes(store)]
 
 
 def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:

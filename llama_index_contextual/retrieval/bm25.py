@@ -31,7 +31,7 @@ from llama_index_contextual.keyword import (
     parse_query,
     unknown_words,
 )
-from llama_index_contextual.retrieval.chroma import stored_ids, stored_nodes
+from llama_index_contextual.retrieval.any_store import stored_ids, stored_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

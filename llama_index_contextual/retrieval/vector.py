@@ -23,8 +23,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
 from llama_index_contextual.keyword import REF_DOC_ID, both, check_filters
-from llama_index_contextual.retrieval.any_store import AnyStore, ChromaStore, NodesElsewhere, ReadStore
-from llama_index_contextual.retrieval.chroma import is_chroma
+from llama_index_contextual.retrieval.any_store import AnyStore, NodesElsewhere, ReadStore, is_chroma
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
@@ -112,11 +111,7 @@ class ContextualVectorRetriever(BaseRetriever):
             sparse_top_k=sparse_top_k,
             hybrid_top_k=hybrid_top_k,
         )
-        self._store: AnyStore | ReadStore = (
-            ChromaStore(store, elsewhere, vector_store_kwargs, companion)
-            if is_chroma(store)
-            else AnyStore(store, elsewhere, vector_store_kwargs)
-        )
+        self._store: AnyStore | ReadStore = AnyStore(store, elsewhere, vector_store_kwargs, companion)
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._embedded = _Embedded()
 

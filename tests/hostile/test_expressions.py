@@ -67,7 +67,6 @@ ANCHORED = {
     "app.folder.pdf._MARKUP",
     "app.folder.web._ITEM",
     "app.evaluation.questions._LINES",
-    "app.distributed.ray_workers._ADDRESS",
     "chunking.blocks._CLOSERS",
     "chunking.blocks._OPENERS",
     "chunking.parsing._COMPONENT_LINE",

@@ -17,7 +17,7 @@ from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
-NEVER_SAFE = ("context_options", "ray", "database", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
+NEVER_SAFE = ("context_options", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
 ASKS = 'embed_model = "ollama:x@http://127.0.0.1:1"\n[chunks]\nchunk_size = 77\n'
 
 
@@ -59,7 +59,6 @@ def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_
     safe = {key: setting.safe for key, setting in SETTINGS.items()}
     assert not [key for key, value in safe.items() if key.startswith(NEVER_SAFE) and value]
     assert safe["embed_model"] == ("local", "e5", "none")
-    assert safe["vector_store"] == ("chroma",)
     assert safe["context"] == ("off", "headings", "headers", "pattern")
     assert not is_safe("embed_model", "local:/elsewhere")
     assert not is_safe("memory.languages", ["en", "/elsewhere/bomb.yaml"])
@@ -237,39 +236,12 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
     with pytest.warns(ContextualWarning, match=f"says {message}, which counts only from you"):
         index = ContextualIndex.open(folder)
     with index:
-        assert index.settings.store.name == "chroma"
         assert not index.settings.files.hidden
         assert not index.settings.files.follow_symlinks
         assert index.settings.pipeline.paid_source is None
         assert index.as_retriever().retrieve("gateway")
         with pytest.raises(FingerprintError, match="count only from you"):
             index.refresh()
-
-
-def test_a_store_that_a_strangers_index_names_is_not_asked(folder):
-    change(indexed(folder), choices={"vector_store": "qdrant:http://127.0.0.1:1"})
-    with pytest.warns(ContextualWarning, match="says vector_store, which counts only from you"):
-        index = ContextualIndex.open(folder)
-    with index:
-        assert index.settings.store.name == "chroma"
-        assert index.as_retriever().retrieve("gateway")
-        with pytest.raises(FingerprintError, match="count only from you"):
-            index.refresh()
-    with ContextualIndex.open(folder, vector_store="chroma") as index:
-        assert index.refresh().embedded == 0, "who names a store gets that one"
-    with ContextualIndex.open(folder) as index:
-        assert index.settings.store.name == "chroma"
-
-
-def test_where_the_database_is_only_the_user_says(folder, run, monkeypatch):
-    address = "postgresql://127.0.0.1:1/notes"
-    (folder / "contextual.toml").write_text(f'database = "{address}"\n', "utf-8")
-    done = run("index", folder)
-    assert (done.returncode, done.stderr.count("database not obeyed")) == (0, 1)
-    (folder / "contextual.toml").unlink()
-    change(folder, choices={}, settings=state_in(folder / ".contextual")["settings"], database=address)
-    asked = run("search", "gateway", "--folder", folder)
-    assert "index.sqlite3 is damaged" in asked.stderr, "an index has no such word"
 
 
 def test_what_refuses_to_be_obeyed_is_not_sealed_by_a_write(folder, tmp_path):
@@ -281,19 +253,6 @@ def test_what_refuses_to_be_obeyed_is_not_sealed_by_a_write(folder, tmp_path):
     assert state_in(folder / ".contextual")["seal"] == ""
     with pytest.warns(ContextualWarning, match="files"):
         ContextualIndex.open(folder).close()
-
-
-def test_a_strangers_index_leads_to_no_collection_of_ones_own_in_a_store_that_the_user_names(folder):
-    import chromadb
-
-    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    private = client.create_collection("private")
-    private.add(ids=["1"], embeddings=[[1.0, 0.0]])
-    change(indexed(folder), choices={}, identity="private", store={"name": "private", "place": "private"})
-    with ContextualIndex.open(folder, vector_store=client) as index:
-        index.refresh()
-        assert index.as_retriever().retrieve("gateway")
-    assert private.get()["ids"] == ["1"]
 
 
 def test_a_storage_does_not_choose_the_folder_whose_files_are_read(folder, tmp_path, monkeypatch):

@@ -40,16 +40,13 @@ KINDS = {
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model on Ollama": ("context_options.llm", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
     "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", "LOGIN"),
-    "qdrant": ("vector_store", "qdrant:{}", "QDRANT_API_KEY"),
-    "chroma": ("vector_store", "chroma:{}", ""),
-    "postgres": ("database", "postgresql://{}/notes", ""),
     "cohere rerank": ("retrieval.rerank", "cohere:x@{}/v2", "CO_API_KEY"),
     "jina rerank": ("retrieval.rerank", "jina:x@{}/v1", "JINA_API_KEY"),
     "llama.cpp rerank": ("retrieval.rerank", "llama.cpp:{}", ""),
     "ollama rerank": ("retrieval.rerank", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
     "openai rerank": ("retrieval.rerank", "openai:x@{}/v1", "LOGIN"),
 }
-CHOICES = {"embed_model": "embed_model", "vector_store": "vector_store"}
+CHOICES = {"embed_model": "embed_model"}
 
 
 @contextmanager
@@ -92,8 +89,7 @@ def keys_in(heard):
 def said(kind, server):
     """The settings that name a server of a kind, by key."""
     key, value, _ = KINDS[kind]
-    address = server.url.removeprefix("http://") if kind == "postgres" else server.url
-    return {key: value.format(address), **({"context": "llm"} if key == "context_options.llm" else {})}
+    return {key: value.format(server.url), **({"context": "llm"} if key == "context_options.llm" else {})}
 
 
 def ask(folder, run, *options):

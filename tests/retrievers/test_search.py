@@ -7,17 +7,17 @@ from contextlib import nullcontext
 
 import pytest
 from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
+from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import KeywordIndex
-from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.chroma import nearest
+from llama_index_contextual.retrieval.any_store import AnyStore
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
@@ -43,9 +43,9 @@ class Vectors:
         self.nodes, self.selected_ids = keyword.state.nodes, keyword.state.selected_ids
 
     def dense_queries(self, embeddings, top_k, filters=None):
-        ids = None if filters is None else self.selected_ids(filters)
-        hits = (nearest(self.collection, embedding, top_k, ids=ids) for embedding in embeddings)
-        return [[Candidate(*pair) for pair in pairs] for pairs in hits]
+        store = AnyStore(ChromaVectorStore(chroma_collection=self.collection), companion=self.keyword.state)
+        asked = [VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters) for one in embeddings]
+        return store.search_each(asked)
 
 
 def pairs(found):

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _MEMORY: Final = (
     "embed_model",
-    "database",
     "memory.max_results",
     "memory.min_relevance",
     "memory.half_life_days",
@@ -149,7 +148,7 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
     return {**data, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
 
 
-@cli.with_options("database")
+@cli.with_options()
 def status(
     target: cli.NamedTarget,
     *,
@@ -164,7 +163,7 @@ def status(
         cli.tell_skipped(index, names=list_skipped)
 
 
-@cli.with_options("database")
+@cli.with_options()
 def get(
     place: Annotated[
         str, typer.Argument(metavar="TARGET", help="A path, path#L3-L9, report.pdf#page=4, or [[its name]].")
@@ -192,7 +191,7 @@ def _as_indexed(index: ContextualIndex, target: str) -> str:
     return f"{path}{sign}{part}"
 
 
-@cli.with_options("database")
+@cli.with_options()
 def related(
     note: Annotated[str, typer.Argument(help="Its path, its name, or [[its name]].")],
     target: cli.Target,
@@ -206,7 +205,7 @@ def related(
         cli.print_report(find_related(index, _as_indexed(index, note)), as_json=as_json)
 
 
-@cli.with_options("database")
+@cli.with_options()
 def verify(target: cli.NamedTarget, *, as_json: cli.AsJson = False) -> None:
     """Check that files, database and engines agree. Exit code 3 if they do not."""
     with target.open(create=False, reindex="ignore") as index:
@@ -216,7 +215,7 @@ def verify(target: cli.NamedTarget, *, as_json: cli.AsJson = False) -> None:
         raise typer.Exit(cli.EXIT_INCOMPLETE)
 
 
-@cli.with_options("database")
+@cli.with_options()
 def export(
     target: cli.NamedTarget,
     *,

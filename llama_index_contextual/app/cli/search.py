@@ -37,7 +37,6 @@ _WORD: Final = re.compile(r"\w+")
 
 @cli.with_options(
     "embed_model",
-    "database",
     "retrieval.top_k",
     "retrieval.per_file",
     "retrieval.min_score",
@@ -225,7 +224,7 @@ def _part(lines: Sequence[Text]) -> Sequence[Text]:
     return [*before, *lines[first : first + _PART], *after]
 
 
-@cli.with_options("embed_model", "database", "retrieval.top_k")
+@cli.with_options("embed_model", "retrieval.top_k")
 def ask(
     question: cli.Question,
     target: cli.Target,

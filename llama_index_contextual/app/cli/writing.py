@@ -39,34 +39,16 @@ _MUCH: Final = 0.1  # share of a folder in languages that the default embedding 
 class Work:
     """How a folder is indexed: a group of options."""
 
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            help="ray or ray:ADDRESS: parse, make contexts and embed on Ray. Or a number: for --context llm, calls at "
-            "a time."
-        ),
-    ] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="For --context llm: calls of the model at a time.")] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 where a chunk got no context of --llm.")] = False
     yes: Annotated[
         bool, typer.Option("--yes", help="Go on where much would be deleted, or paid for a second time.")
     ] = False
     as_json: cli.AsJson = False
 
-    @property
-    def calls(self) -> str | None:
-        """Return how many calls a model gets at a time, where ``workers`` says that."""
-        return self.workers if self.workers is not None and self.workers.lstrip("-").isdigit() else None
-
-    @property
-    def ray(self) -> str | None:
-        """Return where Ray is, where ``workers`` says that."""
-        return None if self.calls else self.workers
-
 
 @cli.with_options(
     "embed_model",
-    "vector_store",
-    "database",
     "context",
     "context_options.llm",
     "context_options.prompt",
@@ -109,7 +91,7 @@ def index(
     if watch:
         with needs("watchfiles", "app"):
             import watchfiles  # noqa: F401  before anything is done
-    target.settings["context_options.num_workers"] = work.calls
+    target.settings["context_options.num_workers"] = work.workers
     named, code = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage), 0
     with target.open(folder=named, reindex=reindex) as contextual:
         _check(contextual, target.settings)
@@ -253,25 +235,18 @@ def _tell_languages(contextual: ContextualIndex) -> None:
         )
 
 
-def _store_of(contextual: ContextualIndex) -> str:
-    """Return what keeps the vectors beside the matrix; "" where nothing does."""
-    with contextlib.suppress(DamagedError):
-        return str(contextual.settings.state().store.get("name", ""))
-    return ""
-
-
 def _refresh(contextual: ContextualIndex, work: Work) -> int:
     """Refresh, say what became of it, and return the exit code."""
     from llama_index_contextual.app.preview import lacking
 
     if not contextual.exists:
         _tell_languages(contextual)
-    model, store = contextual.settings.pipeline.model, _store_of(contextual)
+    model = contextual.settings.pipeline.model
     if model is not None:
         model.require_key()
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
-        report = contextual.refresh(show_progress=True, confirm=work.yes, workers=work.ray)
+        report = contextual.refresh(show_progress=True, confirm=work.yes)
     paid = contextual.settings.pipeline.paid_source
     words = lacking(contextual.nodes()) if report.embedded > report.chunks / 10 else None  # it reads the whole index
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
@@ -279,8 +254,6 @@ def _refresh(contextual: ContextualIndex, work: Work) -> int:
     cli.print_result(
         {**report.to_dict(), **lacks}, "\n".join(map(str, filter(None, (report, words)))), as_json=work.as_json
     )
-    if _store_of(contextual) != store:
-        cli.tell(f"vectors: now in {_store_of(contextual)}, from the database; nothing was embedded for that")
     for repair in report.repaired:
         cli.tell(str(repair), "repaired:")
     for failure in report.failed:

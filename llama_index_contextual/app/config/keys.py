@@ -21,7 +21,6 @@ from llama_index_contextual.app.config.declaring import (
     Hits,
     Limit,
     Name,
-    Processes,
     Seconds,
     Section,
     Setting,
@@ -132,20 +131,6 @@ class ContextOptions(Section):
     reuse: Reuse = setting(
         "Whether a context outlives edits elsewhere in its document (`chunk`) or is made anew (`document`).", "chunk"
     )
-
-
-class Ray(Section):
-    """How many processes `--workers ray` has for each kind of work."""
-
-    parse: Processes | None = setting(
-        "Processes that parse files and make free contexts.", computed="one for every eight that embed", example=1
-    )
-    contexts: Processes | None = setting(
-        "Processes that ask the language model, each as many calls at a time as `context_options.num_workers` says.",
-        computed="one on each machine",
-        example=1,
-    )
-    embed: Processes | None = setting("Processes that embed.", computed="one for each CPU that is left", example=4)
 
 
 class Retrieval(Section):
@@ -284,27 +269,10 @@ class Configuration(Section):
         flags="--embed-model",
         safe=("local", "e5", "none"),
     )
-    database: Name | None = setting(
-        "`postgresql://USER@HOST/DATABASE#NAME`, where several machines share an index.",
-        computed="a file in the storage folder",
-        example="postgresql://notes@127.0.0.1/notes",
-        flags="--database",
-    )
-    vector_store: Name = setting(
-        "What keeps the vectors: `chroma` in the storage folder, `chroma:http://HOST:PORT` or `qdrant:http://HOST:PORT`.",
-        "chroma",
-        flags="--store",
-        safe=("chroma",),
-    )
-    exact_limit: Limit = setting(  # a question is compared with so many vectors in 15 ms
-        "Chunks up to which a question is compared with every vector; in a larger index the store's graph answers.",
-        250_000,
-    )
     files: Files = Files()
     documents: Documents = Documents()
     chunks: Chunks = Chunks()
     context_options: ContextOptions = ContextOptions()
-    ray: Ray = Ray()
     retrieval: Retrieval = Retrieval()
     memory: Memory = Memory()
     descriptions: Annotated[dict[str, str], AfterValidator(_one_line)] = setting(

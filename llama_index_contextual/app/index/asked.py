@@ -1,4 +1,4 @@
-"""How an index is asked: for its documents, by a retriever, as LlamaIndex's vector store, by engines that answer."""
+"""How an index is asked: for its documents, by a retriever, by engines that answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.walk import Discovery
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.tables import DocumentRow
-    from llama_index_contextual.app.index.vector_store import ContextualVectorStore
     from llama_index_contextual.app.index.view import View
     from llama_index_contextual.app.index.writing import Storage
     from llama_index_contextual.retrieval import Explanation
@@ -176,13 +175,6 @@ class Asked:
             if "keyword_weight" in defaults.explicit():
                 options["retriever_weights"] = [1 - defaults.keyword_weight, defaults.keyword_weight]
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
-
-    @property
-    def vector_store(self) -> ContextualVectorStore:
-        """This index as LlamaIndex's ``VectorStoreIndex.from_vector_store(…)`` takes it, whatever keeps the vectors."""
-        from llama_index_contextual.app.index.vector_store import ContextualVectorStore
-
-        return ContextualVectorStore(self)
 
     def as_query_engine(
         self, llm: Any = None, *, similarity_top_k: int = 5, citations: bool = False, **options: Any

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.app.config import Configuration
-    from llama_index_contextual.app.distributed.ray_workers import RayWorkers
     from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.app.index.plan import RefreshReport
@@ -48,10 +47,10 @@ class ContextualIndex(Asked):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
     One database holds the index; everything else in the storage folder is derived from it. One process writes at a
-    time, or many where PostgreSQL has the database. Readers in other processes notice what was written. An object may
+    time. Readers in other processes notice what was written. An object may
     be used by many threads.
 
-    Only :meth:`refresh`, :meth:`delete` and :meth:`contextualize` change an index. Questions change
+    Only :meth:`refresh` and :meth:`delete` change an index. Questions change
     nothing on disk, embed no document and ask no context model. :meth:`freshness` says how far the index is behind
     its folder.
     """
@@ -77,8 +76,6 @@ class ContextualIndex(Asked):
         show_context_to_llm: bool | None = None,
         create: bool = True,
         lock_timeout: float = 0.0,
-        database: str | None = None,
-        vector_store: Any = None,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
         **context_options: Any,
     ) -> ContextualIndex:
@@ -106,12 +103,6 @@ class ContextualIndex(Asked):
             show_context_to_llm: Whether an answering LLM sees contexts. Default: it does not.
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.
-            database: ``"postgresql://USER@HOST/DATABASE#NAME"`` (extra ``postgres``), where several machines share an
-                index and write at once. By default a file in the storage folder.
-            vector_store: What keeps vectors beside the matrix: ``"chroma"`` in the storage folder, for more chunks than
-                ``exact_limit``; ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, a client of
-                Chroma or Qdrant, or a ``VectorEngine`` of yours. It is
-                derived from the database: naming another one fills that at the next refresh. Default: ``"chroma"``.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one; of a folder that you do not
                 trust only what docs/security.md lists as safe. Arguments come before it, and it comes before what the
@@ -136,8 +127,6 @@ class ContextualIndex(Asked):
             readers=readers,
             reindex=reindex,
             lock_timeout=lock_timeout,
-            database=database,
-            vector_store=vector_store,
             config=config,
         )
         index = cls(settings)
@@ -151,36 +140,6 @@ class ContextualIndex(Asked):
             settings.require_index(state)
         settings.check(state)
         return index
-
-    @classmethod
-    def contextualize(
-        cls, existing: Any, folder: str | Path, *, storage: str | Path | None = None, **settings: Any
-    ) -> tuple[ContextualIndex, RefreshReport]:
-        """Give the nodes of an index on Chroma contexts, in a new index; the old one is only read.
-
-        Ids and texts stay. Headings and lines come from the source files where the folder has them, else the nodes'
-        own metadata has to do. A later :meth:`refresh` of the folder cuts its files afresh, with our parser.
-
-        Args:
-            existing: A ``VectorStoreIndex`` on Chroma, a ``ChromaVectorStore``, or a bare Chroma collection.
-            folder: Where the source files are.
-            storage: Where the new index lives, ``FOLDER/.contextual`` by default; there must be none yet.
-            **settings: As for :meth:`open`.
-
-        Returns:
-            The new index, and what became of the old one's documents: ``failed`` names those that were not written,
-            ``repaired`` those of which chunks are empty, or stand in no file.
-
-        Raises:
-            SettingError: There is an index in the storage already, or ``existing`` is not on Chroma.
-        """
-        from llama_index_contextual.app.index.migration import collection_of, migrate
-
-        collection_of(existing)
-        index = cls.open(folder, storage=storage, **settings)
-        if index.exists:
-            raise SettingError(f"there is an index in {index.storage} already. Cure: another storage folder.")
-        return index, migrate(existing, index._storage)  # noqa: SLF001  our own
 
     def __copy__(self) -> Self:
         """Another handle on what is open: a copy of an index is a copy of nothing on disk."""
@@ -237,7 +196,6 @@ class ContextualIndex(Asked):
         show_progress: bool = False,
         retry_contexts: bool = True,
         confirm: bool = False,
-        workers: str | RayWorkers | None = None,
     ) -> RefreshReport:
         """Bring the index up to date; only chunks whose embedded text is new are embedded.
 
@@ -249,9 +207,6 @@ class ContextualIndex(Asked):
             retry_contexts: Whether a language model is asked again for contexts that fell back.
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
                 a fifth of the chunks.
-            workers: ``"ray"`` or ``"ray:ADDRESS"`` has documents parsed, contexts made and texts embedded on Ray, to
-                the same nodes (extra ``ray``); a :class:`~llama_index_contextual.app.distributed.RayWorkers` also
-                says how many do what. By default all is done in this process.
 
         Raises:
             ConfirmationError: It would delete or pay for more than that.
@@ -269,7 +224,6 @@ class ContextualIndex(Asked):
             show_progress=show_progress,
             retry_contexts=retry_contexts,
             confirm=confirm,
-            workers=workers,
         )
 
     async def arefresh(self, source: str | Path | Iterable[Document] | None = None, **options: Any) -> RefreshReport:

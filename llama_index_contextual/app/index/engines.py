@@ -18,8 +18,7 @@ import numpy as np
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.index.tables import AT_ONCE, to_node
-from llama_index_contextual.app.vector_stores.engine import catch_up, pages
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.keyword import Analyzer, Column, KeywordEngine, lexical_text
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.text import counted
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.snapshot import Snapshot
     from llama_index_contextual.app.index.tables import Rows
-    from llama_index_contextual.app.vector_stores.engine import VectorEngine
-    from llama_index_contextual.app.vector_stores.stores import Store
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -52,18 +49,14 @@ class Engines:
     Args:
         folder: Where writers keep them.
         model: Identity of the embedding model.
-        store: What keeps vectors beside the matrix.
-        exact_limit: Most nodes whose every vector is compared with a question.
     """
 
-    def __init__(self, folder: Path, model: str, store: Store, exact_limit: int) -> None:
+    def __init__(self, folder: Path, model: str) -> None:
         self.model = model
-        self._store, self._limit = store, exact_limit
         self.analyzer = Analyzer()
         load = partial(KeywordEngine.load, analyzer=self.analyzer)
         self._keywords = _Derived(folder / "keywords", KeywordEngine(self.analyzer), load, _with_texts, self.known)
         self._matrix = _Derived(folder / "matrix", Matrix(), Matrix.load, self._with_vectors, self.known)
-        self._opened: VectorEngine | None = None
         self._guard = threading.Lock()
         self._known = Known(("", 0), np.empty(0, np.int64))
 
@@ -77,32 +70,10 @@ class Engines:
         matrix: Matrix = self._matrix.at(snapshot)
         return matrix
 
-    def store(self, snapshot: Snapshot, count: int) -> VectorEngine | None:
-        """Return the store, where a writer has filled it and it has to answer: an exact one, or beyond the limit."""
-        shown = snapshot.state.store
-        is_filled = (shown.get("name"), shown.get("edition")) == (self._store.name, snapshot.edition)
-        is_asked = self._store.is_installed and (count > self._limit or self._store.is_exact)
-        return self._store_at(snapshot) if is_filled and is_asked else None
-
     def nearest(
-        self, snapshot: Snapshot, count: int, embeddings: Sequence[Sequence[float]], top_k: int, among: Rows | None
+        self, snapshot: Snapshot, embeddings: Sequence[Sequence[float]], top_k: int, among: Rows | None
     ) -> list[tuple[Rows, Any]]:
-        """Return the nearest rows to each vector, and their cosines.
-
-        Where the store cannot answer, every vector is compared.
-        """
-        store = self.store(snapshot, count)
-        if store is not None:
-            try:
-                hits = [store.nearest(embedding, top_k, among) for embedding in embeddings]
-            except FingerprintError:
-                raise
-            except StorageError as error:
-                logger.warning("Every vector is compared, because the store does not answer: %s", error)
-            else:
-                if min(len(rows) for rows, _ in hits) >= min(top_k, count if among is None else len(among)):
-                    return hits
-                logger.warning("Every vector is compared, because the store has lost some. Cure: refresh.")
+        """Return the nearest rows to each vector, and their cosines."""
         return self.matrix(snapshot).nearest_to_each(embeddings, top_k, among)
 
     def known(self, snapshot: Snapshot) -> Known:
@@ -115,53 +86,16 @@ class Engines:
                 self._known = Known(moment, rows, known)
             return self._known
 
-    def save(self, snapshot: Snapshot, *, embeds: bool) -> dict[str, Any]:
-        """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them.
-
-        Returns:
-            What the database is to say of the store: where the vectors are, if they are there.
-
-        Raises:
-            StorageError: The store cannot be filled; all else is there, and answers.
-        """
-        count = snapshot.count()
+    def save(self, snapshot: Snapshot, *, embeds: bool) -> None:
+        """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them."""
         self._keywords.save(snapshot)
-        known = snapshot.state.store if self._store.is_installed else {}  # else what it holds is of before
-        if not embeds:
-            return known
-        is_answering = count > self._limit and self._store.is_installed
-        if not is_answering and not self._store.is_exact:
+        if embeds:
             self._matrix.save(snapshot)
-        if is_answering or self._store.is_shared:
-            newest = snapshot.state.change if snapshot.is_shared else None
-            store, rows = self._store_at(snapshot), snapshot.rows()
-            catch_up(store, rows, lambda rows: snapshot.vectors(self.model, rows), newest)
-            return {"name": self._store.name, "edition": snapshot.edition}
-        if count > self._limit:
-            logger.warning(
-                "Every vector is compared, because %s are more than exact_limit, and Chroma is not installed. "
-                "Cure: pip install 'llama-index-contextual[chroma]', or a higher limit.",
-                counted(count, "chunk"),
-            )
-        return known
 
     def forget(self) -> None:
         """Derive all of it again when it is asked next."""
         self._keywords.forget()
         self._matrix.forget()
-
-    def close(self) -> None:
-        """Let go of the store."""
-        with self._guard:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
-
-    def _store_at(self, snapshot: Snapshot) -> VectorEngine:
-        with self._guard:
-            if self._opened is None:
-                self._opened = self._store.open(snapshot.state.identity)
-            return self._opened
 
     def _with_vectors(self, matrix: Matrix, snapshot: Snapshot, rows: Rows) -> Matrix:
         read = 0
@@ -305,7 +239,9 @@ class _Derived:
             if not following and self._saved == _stamp_of(wanted) and len(gone):
                 snapshot.refuse("it lacks nodes that its engines have")
             engine = engine.without(gone)
-            for part in pages(_lacking(engine.rows, rows), _PART):
+            lacking = _lacking(engine.rows, rows)
+            for start in range(0, len(lacking), _PART):
+                part = lacking[start : start + _PART]
                 engine = self._add(engine, snapshot, part)
                 if writes and len(part) == _PART:
                     engine = engine.save(self._folder, _stamp_of((wanted[0], 0)))

@@ -17,13 +17,10 @@ from llama_index_contextual.app.index.tables import Chunk, fault_of
 from llama_index_contextual.app.index.vectors import see_documents
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.matrix import units_of
-from llama_index_contextual.retrieval import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import numpy.typing as npt
 
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.sources import Source
@@ -37,7 +34,6 @@ _NAMED: Final = 20  # files that differ; --json names all
 _SAMPLE: Final = 1000  # vectors that verify looks at
 _COMPARED: Final = 500  # chunks that are compared with all
 _NEIGHBOURS: Final = 5
-_ASKED: Final = 64  # chunks, and documents, that questions are made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,6 @@ class IndexStatus:
         collections: The several folders by name: ``path``, ``description``, and the number of ``documents``.
         storage: Where the index lives.
         database: Where it is kept.
-        store: What keeps vectors beside the matrix, as ``vector_store=`` says it.
         documents: How many documents.
         chunks: How many nodes.
         languages: The share of each language in a sample of the chunks, by its code.
@@ -93,7 +88,6 @@ class IndexStatus:
     collections: dict[str, dict[str, Any]]
     storage: str
     database: str
-    store: str
     documents: int
     chunks: int
     languages: dict[str, float]
@@ -130,7 +124,6 @@ class IndexStatus:
             *(folders or [f"folder      {self.folder}"]),
             f"storage     {self.storage} ({size:.1f} MB)",
             f"database    {self.database}",
-            f"store       {self.store}",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"languages   {languages_in_words(self.languages) or 'none'}",
             f"contexts    {contexts}",
@@ -154,8 +147,6 @@ class Verification:
         pending: What a refresh would do. Documents that only settings made outdated are no disagreement.
         documents: How many were checked.
         chunks: How many were checked.
-        recall: The share of the ten nearest chunks that a question finds, 0 to 1, for questions made of a sample of the
-            chunks; less than 0.98 is a finding. None where vectors are lost, or there are none.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -163,17 +154,11 @@ class Verification:
     pending: Pending = field(default_factory=Pending)
     documents: int = 0
     chunks: int = 0
-    recall: float | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether everything agrees, and what is near is found."""
-        return not self.problems and not self.files and not self.loses
-
-    @property
-    def loses(self) -> bool:
-        """Whether the store's graph loses too much of what is near."""
-        return self.recall is not None and self.recall < ENOUGH
+        """Whether everything agrees."""
+        return not self.problems and not self.files
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -181,19 +166,11 @@ class Verification:
 
     def __str__(self) -> str:
         checked = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
-        recall = "" if self.recall is None else f"{self.recall:.1%} of the ten nearest chunks are found"
         if self.ok:
-            recall = recall and f"; {recall}"
-            return f"ok: {checked} agree with the files, in the database and its engines{recall}"
-        lost = (
-            f"Only {recall}, by a sample: the store's graph loses the others. Cure: exact_limit = "
-            f"{self.chunks} or more, so that a question is compared with every vector; then refresh."
-        )
-        if not self.problems and not self.files:
-            return f"{lost}\nchecked {checked}"
+            return f"ok: {checked} agree with the files, in the database and its engines"
         files = _first(self.files)
         cure = "refresh; if that is not enough, with reindex='all' (--reindex all)" if self.problems else "refresh"
-        return "\n".join([*self.problems, *files, *([lost] if self.loses else []), f"checked {checked}. Cure: {cure}"])
+        return "\n".join([*self.problems, *files, f"checked {checked}. Cure: {cure}"])
 
 
 def _first(lines: Sequence[str]) -> list[str]:
@@ -264,7 +241,6 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
         collections=_collections(settings.folders, snapshot),
         storage=str(settings.layout.root),
         database=settings.database.name,
-        store=settings.store.name or "an object that was given as the vector store",
         documents=sum(one.is_indexed for one in snapshot.documents().values()),
         chunks=sum(contexts.values()),
         languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
@@ -299,30 +275,8 @@ def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Pro
     ]
     faults = list(_vectors(snapshot, model)) if embeds else []
     problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]
-    recall = _recall(view, model) if embeds and not faults else None
     files = sorted(_files(settings.folders, documents, plan, failed))
-    return Verification(problems, files, Pending.of(plan, failed), len(documents), snapshot.count(), recall)
-
-
-def _recall(view: View, model: str) -> float | None:
-    """Return which share of the ten nearest is found for questions made of chunks: of any, and of any document."""
-    rng, snapshot = np.random.default_rng(0), view.snapshot
-    rows = snapshot.rows()
-    chosen = {int(rows[at]) for at in rng.permutation(len(rows))[:_ASKED].tolist()}
-    by_document = sorted(first for *_, first in snapshot.by_document())
-    chosen |= {by_document[at] for at in rng.permutation(len(by_document))[:_ASKED].tolist()}
-    pages = [vectors for _, vectors in snapshot.vectors(model, np.array(sorted(chosen), dtype=np.int64))]
-    if not pages:
-        return None
-    questions = made_questions(np.concatenate(pages))
-    answers = [[one.node_id for one in nearest] for nearest in view.dense_queries(questions.tolist(), TOP)]
-    return found_share(_by_id(snapshot, model), questions, answers)
-
-
-def _by_id(snapshot: Snapshot, model: str) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
-    for rows, vectors in snapshot.vectors(model):
-        ids = snapshot.node_ids(rows.tolist())
-        yield [ids[row] for row in rows.tolist()], vectors
+    return Verification(problems, files, Pending.of(plan, failed), len(documents), snapshot.count())
 
 
 def _files(

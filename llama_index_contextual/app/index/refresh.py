@@ -7,20 +7,16 @@ kept, so doing it again embeds nothing twice.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections import deque
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.distributed.ray_workers import LocalWorkers, resolve_workers
 from llama_index_contextual.app.folder.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.jobs import jobs_of
 from llama_index_contextual.app.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.index.tables import Chunk, DocumentRow
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.app.distributed.ray_workers import RayWorkers, Workers
     from llama_index_contextual.app.folder.sources import Source, SourceContent
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.tables import Indexed
@@ -62,8 +57,6 @@ _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may
 def refresh_index(
     storage: Storage,
     source: str | Path | Iterable[Document] | None,
-    *,
-    workers: str | RayWorkers | None,
     **options: bool,
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
@@ -71,7 +64,6 @@ def refresh_index(
     Args:
         storage: The index's storage.
         source: As :meth:`ContextualIndex.refresh` takes it, which has the other arguments, too.
-        workers: The same.
         **options: The same.
 
     Raises:
@@ -79,14 +71,13 @@ def refresh_index(
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     source = check_source(source, storage.settings.folders)
-    ray = resolve_workers(workers, storage.settings.configuration)
     with step("refresh") as facts:
         try:
-            report = _refreshed(storage, source, ray, **options)
+            report = _refreshed(storage, source, **options)
         except DamagedError as error:  # deeper than opening looks
             logger.info("%s", error)  # the repair warns of it
             storage.salvage()
-            report = _refreshed(storage, source, ray, **options)
+            report = _refreshed(storage, source, **options)
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
         }
@@ -97,7 +88,6 @@ def refresh_index(
 def _refreshed(
     storage: Storage,
     source: str | Path | Sequence[Document] | None,
-    ray: RayWorkers | None,
     *,
     show_progress: bool,
     retry_contexts: bool,
@@ -113,7 +103,7 @@ def _refreshed(
         sources, covered = gather(source, reading, writer.documents, report.failed)
         report.differences = settings.differences(writer.state)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
-            Refresh(settings, writer, ray, retry_contexts, confirm, progress, report).run(sources, covered)
+            Refresh(settings, writer, retry_contexts, confirm, progress, report).run(sources, covered)
         with writer.reading() as snapshot:
             report.chunks, report.context_sources = snapshot.count(), snapshot.context_sources()
     report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
@@ -128,7 +118,6 @@ class Refresh:
     Attributes:
         settings: Of the index.
         writer: Documents and vectors.
-        ray: The workers that parse and embed, where there is something to index; None for this process.
         retry_contexts: Whether contexts that fell back are asked for again.
         confirmed: Whether it may delete most documents, and pay a language model again.
         progress: Is told how far it is.
@@ -137,7 +126,6 @@ class Refresh:
 
     settings: IndexSettings
     writer: Writer
-    ray: RayWorkers | None
     retry_contexts: bool
     confirmed: bool
     progress: RefreshProgress
@@ -159,29 +147,13 @@ class Refresh:
         self._note(plan)
         self.writer.leaving = set(plan.deleted)
         if plan.to_index or plan.deleted:
-            with self._workers(plan) as workers:
-                changed = [by_id[key] for key in plan.to_index]
-                self.progress.begin(len(changed), sum(source.size for source in changed))
-                self._index(changed, workers)
+            changed = [by_id[key] for key in plan.to_index]
+            self.progress.begin(len(changed), sum(source.size for source in changed))
+            self._index(changed)
             for group in iter_batch(plan.deleted, 500):
                 self.report.removed += self.writer.delete(group)
         self.writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
         self.writer.finish(whole=covered == "")
-
-    @contextlib.contextmanager
-    def _workers(self, plan: Plan) -> Iterator[Workers]:
-        """Give who cuts and embeds; what comes after them, such as the switch to another edition, is done here."""
-        vectors = self.writer.vectors
-        here = LocalWorkers(self.settings.pipeline.parse, vectors.ask)
-        if self.ray is None or not plan.to_index:
-            yield here
-            return
-        try:
-            with self.ray.started(jobs_of(self.settings)) as workers:
-                vectors.ask = workers.embed
-                yield workers
-        finally:
-            vectors.ask = here.embed
 
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
@@ -256,7 +228,7 @@ class Refresh:
         report.deleted = [key for key in plan.deleted if key not in old]
         report.unchanged = list(plan.unchanged)
 
-    def _index(self, sources: Sequence[Source], workers: Workers) -> None:
+    def _index(self, sources: Sequence[Source]) -> None:
         """Embed and write each batch in a thread of its own, while the next one is read, parsed and given contexts.
 
         A language model, an embedding and the disk so work at the same time. Batches are those that would be made one
@@ -264,7 +236,7 @@ class Refresh:
         """
         written: Future[None] | None = None
         try:
-            for batch in self._batches(sources, workers):
+            for batch in self._batches(sources):
                 _finish(written)
                 written = in_thread(self._write, batch)
             _finish(written)
@@ -274,48 +246,34 @@ class Refresh:
             with self.writer.busy:
                 raise
 
-    def _batches(self, sources: Sequence[Source], workers: Workers) -> Iterator[list[Indexed]]:
+    def _batches(self, sources: Sequence[Source]) -> Iterator[list[Indexed]]:
         """Read, parse and give contexts; yield what is to be written together, in the order of the sources."""
         batch: list[Indexed] = []
         waiting = 0
-        for group in iter_batch(self._parsed(sources, workers), GROUP):
-            for document in self._prepared(group, workers):
+        for group in iter_batch(self._parsed(sources), GROUP):
+            for document in self._prepared(group):
                 batch.append(document)
                 waiting += len(document[1])
-                if waiting >= BATCH_CHUNKS * workers.embedders:
+                if waiting >= BATCH_CHUNKS:
                     yield batch
                     batch, waiting = [], 0
         if batch:
             yield batch
 
-    def _parsed(self, sources: Iterable[Source], workers: Workers) -> Iterator[_Parsed]:
-        """Read and parse sources, in their order; one that cannot be is reported, and concerns it alone.
-
-        How many are read ahead of those that are parsed, workers decide.
-        """
-        begun: deque[tuple[Source, SourceContent]] = deque()
-
-        def documents() -> Iterator[list[Document]]:
-            for source in sources:
-                try:
-                    content = source.load()
-                except DocumentError as error:  # noqa: PERF203  the next one may be read
-                    self.report.fail(source.id, str(error))
-                    self.progress.read(source.size, 0)
-                else:
-                    begun.append((source, content))
-                    yield content.documents
-
-        for nodes in workers.parse(documents()):
-            source, content = begun.popleft()
-            if isinstance(nodes, DocumentError):
-                self.report.fail(source.id, str(nodes))
+    def _parsed(self, sources: Iterable[Source]) -> Iterator[_Parsed]:
+        """Read and parse sources, in their order; one that cannot be is reported, and concerns it alone."""
+        for source in sources:
+            try:
+                content = source.load()
+                nodes = self.settings.pipeline.parse(content.documents)
+            except DocumentError as error:  # noqa: PERF203  the next one may be read
+                self.report.fail(source.id, str(error))
                 self.progress.read(source.size, 0)
             else:
                 self.progress.read(source.size, len(nodes))
                 yield source, content, nodes
 
-    def _prepared(self, group: Sequence[_Parsed], workers: Workers) -> list[Indexed]:
+    def _prepared(self, group: Sequence[_Parsed]) -> list[Indexed]:
         """Give the nodes of some sources contexts, and return what is to be written of each."""
         pipeline, made_with = self.settings.pipeline, self.settings.made_with
         if pipeline.paid_source:
@@ -323,11 +281,10 @@ class Refresh:
                 stored = snapshot.nodes_of([source.id for source, *_ in group])
             for source, _, nodes in group:
                 pipeline.take_over(nodes, {row.node_id: row for row in stored.get(source.id, ())})
-        if not workers.write_contexts:
-            documents = [document for _, content, _ in group for document in content.documents]
-            every = [node for *_, nodes in group for node in nodes]
-            pipeline.contextualize(every, documents, lambda now: self.progress.at_work("contexts", now.done))
-            del every
+        documents = [document for _, content, _ in group for document in content.documents]
+        every = [node for *_, nodes in group for node in nodes]
+        pipeline.contextualize(every, documents, lambda now: self.progress.at_work("contexts", now.done))
+        del every
         self.progress.finished("contexts", sum(len(nodes) for *_, nodes in group))
         indexed: list[Indexed] = []
         for source, content, nodes in group:

@@ -40,7 +40,6 @@ from llama_index_contextual.app.index.settings import (
 )
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
-from llama_index_contextual.app.vector_stores.stores import EMBEDDED, resolve_store
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import LLM, OFF, ContextGenerator
 from llama_index_contextual.errors import (
@@ -86,7 +85,7 @@ def resolve_settings(
         config = config(folders.root)
     elif not isinstance(config, Configuration):
         config = load_configuration(folders.root, file=config)
-    database = _database(arguments["database"] or config.database, layout, folders)
+    database = _database(layout, folders)
     state = _checked(_state(database), database, layout, folders)
     choices, untrusted = trusted_choices(state, folders.root)
     refused = [name for name in untrusted if not _is_said(name, arguments, config)]
@@ -123,7 +122,6 @@ def resolve_settings(
         reindex,
         lock_timeout,
         database,
-        resolve_store(arguments["vector_store"] or config.vector_store, layout.chroma, config.exact_limit),
         Remembered(missing=missing, refused=refused),
         config,
     )
@@ -169,8 +167,6 @@ def _remember(
         choices["embed_model"] = without_credentials(model)
     if settings.pipeline.contexts.show_context_to_llm:
         choices["show_context_to_llm"] = True
-    if settings.store.name not in ("", EMBEDDED):
-        choices["vector_store"] = settings.store.name
     if collections := settings.folders.collections:
         choices["collections"] = SETTINGS["collections"].plain(collections)
     choices |= {f"files.{name}": value for name, value in settings.files if value != getattr(rules, name)}
@@ -271,7 +267,7 @@ def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path |
 
 def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
     """Return the folders that an index says it is of, with more of them."""
-    state, storage = _state(_database(None, layout, Folders(layout.root))), str(layout.root)
+    state, storage = _state(_database(layout, Folders(layout.root))), str(layout.root)
     former, more = state.choices.get("collections", {}), more or {}
     unnamed = {name: value for name, value in former.items() if name not in more}
     if not state.folder and not former and not more:
@@ -289,8 +285,8 @@ def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
     return Folders(layout.root, collections_of(together)) if together else Folders(root)
 
 
-def _database(address: str | None, layout: Layout, folders: Folders) -> Database:
-    return Database(address or layout.database, command_line("index", folders, layout))
+def _database(layout: Layout, folders: Folders) -> Database:
+    return Database(layout.database, command_line("index", folders, layout))
 
 
 def _state(database: Database) -> IndexState:
@@ -304,16 +300,13 @@ def _state(database: Database) -> IndexState:
 def has_several(storage: Path) -> bool:
     """Return whether there is an index of several folders in a storage."""
     layout = Layout(storage.expanduser().resolve())
-    return bool(_state(_database(None, layout, Folders(layout.root))).choices.get("collections"))
+    return bool(_state(_database(layout, Folders(layout.root))).choices.get("collections"))
 
 
 def stored_state(folder: Path, storage: Path | None) -> IndexState:
     """Return what the index of a folder says of itself; an empty state where there is none."""
     layout = Layout((storage or folder / DEFAULT_NAME).expanduser().resolve())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ContextualWarning)  # of what the folder's file says, and is not obeyed
-        address = load_configuration(folder).database
-    return _state(_database(address, layout, Folders(folder)))
+    return _state(_database(layout, Folders(folder)))
 
 
 def _checked(state: IndexState, database: Database, layout: Layout, folders: Folders) -> IndexState:
@@ -327,11 +320,6 @@ def _checked(state: IndexState, database: Database, layout: Layout, folders: Fol
     former = Path(state.folder) if state.folder else root
     if former == root or not former.is_dir():  # both were moved together, or it is of another machine
         return state
-    if database.shared:
-        raise StorageError(
-            f"the index in {database.name} is of the folder {former}, not of {root}. Cure: name that folder, or give "
-            "this one an index of its own, by an address that ends in #NAME."
-        )
     if layout.root != root / DEFAULT_NAME:
         raise StorageError(
             f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "

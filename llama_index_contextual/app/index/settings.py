@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.database import Database
-    from llama_index_contextual.app.vector_stores.stores import Store
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]
@@ -49,7 +48,6 @@ class IndexSettings:
     reindex: Reindex
     lock_timeout: float
     database: Database
-    store: Store
     remembered: Remembered
     configuration: Configuration
 
@@ -135,8 +133,7 @@ class IndexSettings:
 
     def command(self, *options: str, name: str = "index") -> str:
         """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
-        database = ["--database", self.database.name] if self.database.shared and name == "index" else []
-        return command_line(name, self.folders, self.layout, *database, *options)
+        return command_line(name, self.folders, self.layout, *options)
 
     def differences(self, state: IndexState) -> list[str]:
         """Return the settings that differ from those an index was made with."""

@@ -3,10 +3,9 @@
 ::
 
     .contextual/
-      index.sqlite3   the index: documents, nodes, vectors, contexts that were paid for, settings; or PostgreSQL has it
+      index.sqlite3   the index: documents, nodes, vectors, contexts that were paid for, settings
       keywords/       the keyword engine, derived from the nodes
       matrix/         the vectors once more, to be compared with a question one by one, derived from the database
-      chroma/         the same in a graph, beyond the limit of the matrix
       write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
       .gitignore      keeps the folder out of version control
 
@@ -52,18 +51,13 @@ class Layout:
         return self.root / "index.sqlite3"
 
     @property
-    def chroma(self) -> Path:
-        """Return Chroma's folder."""
-        return self.root / "chroma"
-
-    @property
     def lock(self) -> Path:
         """Return the path of the write lock."""
         return self.root / "write.lock"
 
     def strange(self) -> list[str]:
         """Return the names in the folder that are not an index's; what a damaged index left is one's own."""
-        ours = [".gitignore", "chroma", "keywords", "matrix", "index.sqlite3", "write.lock"]
+        ours = [".gitignore", "keywords", "matrix", "index.sqlite3", "write.lock"]
         ours += [DEFAULT_NAME, "questions.jsonl"]  # of several folders, what their page writes
         return sorted(path.name for path in self.root.iterdir() if not path.name.startswith(tuple(ours)))
 
@@ -140,7 +134,6 @@ class IndexState:
         change: Grows with every write, and is the highest number that a node ever had, or higher.
         edition: Which of its editions readers see.
         next: The settings of the edition that is to replace it; empty where there is none.
-        store: What keeps the vectors beside the matrix, and which edition it was filled with.
         identity: Tells it from all others.
         layout: Version of the tables.
     """
@@ -156,7 +149,6 @@ class IndexState:
     change: int = 0
     edition: int = 0
     next: dict[str, dict[str, Any]] = field(default_factory=dict)
-    store: dict[str, Any] = field(default_factory=dict)
     identity: str = ""
     layout: int = LAYOUT
 
@@ -255,7 +247,7 @@ class WriteLock:
         except Timeout:
             raise LockedError(
                 f"another process is writing the index at {self._path.parent}: {self._describe_owner()}. Cure: wait "
-                "until it ends; or for several writers keep it in PostgreSQL: llama-index-contextual docs stores"
+                "until it ends, or lock_timeout=SECONDS"
             ) from None
         except OSError as error:
             raise StorageError(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    from llama_index_contextual.app.distributed.ray_workers import Vectors
     from llama_index_contextual.app.index.database import Database
     from llama_index_contextual.app.index.tables import Chunk
 
@@ -40,8 +39,6 @@ class Vectorizer:
 
     Attributes:
         model: Identity of the embedding model.
-        ask: Yields the number of each list of texts and the vectors of its texts, as soon as they are made. A refresh
-            may have that done in other processes.
     """
 
     def __init__(self, database: Database, embedding: BaseEmbedding) -> None:
@@ -49,9 +46,6 @@ class Vectorizer:
         self._database = database
         self._embedding = embedding
         self._dimensions = 0
-        self.ask: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]] = lambda lists: enumerate(
-            embed_texts(embedding, texts) for texts in lists
-        )
 
     @property
     def embeds(self) -> bool:
@@ -88,9 +82,8 @@ class Vectorizer:
                 for chunk in missing.values():
                     chunk.window = chunk.window or ((chunk.text,), 0)
             faults, done = dict[str, str](), 0
-            requests = list(_requests(missing))
-            for number, answers in self.ask(texts for texts, _ in requests):
-                places = requests[number][1]
+            for texts, places in _requests(missing):
+                answers = embed_texts(self._embedding, texts)
                 chunks_now = {key: missing[key] for key in places}
                 vectors, failed = self._checked(chunks_now, {key: answers[place] for key, place in places.items()})
                 with self._database.writing() as transaction:
@@ -123,8 +116,8 @@ class Vectorizer:
         faults = self._faults(answers)
         if faults:
             for again, places in _requests({key: chunks[key] for key in faults}):
-                for _, vectors in self.ask([again]):
-                    answers |= {key: vectors[place] for key, place in places.items()}
+                vectors = embed_texts(self._embedding, again)
+                answers |= {key: vectors[place] for key, place in places.items()}
             faults = self._faults(answers)
         if len(faults) == len(texts) >= _HOPELESS:
             raise EmbeddingError(

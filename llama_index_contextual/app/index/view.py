@@ -14,7 +14,7 @@ import numpy as np
 from llama_index_contextual.app.index.engines import Engines, Known
 from llama_index_contextual.app.index.tables import to_node
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
-from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
+from llama_index_contextual.errors import CopyError, FingerprintError
 from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrieval import POOL, ContextualBM25Retriever, ContextualVectorRetriever
@@ -211,21 +211,14 @@ class View:
                 f"{self._engines.model}: their vectors do not compare. Cure: open it again, with the former."
             )
         among = self._among(filters, node_ids)
-        hits = self._engines.nearest(self.snapshot, self.count(), embeddings, top_k, among) if embeddings else []
+        hits = self._engines.nearest(self.snapshot, embeddings, top_k, among) if embeddings else []
         return [self._best(rows, scores, top_k) for rows, scores in hits]
 
     def engine_problems(self, *, embeds: bool) -> list[str]:
         """Return how the engines differ from the database, a sentence each."""
         rows, engines = self.snapshot.rows(), {"keyword engine": self._keywords.rows}
         if embeds:
-            store = self._engines.store(self.snapshot, len(rows))
-            try:
-                if store is None:
-                    engines["matrix"] = self._engines.matrix(self.snapshot).rows
-                else:
-                    engines["store"] = store.rows()
-            except StorageError as error:
-                return [str(error)]
+            engines["matrix"] = self._engines.matrix(self.snapshot).rows
         return [
             f"The {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
             f"{len(np.setdiff1d(shown, rows))} too many."
@@ -244,8 +237,7 @@ class Reader:
     def __init__(self, settings: IndexSettings) -> None:
         self._database = settings.database
         self._settings = settings
-        model, limit = model_id(settings.embedding), settings.configuration.exact_limit
-        self.engines = Engines(settings.layout.root, model, settings.store, limit)
+        self.engines = Engines(settings.layout.root, model_id(settings.embedding))
         self._current = contextvars.ContextVar[View | None]("what a question sees", default=None)
 
     def __deepcopy__(self, memo: object) -> Reader:
@@ -303,8 +295,7 @@ class Reader:
             return work(view)
 
     def close(self) -> None:
-        """Let go of the database and of the store."""
-        self.engines.close()
+        """Let go of the database."""
         self._database.close()
 
     def arms(self, filters: MetadataFilters | None) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:

@@ -82,9 +82,6 @@ class Storage:
         if strange := settings.layout.strange():
             raise StorageError(f"{settings.layout.root / strange[0]} is no part of an index. Cure: move it elsewhere.")
         with self.lock.hold():
-            if settings.store.is_shared:
-                with contextlib.closing(settings.store.open(settings.state().identity)) as store:
-                    store.clear()
             self.reader.close()
             settings.database.close()
         settings.layout.remove()
@@ -337,18 +334,14 @@ class Writer:
         """
         if self.hidden:
             self._promote()
-        settings, changed = self.storage.settings, self._began
-        if changed or not self.state.complete or self.state.written() != settings.written_in(self.state).written():
+        settings = self.storage.settings
+        if self._began or not self.state.complete or self.state.written() != settings.written_in(self.state).written():
             with self.transaction() as transaction:
                 if whole and not self.hidden:
                     transaction.forget_vectors(_SPARE_VECTORS)
                 transaction.set_state(complete=True)
         with settings.database.reading() as snapshot:  # so that no question has to derive them
-            store = self.storage.reader.engines.save(snapshot, embeds=self.vectors.embeds)
-            changed = store != snapshot.state.store
-        if changed:
-            with settings.database.writing() as transaction:
-                transaction.set_state(store=store)
+            self.storage.reader.engines.save(snapshot, embeds=self.vectors.embeds)
 
     def _promote(self) -> None:
         """Let a finished edition take the place of the one that readers see, with what was given by hand."""
