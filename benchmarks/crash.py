@@ -5,16 +5,13 @@ then opens the index, asks it, refreshes once, and verifies. The index lives on 
 would add up. The embedding is a hash, for speed; the LLM is a function. What is killed:
 
 - index, refresh, delete, an LLM pass; the same with a page of thousands of chunks;
-- derive: keyword index and matrix, or one of them, are taken away; a question and a refresh derive them again;
-- note: `memory_add`, again and again; server: that with refreshes in the background and questions between;
-- settings: `config --init` and `tune --write`, again and again, on a file of their own.
+- derive: keyword index and matrix, or one of them, are taken away; a question and a refresh derive them again.
 
 After each kill has to hold: the index opens and answers; after one refresh its chunks are those of a fresh parse of
-the files and `verify` finds nothing; not more texts were embedded twice than a batch in hand; no note has lost a byte,
-and what `memory_add` reported stands in one; a configuration is absent or whole.
+the files and `verify` finds nothing; not more texts were embedded twice than a batch in hand.
 
     python benchmarks/crash.py --rounds 1000        # resumable: run it again and it goes on where it was
-    python benchmarks/crash.py --only derive note server settings
+    python benchmarks/crash.py --only derive
     python benchmarks/crash.py --report             # print the table so far
 """
 
@@ -44,10 +41,8 @@ from crash_stage import (
     Stage,
     change,
     change_large,
-    lost_notes,
     repeats,
     take_engines,
-    torn_settings,
     work,
 )
 from llama_index.core.schema import Document
@@ -61,14 +56,13 @@ if TYPE_CHECKING:
 
 ACTIONS = (
     *("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm"),
-    *("derive", "note", "server", "settings"),
+    "derive",
 )
 SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions but derive take it away
 SECONDS = {  # that they take at first; others 1, and all as was seen last
     "large": 4.0,
     "large llm": 6.0,
     "derive": 2.0,
-    "server": 3.0,
 }
 
 
@@ -172,8 +166,6 @@ def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Seq
     action = rng.choice(actions) if stage.storage.exists() else "index"
     stage.docs.mkdir(parents=True, exist_ok=True)
     prepare(stage, action, rng)
-    stage.added.unlink(missing_ok=True)
-    notes = {note: note.read_bytes() for note in (stage.docs / "memory").glob("*.md")}
     paid = repeats(stage.embeddings)
     delay = rng.random() * typical.get(action, 1.0) * 1.1
     started = time.monotonic()
@@ -192,7 +184,6 @@ def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Seq
             outcome.problems.append(f"the work failed by itself: {said[-500:]}")
     else:
         typical[action] = max(typical.get(action, 0.3), delay / 0.9 if delay > typical.get(action, 0.3) else 0.0)
-    outcome.problems += lost_notes(stage, notes) + torn_settings(stage.settings)
     pid, reading = fork(lambda: asdict(checked(stage, outcome)))
     said = read_all(reading)
     if os.waitpid(pid, 0)[1]:

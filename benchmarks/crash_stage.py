@@ -6,14 +6,13 @@ twice after a kill shows.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +21,16 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 
-from llama_index_contextual.app.cli.settings import commented_file, write_first
-from llama_index_contextual.app.evaluation.tune import Tuning
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.app.notes import Notes
-from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.app.index import ContextualIndex
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 DIMENSIONS = 64
 FIRST_DAY = datetime(2026, 1, 1, 9, tzinfo=timezone.utc)
 QUESTION = "Which shard holds the lease?"
-TUNED = Tuning({"retrieval.mode": "learned", "chunks.chunk_size": 300}, {}, (2.0, 1.0, 3.0), 50, (5,))
+
 WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
 
@@ -138,16 +133,6 @@ class Stage:
         """The one large page, where there is one."""
         return self.docs / "large.md"
 
-    @property
-    def added(self) -> Path:
-        """What ``memory_add`` said it has added in this round, one a line."""
-        return self.root / "added.log"
-
-    @property
-    def settings(self) -> Path:
-        """A configuration file that is made and changed; no index reads it."""
-        return self.root / "settings" / "contextual.toml"
-
     def open(self, action: str) -> ContextualIndex:
         """The index, in the settings that an action works with."""
         options: dict[str, Any] = {"context": "headings"}  # said each time: a model object cannot be remembered
@@ -201,13 +186,7 @@ def change(docs: Path, rng: random.Random) -> None:
 
 def work(stage: Stage, action: str, rng: random.Random) -> None:
     """What is killed: one action on the folder."""
-    if action == "settings":
-        write_settings(stage.settings)
-        return
     with stage.open(action) as index:
-        if action in ("note", "server"):
-            add_notes(stage, index, rng, asks=action == "server")
-            return
         if action == "delete":
             for path in rng.sample(sorted(index.documents()), k=min(5, len(index.documents()))):
                 index.delete(path)
@@ -220,45 +199,3 @@ def take_engines(storage: Path, rng: random.Random) -> None:
     """Take away what is derived from the database, all of it or a part, so that it has to be derived again."""
     for name in rng.choice((["keywords"], ["matrix"], ["keywords", "matrix"])):
         shutil.rmtree(storage / name, ignore_errors=True)
-
-
-def add_notes(stage: Stage, index: ContextualIndex, rng: random.Random, *, asks: bool) -> None:
-    """Do what an MCP server does: add to the note of a day, perhaps with refreshes in the background and questions."""
-    notes = Notes(index, MemoryContext(index), BackgroundRefresh(index, "auto" if asks else "never"))
-    day = FIRST_DAY + timedelta(days=rng.randrange(20))
-    for _ in range(40):
-        text = f"{rng.choice(WORDS)} {rng.randrange(10**9)}"
-        notes.add(text, day)
-        _append(stage.added, [text])
-        if asks:
-            notes.keeper.start()
-            asyncio.run(notes.fresh(lambda: notes.memory.asearch(QUESTION, max_results=5)))
-    notes.keeper.close()
-
-
-def lost_notes(stage: Stage, before: Mapping[Path, bytes]) -> list[str]:
-    """Name the notes that have lost bytes, and the additions that were reported and stand in no note."""
-    now = {note: note.read_bytes() for note in (stage.docs / "memory").glob("*.md")}
-    problems = [f"{note.name} lost bytes" for note, held in before.items() if not now.get(note, b"").startswith(held)]
-    held = b"".join(now.values()).decode()
-    added = stage.added.read_text().splitlines() if stage.added.exists() else []
-    return problems + [f"{text!r} was added and is lost" for text in added if text not in held]
-
-
-def write_settings(file: Path) -> None:
-    """Make a configuration as ``config --init`` does, and change it as ``tune --write`` does, again and again."""
-    file.parent.mkdir(exist_ok=True)
-    for _ in range(200):
-        file.unlink(missing_ok=True)
-        write_first(file)
-        TUNED.write(file)
-
-
-def torn_settings(file: Path) -> list[str]:
-    """Say whether a configuration is neither absent, nor as it was first written, nor as it was changed."""
-    if not file.exists():
-        return []
-    text, whole = file.read_text(), file.with_name("whole.toml")
-    whole.write_text(commented_file())
-    TUNED.write(whole)
-    return [] if text in (commented_file(), whole.read_text()) else [f"{file.name} is torn: {len(text)} characters"]

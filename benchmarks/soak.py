@@ -1,6 +1,6 @@
 """Thousands of mixed MCP calls to one server while its notes change: what grows, what is left, how long answers take.
 
-A server of its own process has a folder of dated notes, and `memory_add`. One client of the SDK calls its tools over
+A server of its own process has a folder of dated notes. One client of the SDK calls its tools over
 stdio, as fast as answers come. Every few calls notes are written, edited, renamed and deleted, so that the server
 refreshes nearly all the time. Memory, descriptors and threads of the server are read from /proc (Linux only).
 
@@ -38,7 +38,7 @@ import os, sys
 from pathlib import Path
 from llama_index_contextual.app.mcp_server import serve
 Path(sys.argv[2]).write_text(str(os.getpid()))
-serve(sys.argv[1], allow_write=True)
+serve(sys.argv[1])
 """
 MIX = {  # how often each tool is called
     "memory_context": 30,
@@ -47,7 +47,6 @@ MIX = {  # how often each tool is called
     "list": 7,
     "multi_get": 5,
     "status": 5,
-    "memory_add": 8,
 }
 CHANGE_EVERY = 20  # calls
 SAMPLE_EVERY = 100
@@ -72,7 +71,6 @@ class Soak:
     numbers: random.Random
     seconds: dict[str, list[float]] = field(default_factory=lambda: {tool: [] for tool in MIX})
     samples: list[Sample] = field(default_factory=list)
-    added: list[str] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
 
     def notes(self) -> list[str]:
@@ -91,9 +89,6 @@ class Soak:
             return {"message": self.numbers.choice(["hola", question, question, question])}
         if tool == "memory_search":
             return {"query": question} | self.numbers.choice([{}, {"since": "2024-03-01"}, {"path": "memory/"}])
-        if tool == "memory_add":
-            self.added.append(self.fact())
-            return {"text": self.added[-1]}
         plain: Mapping[str, dict[str, Any]] = {
             "get": {"path": self.numbers.choice(self.notes())},
             "multi_get": {"glob": f"{self.numbers.choice(self.notes())[:14]}*"},  # memory/2024-03

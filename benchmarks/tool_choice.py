@@ -49,11 +49,6 @@ TASKS = [
     ("What notes are there in the folder projects?", {"list"}),
     ("Which files does the memory have?", {"list"}),
     ("Is the index up to date? How many documents does it hold?", {"status"}),
-    ("Remember that Ana prefers tea.", {"memory_add"}),
-    ("Note down for later: we decided to use Postgres.", {"memory_add"}),
-    ("facts.md says that the color is blue. Change blue to green there.", {"memory_edit", "memory"}),
-    ("Correct the passage 'meets on Monday' in team.md: it is Tuesday.", {"memory_edit", "memory"}),
-    ("Rename /memories/old.md to /memories/new.md.", {"memory"}),
 ]
 TURNS = 3
 
@@ -62,7 +57,7 @@ def tools() -> dict[str, str]:
     """The tools as the server lists them: descriptions by name."""
 
     async def listed(index: ContextualIndex) -> dict[str, str]:
-        async with mcp.Client(build_server(index, refresh="never", allow_write=True)) as client:
+        async with mcp.Client(build_server(index, refresh="never")) as client:
             return {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
 
     with TemporaryDirectory() as folder, ContextualIndex.open(folder, embed_model="none") as index:

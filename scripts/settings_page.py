@@ -27,9 +27,8 @@ are arguments of `ContextualIndex.open`, those of `[files]` of `FileRules`, thos
 `HeadingAwareMarkdownNodeParser`, and those of `[memory]` of `MemoryContext`.
 
 **A folder is data.** The column *folder* says what a folder's own file may say by itself: yes, or these values. All
-else counts only from the other places, or after `llama-index-contextual trust FOLDER`. That command prints what it
-trusts, and holds until the file says something else. What is not obeyed is named in a warning, and the rest holds
-([Security](security.md)). A file has at most 1 MB, 2,000 values and 8 levels.
+else counts only from the other places; your own file may have a table `[folders."/path"]`. What is not obeyed is named
+in a warning, and the rest holds ([Security](security.md)). A file has at most 1 MB, 2,000 values and 8 levels.
 
 `scripts/settings_page.py` makes this page."""
 

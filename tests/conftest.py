@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import tomlkit
 from hypothesis import settings
 
 # CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere. No example has a
@@ -18,7 +19,7 @@ settings.register_profile("home", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 # The tests have settings of their own, and so have the processes that they start: what the person who runs them
-# trusts changes nothing.
+# has set changes nothing.
 for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
     os.environ[variable] = tempfile.mkdtemp(prefix="contextual-user-")
     atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
@@ -51,13 +52,18 @@ def data():
 
 
 @pytest.fixture
-def trusted():
-    """Callable: trusts what the configuration of a folder says now, as ``llama-index-contextual trust`` does."""
-    from llama_index_contextual.app.config import folder_config
-    from llama_index_contextual.app.config.trust import trust
+def users_own():
+    """Callable: moves what the file of a folder says into the user's own file, as the table of that folder."""
+    from llama_index_contextual.app.config import USER_FILE, user_folder
 
-    def say(folder: Path) -> Path:
-        trust(folder, [folder_config(folder)[0].digest])
+    own = user_folder() / USER_FILE
+
+    def move(folder: Path) -> Path:
+        file = folder / "contextual.toml"
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.write_text(tomlkit.dumps({"folders": {str(folder): tomlkit.parse(file.read_text("utf-8"))}}), "utf-8")
+        file.unlink()
         return folder
 
-    return say
+    yield move
+    own.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from mcp.client.stdio import stdio_client  # noqa: E402
 __all__ = ["READING", "mcp", "stdio", "stdio_client", "text_of", "wait_for"]
 
 ROOT = Path(__file__).resolve().parents[1]
-READING = {"memory_context", "memory_search", "get", "multi_get", "related", "list", "status"}
+READING = {"memory_context", "memory_search", "get", "multi_get", "list", "status"}
 
 
 def stdio(folder, before="", options=""):

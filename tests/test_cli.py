@@ -36,44 +36,12 @@ finally:
     assert "imported: False" in ended.stdout, "it takes two seconds"
 
 
-def test_get_prints_what_a_hit_cites(run, notes):
-    [hit] = json.loads(run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--json").stdout)
-    place = f"{hit['path']}#L{hit['start_line']}-L{hit['end_line']}"
-    lines = run("get", place, "-f", notes)
-    assert lines.stdout.strip() == hit["text"].strip()
-    assert f"lines {hit['start_line']} to {hit['end_line']} of" in lines.stderr
-    whole = run("get", "[[gateway]]", "-f", notes)
-    assert (whole.stdout.rstrip(), whole.stderr) == ((notes / "docs/gateway.md").read_text().rstrip(), "")
-    assert json.loads(run("get", place, "-f", notes, "--json").stdout)["text"] == hit["text"]
-    (notes / "line.md").write_text("long " * 20_000)
-    assert len(run("get", "line.md", "-f", notes).stdout) > 99_990
-    (notes / "line.md").unlink()
-    assert "there is no note 'nowhere.md' that the index reads" in run("get", "nowhere.md", "-f", notes).stderr
-
-
-def test_get_and_related_take_a_path_from_where_one_stands(run, notes, monkeypatch):
-    text, note = (notes / "docs/gateway.md").read_text(), str(notes / "docs/gateway.md")
-    assert run("get", f"{note}#L1-L2", "-f", notes).stdout.splitlines() == text.splitlines()[:2]
-    for lines in ("L5-L3", "L0", "L0-L3"):
-        assert "names no lines" in run("get", f"{note}#{lines}", "-f", notes).stderr
-    monkeypatch.chdir(notes / "docs")
-    for place in ("gateway.md", "./gateway.md", "../docs/gateway.md", "docs/gateway.md"):
-        assert run("get", place).stdout.rstrip() == text.rstrip(), place
-        assert "docs/scheduler.md" in run("related", place).stdout, place
-    (notes / "gateway.md").write_text("The other.\n")
-    assert run("get", "gateway.md").stdout == "The other.\n", "a path that a hit shows counts first"
-    (notes / "gateway.md").unlink()
-    assert "there is no note '../../etc/passwd' that the index reads" in run("get", "../../etc/passwd").stderr
-
-
 def test_a_folder_below_finds_the_index_above_unless_it_is_another_user_s(run, notes, monkeypatch):
     monkeypatch.chdir(notes / "docs")
     hits = run("search", "default", "timeout", "of", "the", "gateway", "-k", 1)
     assert "docs/gateway.md#L" in hits.stdout
     assert f"the index of {notes}" in hits.stderr
     assert run("status").stdout.startswith(f"folder      {notes}")
-    refused = run("delete", "--yes")
-    assert (refused.returncode, (notes / ".contextual").is_dir()) == (1, True), "to delete one it has to be named"
     monkeypatch.setattr("llama_index_contextual.app.cli.common.is_strange", lambda _: True)
     assert "there is no index in" in run("status").stderr
 
@@ -114,7 +82,6 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["search", "x", "--since", "someday"], 1, "--since=someday is no date"),
         (["status", ".", "--folder", "docs"], 1, "the folder is named more than once. Cure: "),
         (["evaluate", ".", "--folder", "docs"], 2, "the folder is named twice"),
-        (["tune"], 2, "no folder is named"),
         (["no-such-command"], 2, "No such command"),
     ],
 )
@@ -153,7 +120,7 @@ def test_preview_shows_the_chunks_of_a_page(run):
     assert "timeout: 60" in shown
 
 
-@pytest.mark.parametrize("command", [["status"], ["verify"], ["export"], ["config"], ["index", "--dry-run"]])
+@pytest.mark.parametrize("command", [["status"], ["status", "--check"], ["config"], ["index", "--dry-run"]])
 def test_a_folder_is_named_alike_in_every_command(run, notes, command):
     as_argument, as_option = run(*command, notes), run(*command, "-f", notes)
     assert (as_option.returncode, as_option.stdout) == (0, as_argument.stdout)
@@ -175,18 +142,14 @@ def test_the_shell_can_complete_commands():
     assert (done.returncode, done.stdout.split()) == (0, ["search"])
 
 
-@pytest.mark.parametrize("command", ["search", "ask", "context", "evaluate", "tune"])
+@pytest.mark.parametrize("command", ["search", "ask", "context", "evaluate"])
 def test_k_counts_hits_in_every_command(run, command):
     assert re.search(r"-k\b", run(command, "--help").stdout)
 
 
-def test_status_verify_and_export(run, notes, tmp_path):
+def test_status_says_what_there_is_and_whether_it_agrees(run, notes):
     assert json.loads(run("status", notes, "--json").stdout)["documents"] == 7
-    assert run("verify", notes).stdout.startswith("ok")
-    out = tmp_path / "chunks.jsonl"
-    assert run("export", notes, "--out", out).returncode == 0
-    rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
-    assert len(rows) == json.loads(run("status", notes, "--json").stdout)["chunks"]
+    assert run("status", notes, "--check").stdout.startswith("ok")
 
 
 def test_context_gives_the_digest_an_agent_reads(run, notes):
@@ -220,8 +183,6 @@ def test_a_terminal_that_cannot_show_a_character_gets_its_escape_and_json_stays_
     assert "canción \\u7a7a.md#L1-L3" in done.stdout
     done = run_process("search", "noon", "-f", tmp_path / "notes", "--json", PYTHONIOENCODING="cp1252")
     assert "canción 😀 空" in json.loads(done.stdout)[0]["text"]
-    done = run_process("export", tmp_path / "notes", PYTHONIOENCODING="cp1252")
-    assert json.loads(done.stdout)["document"] == "canción 空.md"
 
 
 def test_preview_as_a_page_of_a_file_named_from_another_folder(run, tmp_path, monkeypatch):
@@ -239,12 +200,6 @@ def test_a_preview_reads_a_file_as_an_index_does(run, tmp_path):
     done = run("preview", tmp_path / "binary.md")
     assert (done.returncode, done.stdout) == (1, "")
     assert "binary.md: it is binary, not text" in done.stderr
-
-
-def test_a_file_that_cannot_be_written_is_named(run, notes, tmp_path):
-    done = run("export", notes, "--out", tmp_path / "none" / "chunks.jsonl")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "chunks.jsonl" in done.stderr
 
 
 def test_the_version_is_printed(run):

@@ -49,19 +49,19 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     assert re.search(r"^chunks\.chunk_size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
 
 
-def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(folder, trusted):
+def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(folder, users_own):
     run("config", "--init", folder)
     text = (folder / "contextual.toml").read_text("utf-8")
     assert load_configuration(folder).origins == {}
     used = re.sub(r"^# (?=[\w\"/]+ = )", "", text, flags=re.MULTILINE)
     used = used.replace('prompt = "prompt.txt"', 'prompt = "{document}{chunks}"')
     (folder / "contextual.toml").write_text(used, "utf-8")
-    trusted(folder)
+    users_own(folder)
     assert set(load_configuration(folder).origins) == set(SETTINGS)
     (folder / "contextual.toml").write_text(
         re.sub(r"^database = .*\n", "", used, flags=re.MULTILINE), "utf-8"
     )  # a server
-    trusted(folder)
+    users_own(folder)
     with ContextualIndex.open(folder, context="headings", embed_model="local") as index:
         assert index.settings.files.include == ("*.md", "*.txt")
 

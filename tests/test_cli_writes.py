@@ -67,10 +67,8 @@ QUESTION = "What is the default timeout of the gateway?"
         (["context", QUESTION, "-f", "{}", "--refresh", "never"], False),
         (["context", QUESTION, "-f", "{}", "--refresh", "wait"], True),
         (["context", "thanks!", "-f", "{}", "--refresh", "wait"], False),
-        (["related", "gateway.md", "-f", "{}"], False),
         (["status", "{}"], False),
-        (["verify", "{}"], False),
-        (["export", "{}"], False),
+        (["status", "{}", "--check"], False),
         (["config", "{}"], False),
         (["preview", "{}/gateway.md", "--context"], False),
         (["index", "{}", "--dry-run"], False),
@@ -123,32 +121,6 @@ def test_what_much_would_delete_asks_first(run, folder):
     assert done.returncode == 1
     assert "--yes" in done.stderr
     assert run("index", folder, "--include", "*.none", "--yes").returncode == 0
-
-
-def test_an_index_is_deleted_after_a_question_and_the_documents_stay(run, tmp_path):
-    (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
-    assert "there is no index" in run("delete", tmp_path, "--yes").stderr
-    assert run("index", tmp_path).returncode == 0
-    refused = run("delete", tmp_path)  # nobody answers
-    assert refused.returncode == 1
-    assert "1 chunk of 1 document?" in " ".join(refused.stderr.split())
-    assert run("search", "carrots", "-f", tmp_path).stdout
-    (tmp_path / ".contextual" / "diary.txt").write_text("mine")
-    assert "diary.txt is no part of an index" in run("delete", tmp_path, "--yes").stderr
-    (tmp_path / ".contextual" / "diary.txt").unlink()
-    assert run("delete", tmp_path, "--yes").returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["a.md"]
-
-
-def test_an_export_asks_before_it_writes_over_a_file(run, tmp_path):
-    (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
-    (tmp_path / "out.jsonl").write_text("mine")
-    assert run("index", tmp_path).returncode == 0
-    refused = run("export", tmp_path, "--out", tmp_path / "out.jsonl")
-    assert (refused.returncode, (tmp_path / "out.jsonl").read_text()) == (1, "mine")
-    assert "is there already. Cure: another --out, or --yes" in refused.stderr
-    assert run("export", tmp_path, "--out", tmp_path / "out.jsonl", "--yes").returncode == 0
-    assert "carrots" in (tmp_path / "out.jsonl").read_text()
 
 
 @pytest.mark.process

@@ -40,9 +40,9 @@ include_recency = false
 
 
 @pytest.fixture
-def folder(tmp_path, trusted):
+def folder(tmp_path):
     (tmp_path / "contextual.toml").write_text(FILE, "utf-8")
-    return trusted(tmp_path)
+    return tmp_path
 
 
 def test_a_folder_without_a_file_says_nothing(tmp_path):
@@ -52,7 +52,7 @@ def test_a_folder_without_a_file_says_nothing(tmp_path):
 
 
 def test_the_file_of_the_folder_is_read_with_the_line_of_every_key(folder):
-    found = load_configuration(folder)
+    found = load_configuration(folder, file=folder / "contextual.toml")
     assert found.files.explicit() == {"include": ("*.md", "*.py"), "hidden": True}
     assert found.chunks.explicit() == {"chunk_size": 200}
     assert found.context == "headings", "headers is another name of it"
@@ -75,13 +75,14 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE", "300")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_FILES__INCLUDE", "*.txt, *.rst")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL", "ollama:nomic-embed-text")
-    found = load_configuration(folder, options={"files.include": ["*.go"], "files.exclude": None})
+    file = folder / "contextual.toml"
+    found = load_configuration(folder, file=file, options={"files.include": ["*.go"], "files.exclude": None})
     assert found.chunks.chunk_size == 300
     assert found.origins["chunks.chunk_size"] == "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"
     assert (found.files.include, found.origins["files.include"]) == (("*.go",), "--include")
     assert found.get("files.exclude") is None
     assert found.embed_model == "ollama:nomic-embed-text"
-    assert load_configuration(folder).files.include == ("*.txt", "*.rst")
+    assert load_configuration(folder, file=file).files.include == ("*.txt", "*.rst")
 
 
 def test_a_table_of_pyproject_toml_is_read_and_another_project_s_is_not(tmp_path):
@@ -214,20 +215,20 @@ class TestAnIndex:
             assert (parser.chunk_size, parser.chunk_overlap, parser.min_chunk_size) == (100, 20, 12)
             assert index.settings.pipeline.contexts.context == "off"
 
-    def test_arguments_come_first(self, folder, trusted):
+    def test_arguments_come_first(self, folder, users_own):
         self.say(folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[context_options]\nllm = "ollama:x"\n')
-        trusted(folder)
+        users_own(folder)
         with ContextualIndex.open(folder, context="headings", files=FileRules(include=("*.md",))) as index:
             assert index.settings.files.include == ("*.md",)
             assert index.settings.pipeline.contexts.context == "headings", "and the model waits for its mode"
 
-    def test_gives_the_language_model_its_settings(self, folder, trusted):
+    def test_gives_the_language_model_its_settings(self, folder, users_own):
         self.say(
             folder,
             'context = "llm"\n[context_options]\nllm = "ollama:x"\nbatch_size = 3\nfallback_only = true\n'
             'prompt = "{document} says of {chunks}"\nchunk_timeout = 7\n',
         )
-        trusted(folder)
+        users_own(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator
             assert (llm.name.partition("+")[0], llm.settings.batch_size) == ("llm:x", 4)

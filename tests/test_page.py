@@ -1,4 +1,4 @@
-"""The served page: who may ask it, what it answers, what it writes, and what a real browser makes of it."""
+"""The served page: who may ask it, what it answers, and what a real browser makes of it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from fake_model import Reply, always
 from starlette.testclient import TestClient
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.evaluation import load_questions
-from llama_index_contextual.app.page.desk import NEEDED, Desk, Labels
+from llama_index_contextual.app.page.desk import Desk
 from llama_index_contextual.app.page.server import app_of, serve
 from llama_index_contextual.errors import SettingError
 
@@ -61,14 +60,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def labels(folder):
-    return Labels(folder)
-
-
-@pytest.fixture
-def client(folder, labels, fake_model):
+def client(folder, fake_model):
     with ContextualIndex.open(folder) as index:
-        app = app_of(Desk(index, labels, fake_model.llm), labels, TOKEN, {HERE, "localhost:8766"})
+        app = app_of(Desk(index, fake_model.llm), TOKEN, {HERE, "localhost:8766"})
         with TestClient(app, f"http://{HERE}", headers={"Authorization": f"Bearer {TOKEN}"}) as client:
             yield client
 
@@ -82,7 +76,6 @@ def test_data_needs_the_token_and_the_page_does_not(client, path):
     for wrong in ("", "Bearer", "Bearer x", f"Basic {TOKEN}", f"Bearer {TOKEN}x"):
         answer = client.get(path, headers={"Authorization": wrong})
         assert (answer.status_code, list(answer.json())) == (401, ["error"]), wrong
-    assert client.post("/api/mark", json={}, headers={"Authorization": ""}).status_code == 401
     for static in ("/", "/page.js", "/page.css", "/look.css"):
         answer = client.get(static, headers={"Authorization": ""})
         assert answer.status_code == 200
@@ -126,8 +119,8 @@ def test_what_makes_no_sense_is_an_error_and_no_crash(client):
         assert client.get(path).status_code == 400, path
     for path in ("", "../../etc/passwd", "/etc/passwd", "no.md", ".contextual/index.sqlite3"):
         assert client.get("/api/document", params={"path": path}).status_code == 400, path
-    for body in (b"", b"[]", b"{", b"[" * 50_000, b"x" * 70_000, b'{"q": 1, "path": [], "id": {}}'):
-        assert client.post("/api/mark", content=body).status_code == 400, body[:20]
+    for body in (b"", b"[]", b"{", b"[" * 50_000, b"x" * 70_000):
+        assert client.post("/api/ask", content=body).status_code == 400, body[:20]
 
 
 # What is answered
@@ -203,11 +196,11 @@ def test_a_note_is_opened_by_its_name_and_heading(client, folder):
     assert '<span class="embedded"><a href="#path=%5B%5Bscheduler%5D%5D"' in html
 
 
-def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder, labels):
+def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder):
     (folder / "long.md").write_text("".join(f"# Part {number}\n\n{'Word ' * 60}{number}.\n\n" for number in range(400)))
     with ContextualIndex.open(folder, embed_model="none", storage=folder / "other") as index:
         index.refresh()
-        desk = Desk(index, labels)
+        desk = Desk(index)
         asked = next(node for node in index.nodes("long.md") if "# Part 350\n" in node.text)
         html = desk.document("long.md", asked.node_id)["html"]
         assert html.count('<section class="band"') == 300
@@ -228,31 +221,6 @@ def test_an_answer_comes_with_its_sources_sentence_by_sentence(client, fake_mode
     assert len(fake_model.requests) == 1
 
 
-# What is written
-
-
-def first_hit(client, question):
-    html = client.get("/api/search", params={"q": question}).json()["html"]
-    value = {name: html.split(f'data-{name}="')[1].partition('"')[0] for name in ("id", "path")}
-    return {"q": question, **value}
-
-
-def test_a_marked_question_is_a_line_that_evaluate_reads(client, folder):
-    file = folder / "questions.jsonl"
-    file.write_text('{"question": "mine", "path": "scheduler.md"}', "utf-8")  # without an end of line
-    hit = first_hit(client, "how long does the gateway wait?")
-    for _ in range(2):  # twice is once
-        assert client.post("/api/mark", json={**hit, "answers": True}).json()["marked"] == 2
-    mine, marked = load_questions(file)
-    assert mine.text == "mine"
-    assert (marked.text, marked.gold[0].path) == ("how long does the gateway wait?", "docs/gateway.md")
-    with ContextualIndex.open(folder) as index:
-        assert any(marked.covered_by(node) for node in index.nodes("docs/gateway.md"))
-    assert 'aria-pressed="true"' in client.get("/api/search", params={"q": hit["q"]}).json()["html"]
-    assert client.post("/api/mark", json={**hit, "answers": False}).json()["marked"] == 1
-    assert file.read_text() == '{"question": "mine", "path": "scheduler.md"}\n'
-
-
 def test_reading_writes_nothing(client, folder):
     def files():
         return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if "-wal" not in path.name}
@@ -263,32 +231,6 @@ def test_reading_writes_nothing(client, folder):
     after = files()
     assert {path.name for path in after.keys() ^ before.keys()} <= {"index.sqlite3-shm"}
     assert all(after[path] == before[path] for path in before if path.is_file() and "-shm" not in path.name)
-
-
-def test_a_file_of_questions_that_is_a_link_is_not_followed(client, folder, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "precious"
-    elsewhere.write_text("precious")
-    (folder / "questions.jsonl").symlink_to(elsewhere)
-    answer = client.post("/api/mark", json={**first_hit(client, "gateway"), "answers": True})
-    assert answer.status_code == 400
-    assert "is a link" in answer.json()["error"]
-    assert elsewhere.read_text() == "precious"
-
-
-@pytest.mark.long
-def test_with_thirty_questions_the_page_measures(client, folder, labels):
-    assert "mark 30" in client.post("/api/measure", json={"kind": "evaluate"}).json()["error"]
-    lines = [{"question": f"gateway timeout {number}", "path": "docs/gateway.md"} for number in range(NEEDED)]
-    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    assert client.post("/api/measure", json={"kind": "everything"}).status_code == 400
-    for kind, word in (("evaluate", "Recall with its 95 % interval"), ("tune", "mean recall in the first")):
-        job = client.post("/api/measure", json={"kind": kind}).json()["job"]
-        assert (job["kind"], job["running"]) == (kind, True)
-        assert client.post("/api/measure", json={"kind": kind}).status_code == 400, "one at a time"
-        while labels.measuring:
-            time.sleep(0.05)
-        assert word in client.get("/api/state").json()["job"]["html"]
-    assert labels.end()
 
 
 # In a real browser
@@ -315,7 +257,7 @@ FOCUS = "document.activeElement.dataset.number || document.activeElement.id"
 
 @needs_chromium
 @pytest.mark.process
-def test_typing_keys_and_marking_in_a_browser(address, folder):
+def test_typing_and_keys_in_a_browser(address):
     with Browser() as browser:
         browser.go(address)
         browser.wait("document.querySelector('.start')")
@@ -329,10 +271,6 @@ def test_typing_keys_and_marking_in_a_browser(address, folder):
         assert browser.eval(FOCUS) == "1"
         browser.type("e")
         assert browser.eval("document.querySelector('#hits .why').open")
-        browser.type("a")
-        browser.wait("document.querySelector('#hits .mark').getAttribute('aria-pressed') === 'true'")
-        browser.wait("document.getElementById('questions').textContent.startsWith('1 of 30')")
-        assert load_questions(folder / "questions.jsonl")[0].text == "how long does the gateway wait"
         browser.key("Enter")
         browser.wait("!document.getElementById('document').hidden && document.querySelector('.band.here')")
         assert "60 seconds" in browser.eval("document.querySelector('.band.here').innerText")

@@ -1,8 +1,8 @@
 import pytest
-from llama_index.core.schema import Document, TextNode
+from llama_index.core.schema import Document
 from rich.console import Console
 
-from llama_index_contextual.app.preview import Preview, lacking, preview_of
+from llama_index_contextual.app.preview import preview_of
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 
 
@@ -50,26 +50,6 @@ def test_an_empty_text_says_so():
     assert "no text, no chunks" in shown(" \n")
 
 
-def test_chunks_that_hold_no_rare_word_of_their_place_are_counted():
-    """The first says neither gateway nor timeout, the second says its own words, and the others have no rare word."""
-
-    def chunk(text, path, headings):
-        return TextNode(text=text, metadata={"path": path, "header_path": headings, "heading_level": 2})
-
-    own = [
-        chunk("The default value is 60.", "docs/gateway.md", "Gateway > Timeout settings"),
-        chunk("The gateway listens on port 80.", "docs/gateway.md", "Gateway > Port"),
-    ]
-    others = [chunk("Bread and food, md.", "food.md", "Food") for _ in range(40)]
-    assert lacking([*own, *others]) == (1, 2)
-    assert lacking(own) == (1, 2), "in a small index a word of three chunks is rare"
-    assert lacking(others) == (0, 0)
-    page_of = Preview("a.md", tuple(own), None).to_html()
-    assert "1 of 2 chunks with a rare word in path or headings lacks it in its text (50%)" in page_of
-    said = "0 of 1 chunks with a rare word in path or headings lack it in their text (0%)"
-    assert said in " ".join(shown("# Gateway\n\nIt waits.\n").split())
-
-
 def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):
     (tmp_path / "one.md").write_text("# One\n\nA sentence.\n", "utf-8")
-    assert "one.md: 1 chunk, 5 tokens;" in run("preview", tmp_path / "one.md").stdout
+    assert "one.md: 1 chunk, 5 tokens" in run("preview", tmp_path / "one.md").stdout

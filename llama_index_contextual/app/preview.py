@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,7 +12,6 @@ from rich.text import Text
 
 from llama_index_contextual import metadata
 from llama_index_contextual.app.report.pages import framed, render
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
-_FEW: Final = 3  # chunks: a word that so few have is rare, however small the index
-_SAMPLE: Final = 2000  # chunks that are looked at
 _COLOURS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
 
 
@@ -143,47 +139,6 @@ def chunk_panel(chunk: ChunkView) -> Panel:
     return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right", border_style=colour)
 
 
-class Lacking(NamedTuple):
-    """How many chunks do not say what they are about.
-
-    Attributes:
-        chunks: Those whose text holds no rare word of their own path and headings.
-        of: All chunks with a rare word in path or headings.
-    """
-
-    chunks: int
-    of: int
-
-    def __str__(self) -> str:
-        if not self.of:
-            return "no chunk has a rare word in its path or headings"
-        share = f"{self.chunks} of {self.of} chunks with a rare word in path or headings"
-        lacks = "lacks it in its text" if self.chunks == 1 else "lack it in their text"
-        return f"{share} {lacks} ({self.chunks / self.of:.0%}): there a context helps"
-
-
-def lacking(nodes: Sequence[BaseNode]) -> Lacking:
-    """Count the chunks whose text holds no rare word of their own path and headings.
-
-    A word is rare when at most a tenth of the chunks, or three, have it in text, path or headings. Of more than 2,000
-    chunks 2,000 are looked at.
-
-    Args:
-        nodes: The chunks of an index or of a file; contexts are not read.
-    """
-    analyzer = Analyzer()
-    ordered = sorted(nodes, key=lambda node: node.node_id)  # ids are hashes, so the first are a fair sample
-    sample = [
-        (set(analyzer.tokens(node.get_content())), set(analyzer.tokens(metadata.place_of(node.metadata))))
-        for node in ordered[:_SAMPLE]
-    ]
-    counts = Counter(word for text, place in sample for word in text | place)
-    most = max(_FEW, len(sample) / 10)
-    rare = [({word for word in place if counts[word] <= most}, text) for text, place in sample]
-    of = [not words & text for words, text in rare if words]
-    return Lacking(sum(of), len(of))
-
-
 @dataclass(frozen=True)
 class Preview:
     """The chunks of one file. A notebook draws them as a page, and ``rich`` draws them in a terminal.
@@ -198,14 +153,9 @@ class Preview:
     nodes: tuple[TextNode, ...] = field(repr=False)
     budget: int | None
 
-    @property
-    def lacking(self) -> Lacking:
-        """How many of the chunks hold no rare word of their own path and headings."""
-        return lacking(self.nodes)
-
     def to_html(self) -> str:
         """Return a self-contained page: boundaries, overlaps, and four views of each chunk."""
-        return chunks_page(self.nodes, title=self.name, budget=self.budget, remark=str(self.lacking))
+        return chunks_page(self.nodes, title=self.name, budget=self.budget)
 
     def _repr_html_(self) -> str:
         return framed(self.to_html())
@@ -216,7 +166,7 @@ class Preview:
         sizes = (
             f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all" if tokens[1:] else f"{sum(tokens)} tokens"
         )
-        summary = f"{counted(len(chunks), 'chunk')}, {sizes}; {self.lacking}" if chunks else "no text, no chunks"
+        summary = f"{counted(len(chunks), 'chunk')}, {sizes}" if chunks else "no text, no chunks"
         heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")
         return Group(heading, *map(chunk_panel, chunks))
 

@@ -57,5 +57,5 @@ def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
     if "llm" in options and "llm" not in known and what.startswith("context="):
         cure = "context='llm' (--context llm), or leave it out"
     elif elsewhere:
-        cure = f"contextual.toml, under [{'], ['.join(sorted(elsewhere))}]; llama-index-contextual docs settings"
+        cure = f"contextual.toml, under [{'], ['.join(sorted(elsewhere))}]"
     refuse_unknown(what, options, known, cure)

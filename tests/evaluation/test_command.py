@@ -3,7 +3,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_model import Reply
 from typer.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
@@ -72,34 +71,3 @@ def test_variants_are_rows_and_a_wrong_one_is_refused(evaluate, tmp_path):
     (tmp_path / "wrong.toml").write_text("[retrieval]\nkeyword_weight = 3\n", "utf-8")
     error = str(evaluate("--variant", f"x={tmp_path / 'wrong.toml'}").exception)
     assert "wrong.toml:2: retrieval.keyword_weight=3 cannot work" in error
-
-
-@pytest.mark.server
-def test_without_a_file_a_language_model_makes_the_questions(evaluate, fake_model, tmp_path):
-    said = iter(f"What is told about matter {n} of this treatise?" for n in range(99))
-    fake_model.reply = lambda *_: Reply(next(said))
-    options = ["--llm", fake_model.llm, "--context", "headings", "--top-k", "1"]
-    folder = str(tmp_path / "notes")
-    done = CliRunner().invoke(app, ["evaluate", folder, "--made", "3", "--json", *options])
-    assert done.exit_code == 0, done.output
-    data = json.loads(done.stdout)
-    assert (data["questions"], data["made"]) == (3, fake_model.llm)
-    assert "3 calls" in done.stderr
-    done = CliRunner().invoke(app, ["evaluate", folder, "--made", "3", *options])
-    assert f"Nobody asked these questions: {fake_model.llm} made each from one chunk" in done.stdout
-    assert len(fake_model.requests) == 3
-    error = CliRunner().invoke(app, ["evaluate", folder]).exception
-    assert "Cure: --questions FILE, or --llm MODEL" in str(error)
-
-
-@pytest.mark.long
-def test_tune_says_what_it_found_and_writes_only_what_is_more_than_chance(tmp_path):
-    shutil.copytree(EXAMPLES / "notes", tmp_path / "notes")
-    asked = ["tune", str(tmp_path / "notes"), "-q", str(EXAMPLES / "questions.jsonl"), "--context", "headings"]
-    done = CliRunner().invoke(app, [*asked, "--top-k", "1", "--json", "--write"])
-    found = json.loads(done.stdout)
-    assert found["questions"] == 31
-    assert len(found["scores"]) == 13
-    assert (tmp_path / "notes" / "contextual.toml").exists() == found["is_more_than_chance"]
-    assert done.exit_code == 0, "that the present settings stay is an answer"
-    assert ("Nothing is written" in done.stderr) != found["is_more_than_chance"]

@@ -1,9 +1,8 @@
-"""A folder of somebody else is data: what it says about servers, stores, paths and classes counts only after trust."""
+"""A folder of somebody else is data: what it says about servers, stores, paths and classes never counts."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 from state_table import change_state, state_in
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.config import SETTINGS, folder_config, is_safe, load_configuration, trust
-from llama_index_contextual.app.folder.walk import FileRules
+from llama_index_contextual.app.config import SETTINGS, is_safe, load_configuration
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
@@ -27,12 +25,6 @@ def folder(tmp_path):
     made.mkdir()
     (made / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
     return made
-
-
-@pytest.fixture
-def another_user(monkeypatch):
-    """Let the files of a test belong to somebody else."""
-    monkeypatch.setattr(trust.os, "geteuid", lambda: os.getuid() + 1, raising=False)
 
 
 def chunk_size(folder):
@@ -67,51 +59,19 @@ def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_
 
 
 @pytest.mark.parametrize("name", ["contextual.toml", "pyproject.toml"])
-def test_what_needs_trust_is_named_in_one_line_and_the_rest_holds(folder, run, name):
+def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folder, run, name):
     table = "[tool.llama-index-contextual." if name == "pyproject.toml" else "["
     first = "[tool.llama-index-contextual]\n" if name == "pyproject.toml" else ""
     (folder / name).write_text(first + ASKS.replace("[", table), "utf-8")
     done = run("index", folder)
     assert done.returncode == 0
     [line] = [line for line in done.stderr.splitlines() if "not obeyed" in line]
-    assert f"{folder / name}: embed_model not obeyed: a folder may not say this by itself. Cure: " in line
-    assert f"llama-index-contextual trust {folder}" in line
+    assert f"{folder / name}: embed_model not obeyed: a folder may not set this by itself. Cure: " in line
+    assert f'[folders."{folder}"]' in line
     with pytest.warns(ContextualWarning, match=r"embed_model not obeyed"):
         assert chunk_size(folder) == 77
     shown = run("config", folder, "--json").stdout
     assert json.loads(shown)["embed_model"] == {"value": "local", "from": "index"}
-
-
-def test_trust_holds_until_the_file_says_something_else(folder, run):
-    file = folder / "contextual.toml"
-    file.write_text(ASKS, "utf-8")
-    done = run("trust", folder)
-    assert f'{file}:1: embed_model = "ollama:x@http://127.0.0.1:1"' in done.stdout
-    assert load_configuration(folder).embed_model == "ollama:x@http://127.0.0.1:1"
-    assert str(folder) in run("trust", "--list").stdout.splitlines()
-    file.write_text("# a remark\n" + ASKS, "utf-8")
-    assert load_configuration(folder).get("embed_model") is not None, "it says the same"
-    file.write_text(ASKS.replace(":1", ":2"), "utf-8")
-    with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(folder).get("embed_model") is None
-    assert f"{folder}: its configuration says something else now" in run("trust", "--list").stdout
-    assert run("trust", folder).returncode == 0
-    assert load_configuration(folder).embed_model == "ollama:x@http://127.0.0.1:2"
-    assert "trusted no longer" in run("trust", folder, "--remove").stdout
-    assert str(folder) not in run("trust", "--list").stdout
-    with pytest.warns(ContextualWarning, match="not obeyed"):
-        load_configuration(folder)
-    copied = shutil.copytree(folder, folder.parent / "copied")
-    run("trust", folder)
-    with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(copied).get("embed_model") is None, "trust is of one folder"
-
-
-def test_a_folder_that_says_only_what_is_safe_needs_no_trust(folder, run):
-    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
-    assert "says nothing that needs trust" in run("trust", folder).stdout
-    assert chunk_size(folder) == 77
-    assert "is no folder" in run("trust", folder / "none").stderr
 
 
 def test_options_the_environment_a_named_file_and_the_users_own_file_count(folder, monkeypatch, tmp_path):
@@ -137,19 +97,6 @@ def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
         load_configuration(folder)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners of this kind")
-def test_a_file_or_a_folder_of_another_user_is_not_read(folder, another_user, run, monkeypatch):
-    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
-    with pytest.warns(ContextualWarning, match=r"chunks\.chunk_size not obeyed: it belongs to another user\. Cure: "):
-        assert load_configuration(folder).chunks.chunk_size is None
-    assert "chunks.chunk_size = 77" in run("trust", folder).stdout
-    assert load_configuration(folder).chunks.chunk_size == 77
-    run("trust", folder, "--remove")
-    monkeypatch.setattr(trust.os, "geteuid", lambda: 0)
-    monkeypatch.setenv("SUDO_UID", str((folder / "contextual.toml").stat().st_uid))
-    assert load_configuration(folder).chunks.chunk_size == 77, "sudo's caller is no other user"
-
-
 def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
     below = folder / "below"
     below.mkdir()
@@ -160,7 +107,12 @@ def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
     (folder / ".contextual").mkdir()
     (folder / ".contextual" / "index.sqlite3").write_text("not read", "utf-8")
     assert len(json.loads(run("preview", below / "page.md", "--json").stdout)) == 2
-    for command in (["index", below], ["search", "gateway", "--folder", below], ["status", below], ["verify", below]):
+    for command in (
+        ["index", below],
+        ["search", "gateway", "--folder", below],
+        ["status", below],
+        ["status", "--check", below],
+    ):
         assert run(*command).returncode == 0
     (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 20\nchunk_overlap = 0\n", "utf-8")
     shutil.rmtree(folder / ".contextual")
@@ -173,32 +125,21 @@ def test_a_file_that_the_tool_writes_is_not_written_through_a_link(folder, run, 
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_the_users_own_file_has_a_table_of_a_folder(folder, users_own):
+    (folder / "contextual.toml").write_text(ASKS, "utf-8")
+    users_own(folder)
+    (folder / "contextual.toml").write_text("[retrieval]\ntop_k = 3\n", "utf-8")
+    found = load_configuration(folder)
+    assert (found.embed_model, found.chunks.chunk_size, found.retrieval.top_k) == (
+        "ollama:x@http://127.0.0.1:1",
+        77,
+        3,
+    )
+    copied = shutil.copytree(folder, folder.parent / "copied")
+    assert load_configuration(copied).get("embed_model") is None, "the table is of one folder"
+
+
 # The folder's index
-
-
-def test_an_index_of_ones_own_opens_again_without_options_also_where_it_was_moved(folder, tmp_path, run, monkeypatch):
-    indexed(folder, files=FileRules(hidden=True))
-    moved = folder.rename(tmp_path / "moved")
-    with ContextualIndex.open(moved) as index:
-        assert index.settings.files.hidden
-        assert index.refresh().outdated == []
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))  # another user, or this one on another machine
-    with pytest.warns(ContextualWarning, match=r"says files.hidden, which counts only from you.*Cure: .* trust"):
-        index = ContextualIndex.open(moved)
-    with index:
-        assert index.as_retriever().retrieve("gateway"), "it can be asked"
-        with pytest.raises(FingerprintError, match=r"only from you \(files.hidden\).*Cure: .* trust"):
-            index.refresh()
-        with pytest.raises(FingerprintError, match="count only from you"):
-            index.delete("page.md")
-    assert "its index: files.hidden = true" in run("trust", moved).stdout
-    assert run("trust", moved).returncode == 0, "a second time"
-    with ContextualIndex.open(moved) as index:
-        (moved / "page.md").write_text("# Page\n\nThe gateway waits 90 seconds.\n", "utf-8")
-        assert (index.refresh().changed, index.refresh().outdated) == (["page.md"], [])
-    run("trust", moved, "--remove")
-    with ContextualIndex.open(moved) as index:
-        assert index.settings.files.hidden, "the refresh has sealed it"
 
 
 EVIL = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nclass Thing: pass\n"
@@ -212,10 +153,9 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
     monkeypatch.syspath_prepend(str(tmp_path))
     change(indexed(folder), choices=choices)
     assert run("search", "gateway", "--folder", folder).returncode == 0
-    for command in ("status", "verify", "index", "export", "config"):
-        assert "counts only from you" in run(command, folder).stderr
-    run("trust", folder)
-    assert run("status", folder).returncode == 0, "also one that is trusted"
+    for command in (["status"], ["status", "--check"], ["config"]):
+        assert run(*command, folder).returncode == 0
+    assert "count only from you" in run("index", folder).stderr
     assert not (tmp_path / "ran").exists()
     assert "evil_of_a_stranger" not in sys.modules
 
@@ -233,37 +173,13 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
 )
 def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(folder, choices, message):
     change(indexed(folder), choices=choices)
-    with pytest.warns(ContextualWarning, match=f"says {message}, which counts only from you"):
-        index = ContextualIndex.open(folder)
-    with index:
+    with ContextualIndex.open(folder) as index:
         assert not index.settings.files.hidden
         assert not index.settings.files.follow_symlinks
         assert index.settings.pipeline.paid_source is None
         assert index.as_retriever().retrieve("gateway")
-        with pytest.raises(FingerprintError, match="count only from you"):
+        with pytest.raises(FingerprintError, match=rf"count only from you \({message}\).*Cure: set them again"):
             index.refresh()
-
-
-def test_what_refuses_to_be_obeyed_is_not_sealed_by_a_write(folder, tmp_path):
-    change(indexed(folder), choices={"files.hidden": True})
-    with pytest.warns(ContextualWarning, match="files"):
-        index = ContextualIndex.open(folder)
-    with index, pytest.raises(FingerprintError):
-        index.delete("page.md")
-    assert state_in(folder / ".contextual")["seal"] == ""
-    with pytest.warns(ContextualWarning, match="files"):
-        ContextualIndex.open(folder).close()
-
-
-def test_a_storage_does_not_choose_the_folder_whose_files_are_read(folder, tmp_path, monkeypatch):
-    storage = tmp_path / "storage"
-    indexed(folder, storage=storage)
-    with ContextualIndex.open(None, storage=storage) as index:
-        assert index.folder == folder, "one's own does"
-    (tmp_path / "home").mkdir()
-    change_state(storage, folder=str(tmp_path / "home"))
-    with pytest.raises(SettingError, match=r"is of the folder .*home.*not known to be yours.*Cure: name"):
-        ContextualIndex.open(None, storage=storage)
 
 
 @pytest.mark.parametrize("link", [".contextual", ".contextual/index.sqlite3", ".contextual/matrix/manifest.json"])
@@ -277,40 +193,3 @@ def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_pat
     with pytest.raises(StorageError, match=r"is a symbolic link.*Cure: remove the link, or name where it leads"):
         ContextualIndex.open(folder)
     assert before == {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
-
-
-# The user's own record of trust
-
-
-def test_a_damaged_record_of_trust_is_named_and_trusts_nothing(folder, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (folder / "contextual.toml").write_text(ASKS, "utf-8")
-    trust.trust(folder, [folder_config(folder)[0].digest])
-    record = trust.user_folder() / "trusted.json"
-    assert record.stat().st_mode & 0o77 == 0, "nobody else reads the key"
-    for content in ("", "[]", '{"folders": 1, "key": ""}', "[" * 100_000):
-        record.write_text(content, "utf-8")
-        with pytest.raises(SettingError, match=r"trusted\.json cannot be read .*Cure: make it readable; or delete it"):
-            load_configuration(folder)
-    record.unlink()
-    with pytest.warns(ContextualWarning, match="not obeyed"):
-        load_configuration(folder)
-
-
-def test_a_seal_is_of_one_content_and_one_user(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    seal = trust.seal_of(["a", {"b": 1}])
-    assert trust.is_sealed(["a", {"b": 1}], seal)
-    assert not trust.is_sealed(["a", {"b": 2}], seal)
-    assert not trust.is_sealed(["a", {"b": 1}], "")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
-    assert not trust.is_sealed(["a", {"b": 1}], seal)
-
-
-def test_where_no_key_can_be_kept_an_index_says_that_it_will_ask_again(folder, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("", "utf-8")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    with pytest.warns(ContextualWarning, match="will ask for its settings when it is opened again.*cannot be written"):
-        indexed(folder, files=FileRules(hidden=True))
-    with pytest.warns(ContextualWarning, match="counts only from you"):
-        ContextualIndex.open(folder).close()

@@ -171,14 +171,3 @@ def test_the_key_that_the_user_means_for_it_and_no_other_goes_to_a_server_that_t
         ask(folder, run, "--config", file)
         assert server.heard
         assert keys_in(server.heard) == set(KINDS[kind][2].split())
-
-
-def test_a_trusted_folder_names_a_server_until_it_says_another(folder, run):
-    with listening() as server, listening() as other:
-        in_the_file(folder, said("jina rerank", server), run)
-        run("trust", folder)
-        ask(folder, run)
-        assert keys_in(server.heard) == {"JINA_API_KEY"}
-        in_the_file(folder, said("jina rerank", other), run)
-        ask(folder, run)
-        assert other.heard == []

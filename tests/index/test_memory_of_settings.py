@@ -1,21 +1,17 @@
 """An index remembers what made it: a process that says nothing uses that, and one that cannot does not write."""
 
-import warnings
-
 import pytest
 from llama_index.core import Document
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
 from state_table import state_in
 
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator
+from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import (
     ConfirmationError,
-    ContextualWarning,
     FingerprintError,
     SettingError,
     StorageError,
@@ -30,14 +26,11 @@ class UpperCase(BaseReader):
 
 
 SETTINGS = {
-    "file rules": {"files": FileRules(include=("*.py", "faq.md"), exclude=("drafts/",), max_bytes=5000)},
+    "file rules": {"files": FileRules(include=("*.py", "faq.md"), exclude=("drafts/",))},
     "our parser": {"node_parser": HeadingAwareMarkdownNodeParser(chunk_size=90, chunk_overlap=7)},
     "a kind of context": {"context": "pattern"},
-    "a generator that settings can make": {"context": HeadingContextGenerator("Of {headings}: {path}")},
     "no context": {"context": "off"},
     "a context that answers see": {"show_context_to_llm": True},
-    "names that begin with a dot": {"files": FileRules(hidden=True)},
-    "keys that are not embedded": {"leave_out_keys": ["author"], "keep_keys": ["title"]},
 }
 
 
@@ -53,27 +46,6 @@ def test_what_made_an_index_is_used_by_who_does_not_say_otherwise(opened, folder
         assert again.status().differences == []
         report = again.refresh()
         assert (report.chunks, report.embedded, report.deleted, report.outdated) == (chunks, 0, [], [])
-
-
-def test_the_settings_of_a_language_model_are_remembered_and_its_secrets_are_not(opened, folder, fake_model):
-    prompt = PromptTemplate("Of {document} say where {chunks} stands.")
-    spec = fake_model.llm.replace("://", "://me:secret@") if "://" in fake_model.llm else fake_model.llm
-    settings = {"context": "llm", "llm": spec, "batch_size": 2, "max_output_tokens": 90, "prompt": prompt}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ContextualWarning)
-        with opened(**settings) as made:
-            made.refresh()
-            before = made.settings.fingerprint
-    assert not [
-        file for file in (folder / ".contextual").rglob("*") if file.is_file() and b"secret" in file.read_bytes()
-    ]
-    with opened() as again:
-        choices = again.settings.remembered.choices
-        assert choices["context_options.batch_size"] == 2
-        assert choices["context_options.llm"] == fake_model.llm
-        assert choices["context_options.prompt"] == prompt.template
-        assert again.settings.fingerprint == before
-        assert again.settings.pipeline.contexts.context == "llm"
 
 
 class Own(ContextGenerator):

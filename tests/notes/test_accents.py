@@ -5,7 +5,7 @@ from unicodedata import normalize
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.notes import part_of, related
+from llama_index_contextual.app.notes import part_of
 from llama_index_contextual.memory import note_filters
 
 
@@ -27,10 +27,6 @@ def test_a_note_is_named_whatever_the_form_of_its_accents(tmp_path, forms):
         index.refresh()
         for name in ("Café Übersicht.md", "[[café übersicht]]", "[[Kaffeeführer]]", "Café Übersicht.md#L8"):
             assert "Espresso" in part_of(index, of_user(name)).text, name
-        found = related(index, "links.md")
-        assert [link.problem for link in found.links] == [""] * 4
-        assert list(found.shared.values()) == [[note]]
-        assert related(index, of_user("Café Übersicht")).path == note
         for narrowed in (note_filters(path=of_user("café")), note_filters(tag=of_user("küche"))):
             assert index.as_retriever(filters=narrowed).retrieve("Espresso"), narrowed
         for operator in ("path:Café", "tag:küche"):

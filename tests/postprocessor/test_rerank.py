@@ -365,7 +365,7 @@ def test_a_cross_encoder_on_this_machine(cross_encoder, hits):
 # In an index
 
 
-def test_an_index_reranks_by_argument_configuration_and_command_line(server, tmp_path, run, cross_encoder, trusted):
+def test_an_index_reranks_by_argument_configuration_and_command_line(server, tmp_path, run, cross_encoder, users_own):
     folder = tmp_path / "notes"
     folder.mkdir()
     for name in ("gateway", "scheduler", "archive"):
@@ -382,13 +382,13 @@ def test_an_index_reranks_by_argument_configuration_and_command_line(server, tmp
     assert "ServiceReranker" in done.stdout, done.output
     assert len(server.asked) == asked + 1
     (folder / "contextual.toml").write_text(f'[retrieval]\nrerank = "llama.cpp:{server.url}"\n', "utf-8")
-    trusted(folder)
+    users_own(folder)
     with ContextualIndex.open(folder) as index:
         assert isinstance(index.as_retriever().node_postprocessors[0], ServiceReranker)
         assert index.as_retriever(rerank=False).node_postprocessors == []
 
 
-def test_the_language_model_of_the_folder_or_of_llamaindex_reranks(tmp_path, monkeypatch, fake_model, trusted):
+def test_the_language_model_of_the_folder_or_of_llamaindex_reranks(tmp_path, monkeypatch, fake_model, users_own):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(Settings, "_llm", None)
     (tmp_path / "a.md").write_text("# A\n\nText.\n", "utf-8")
@@ -399,6 +399,6 @@ def test_the_language_model_of_the_folder_or_of_llamaindex_reranks(tmp_path, mon
         monkeypatch.setattr(Settings, "_llm", MockLLM())
         assert isinstance(index.as_retriever(rerank="llm").node_postprocessors[0], LLMReranker)
     (tmp_path / "contextual.toml").write_text(f'[context_options]\nllm = "{fake_model.llm}"\n', "utf-8")
-    trusted(tmp_path)
+    users_own(tmp_path)
     with ContextualIndex.open(tmp_path) as index:
         assert index.as_retriever(rerank="llm").node_postprocessors[0].llm.model == "fake"

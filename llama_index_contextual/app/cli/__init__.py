@@ -3,7 +3,7 @@
 Results go to standard output. Progress and messages go to standard error.
 
 Exit codes: 0 done. 1 an error that was explained. 2 a command line that cannot be understood. 3 done, but some files
-could not be read, or ``verify`` found a disagreement. 130 interrupted by Ctrl-C.
+could not be read, or ``status --check`` found a disagreement. 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typer.core import TyperGroup
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.cli import common, measuring, reading, search, settings, writing
-from llama_index_contextual.app.cli.imports import import_late
 from llama_index_contextual.errors import ContextualError
 
 __all__ = ["app", "main"]
@@ -68,31 +67,21 @@ def _common(
 
 for command in (
     writing.index,
-    writing.delete,
     search.search,
     search.ask,
     search.serve,
     reading.preview,
     measuring.evaluate,
-    measuring.tune,
     reading.context,
     reading.mcp,
-    reading.get,
-    reading.related,
     reading.status,
-    reading.verify,
-    reading.export,
     settings.config,
-    settings.trust,
-    reading.docs,
 ):
     app.command()(command)
-app.command("import")(writing.import_)
 
 
 def main() -> None:
     """Run the command line. Each error of ours ends as one clear line."""
-    import_late()
     os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")  # chromadb's
     warnings.showwarning = common.tell_warning
     common.tell_log()

@@ -1,4 +1,4 @@
-"""The commands that measure with questions: ``evaluate`` and ``tune``."""
+"""``evaluate``, which measures with questions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from llama_index_contextual.app.cli import common as cli
-from llama_index_contextual.app.config import FILE
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.text import counted, printable
+from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ class MeasuringOptions:
         typer.Option(
             "--questions",
             "-q",
-            help="JSON lines or CSV: question, and path (with lines) or text of the answer. Default: --llm makes them",
+            help="JSON lines or CSV: question, and path (with lines) or text of the answer.",
         ),
     ] = None
     context: Annotated[
@@ -41,9 +40,8 @@ class MeasuringOptions:
     ] = None
     llm: Annotated[
         str | None,
-        typer.Option(help="For --context llm, as for index, and for questions. It costs what the LLM costs."),
+        typer.Option(help="For --context llm, as for index. It costs what the LLM costs."),
     ] = None
-    made: Annotated[int, typer.Option(min=1, help="Without --questions: the most questions that --llm makes.")] = 100
     config: cli.Config = None
     embed_model: cli.option_of("embed_model") = None  # type: ignore[valid-type]
     top_k: Annotated[
@@ -58,13 +56,8 @@ class MeasuringOptions:
             raise typer.BadParameter("the folder is named twice" if folders else "no folder is named")
         return folders[0]
 
-    @property
-    def maker(self) -> str:
-        """Return the language model that makes the questions; "" where a file has them."""
-        return "" if self.questions else str(self.llm)
-
     def run(self, measure: Callable[..., Any], **options: Any) -> Any:
-        """Measure with the questions of the file, or with those that a language model makes."""
+        """Measure with the questions of the file."""
         options |= {"contexts": self.context, "top_k": self.top_k, "llm": self.llm, "config": self.config}
         options |= {"embed_model": self.embed_model, "show_progress": cli.messages.is_terminal}
         return measure(
@@ -72,16 +65,11 @@ class MeasuringOptions:
         )
 
     def _questions(self) -> list[Question]:
-        from llama_index_contextual.app.evaluation import load_questions, make_questions
+        from llama_index_contextual.app.evaluation import load_questions
 
-        if self.questions is not None:
-            return load_questions(self.questions)
-        if self.llm is None:
-            raise SettingError("there are no questions. Cure: --questions FILE, or --llm MODEL, which makes some.")
-        config = {"config": self.config} if self.config else {}
-        questions = make_questions(self.folder, self.llm, most=self.made, say=cli.tell, **config)
-        cli.tell(f"{counted(len(questions), 'question')}, such as: {questions[0].text}")
-        return questions
+        if self.questions is None:
+            raise SettingError("there are no questions. Cure: --questions FILE")
+        return load_questions(self.questions)
 
 
 @cli.with_options()
@@ -107,37 +95,13 @@ def evaluate(
     from llama_index_contextual.app.evaluation import html_report, markdown_report
 
     variants = dict(map(_variant, variant or []))
-    comparison = options.run(run, made=options.maker, storage=storage, variants=variants, rerank=rerank)
+    comparison = options.run(run, storage=storage, variants=variants, rerank=rerank)
     for file, make in ((html, html_report), (markdown, markdown_report)):
         if file:
             cli.write_page(file, make(comparison, f"What contexts find in {options.folder}"))
     names = [row.name for row in comparison.rows]
     changes = [line for name in names[1 + names.index(comparison.baseline) :] for line in _changes(comparison, name)]
     cli.print_report(comparison, "\n".join([str(comparison), *changes]), as_json=as_json)
-
-
-@cli.with_options()
-def tune(
-    options: MeasuringOptions,
-    *,
-    write: Annotated[
-        bool,
-        typer.Option("--write", help="Write the best settings into contextual.toml, if more than chance."),
-    ] = False,
-    as_json: cli.AsJson = False,
-) -> None:
-    """Choose contexts, fusion and grouping by questions, and say what that gains on questions that did not choose."""
-    from llama_index_contextual.app.evaluation import tune as run
-
-    result = options.run(run)
-    note = f"\n{options.maker} made the questions: people may ask otherwise." if options.maker else ""
-    cli.print_result({**result.to_dict(), "made": options.maker}, f"{result}{note}", as_json=as_json)
-    if write and not result.is_more_than_chance:
-        cli.tell("Nothing is written: the present settings stay.")
-    elif write:
-        file = options.config or options.folder / FILE
-        result.write(file)
-        cli.tell(f"Written: {file}")
 
 
 def _variant(text: str) -> tuple[str, Path]:

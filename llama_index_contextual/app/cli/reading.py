@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import warnings
-from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
 
-import llama_index_contextual
 from llama_index_contextual.app.cli import common as cli
 from llama_index_contextual.app.config import user_storage
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.metadata import value_of
 
 if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
 
-    from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.memory import MemoryDigest
 
 _MEMORY: Final = (
@@ -80,9 +74,6 @@ def mcp(
     *,
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
-    allow_write: Annotated[
-        bool, typer.Option("--allow-write", help="Let agents add to notes and correct them. Default: they only read")
-    ] = False,
 ) -> None:
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.app.mcp_server import serve
@@ -92,7 +83,6 @@ def mcp(
             target.folder,
             transport=transport,
             port=port,
-            allow_write=allow_write,
             storage=target.storage,
             config=target.configuration,
         )
@@ -154,116 +144,17 @@ def status(
     *,
     list_skipped: cli.ListSkipped = False,
     all_: cli.All = False,
+    check: Annotated[bool, typer.Option("--check", help="Check that files, database and caches agree.")] = False,
     as_json: cli.AsJson = False,
 ) -> None:
-    """Show what an index holds, and what a refresh would do."""
+    """Show what an index holds, and what a refresh would do. Exit code 3 where --check finds a disagreement."""
     with target.open(create=False, reindex="ignore") as index:
+        if check:
+            verification = index.verify()
+            cli.print_report(verification, as_json=as_json)
+            if not verification.ok:
+                raise typer.Exit(cli.EXIT_INCOMPLETE)
+            return
         report = index.status()
         cli.print_report(report, report.to_text(settings=all_), as_json=as_json)
         cli.tell_skipped(index, names=list_skipped)
-
-
-@cli.with_options()
-def get(
-    place: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A path, path#L3-L9, report.pdf#page=4, or [[its name]].")
-    ],
-    target: cli.Target,
-    *,
-    as_json: cli.AsJson = False,
-) -> None:
-    """Print a document, or what a hit cites: lines or a page of one."""
-    from llama_index_contextual.app.notes import part_of
-
-    with target.open(create=False, reindex="ignore") as index:
-        part = part_of(index, _as_indexed(index, place), whole=True)
-    cli.print_report(part, part.text, as_json=as_json)
-    if part.extent and not as_json:
-        cli.tell(f"{part.path}: {part.extent}")
-
-
-def _as_indexed(index: ContextualIndex, target: str) -> str:
-    """Return a path as the index names it, where it is one from where the user stands; all else as it is."""
-    name, sign, part = target.partition("#")
-    path = index.settings.folders.path_of(Path(name).resolve())
-    if not path or path not in index.files(path) or name in index.files(name):
-        return target
-    return f"{path}{sign}{part}"
-
-
-@cli.with_options()
-def related(
-    note: Annotated[str, typer.Argument(help="Its path, its name, or [[its name]].")],
-    target: cli.Target,
-    *,
-    as_json: cli.AsJson = False,
-) -> None:
-    """Show what a note links to, what links to it, and which of its links are broken."""
-    from llama_index_contextual.app.notes import related as find_related
-
-    with target.open(create=False, reindex="ignore") as index:
-        cli.print_report(find_related(index, _as_indexed(index, note)), as_json=as_json)
-
-
-@cli.with_options()
-def verify(target: cli.NamedTarget, *, as_json: cli.AsJson = False) -> None:
-    """Check that files, database and engines agree. Exit code 3 if they do not."""
-    with target.open(create=False, reindex="ignore") as index:
-        verification = index.verify()
-    cli.print_report(verification, as_json=as_json)
-    if not verification.ok:
-        raise typer.Exit(cli.EXIT_INCOMPLETE)
-
-
-@cli.with_options()
-def export(
-    target: cli.NamedTarget,
-    *,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Write over a file that is there already.")] = False,
-) -> None:
-    """Write every chunk with its metadata as a line of JSON."""
-    if out is not None and out.exists() and not yes:
-        raise SettingError(f"{out} is there already. Cure: another --out, or --yes to write over it.")
-    with target.open(create=False, reindex="ignore") as index:
-        index.export(out or sys.stdout)
-
-
-_API: Final = re.compile(r"^::: ([\w.]+)\.(\w+)\n(?: {4}options: .*\n)?", re.MULTILINE)
-_HEADING: Final = re.compile(r"^##? (.+)", re.MULTILINE)
-
-
-def docs(topic: Annotated[str, typer.Argument(help="A page, such as memory. Default: a list of them")] = "") -> None:
-    """Print a page of the documentation, or a list of its pages."""
-    package = Path(llama_index_contextual.__path__[0])
-    folder = next(place for place in (package / "docs", package.parent / "docs") if place.is_dir())  # a wheel, a clone
-    pages = {file.stem: file for file in sorted(folder.glob("*.md"))}
-    if not topic:
-        width = max(map(len, pages))
-        cli.print_text(
-            "\n".join(f"{name:{width}}  {_contents(file.read_text('utf-8'))}" for name, file in pages.items())
-        )
-        return
-    name = Path(topic.partition("#")[0]).stem.lower()  # of a link, too
-    if name not in pages:
-        near = "".join(get_close_matches(name, pages, 1)) or "(it lists the pages)"
-        raise SettingError(f"there is no page {topic!r}. Cure: llama-index-contextual docs {near}")
-    text = _API.sub(_summary, pages[name].read_text("utf-8"))
-    if sys.stdout.isatty():
-        from rich.markdown import Markdown
-
-        Console().print(Markdown(text, hyperlinks=False))
-    else:
-        cli.print_text(text.rstrip())
-
-
-def _contents(page: str) -> str:
-    """Return the title of a page and its headings, as one line that may be cut."""
-    title, *headings = _HEADING.findall("".join(page.split("```")[::2]).replace("`", ""))
-    return shorten(": ".join(filter(None, (title, ", ".join(headings)))), 100, placeholder=" …")
-
-
-def _summary(name: re.Match[str]) -> str:
-    """Return a name of the page ``api`` with the first line of its documentation, which the site has in full."""
-    thing = getattr(import_module(name[1]), name[2])
-    return f"- `{name[2]}`: {str(thing.__doc__).strip().partition(chr(10))[0]}\n"

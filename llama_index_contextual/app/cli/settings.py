@@ -1,4 +1,4 @@
-"""``config`` and ``trust``: the settings in force and where each comes from, the commented file, and whom to obey."""
+"""``config``: the settings in force, where each comes from, and the commented file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from llama_index_contextual.app.cli.common import (
     tell,
     with_options,
 )
-from llama_index_contextual.app.config import FILE, SETTINGS, Setting, digest_of, folder_config, is_trusted
-from llama_index_contextual.app.config.trust import distrust, trusted_folders
-from llama_index_contextual.app.config.trust import trust as trust_folder
+from llama_index_contextual.app.config import FILE, SETTINGS, USER_FILE, Setting, user_folder
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
@@ -75,50 +73,6 @@ def write_first(path: Path) -> None:
     write_atomically(path, commented_file().encode(), check=refuse)
 
 
-@with_options()
-def trust(
-    target: NamedTarget,
-    *,
-    list_: Annotated[bool, typer.Option("--list", help="Print the folders that you trust.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust the folder no longer.")] = False,
-) -> None:
-    """Obey what a folder's settings and its index say of servers, models, stores and paths, until they change."""
-    from llama_index_contextual.app.index.resolve import stored_state  # slow
-    from llama_index_contextual.app.index.settings import trusted_choices
-
-    if list_:
-        print_text("\n".join(map(_trusted, trusted_folders())) or "none")
-        return
-    root = (target.named or Path()).expanduser().resolve()
-    if remove:
-        print_text(f"{root}: trusted no longer" if distrust(root) else f"{root} was not trusted")
-        return
-    if not root.is_dir():
-        raise SettingError(f"{root} is no folder. Cure: name one that exists.")
-    (file, keys, _), state = folder_config(root), stored_state(root, target.storage)
-    of_index = trusted_choices(state, root)[1]
-    choices = [(entry.origin, key, entry.value) for key in keys if (entry := file.values[key])]
-    digests = [file.digest]
-    if state.choices:
-        choices += [("its index", key, state.choices[key]) for key in of_index]
-        digests.append(digest_of(state.claims))
-    lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in choices]
-    if not lines:
-        print_text(f"{root} says nothing that needs trust")
-        return
-    trust_folder(root, digests)
-    print_text("\n".join([f"{root} is trusted until this changes:", *lines]))
-
-
-def _trusted(folder: str) -> str:
-    """Return a folder that the user trusts, with a word on what it says now where that is not what was trusted."""
-    try:
-        holds = is_trusted(folder, folder_config(Path(folder))[0].digest)
-    except (SettingError, OSError):  # it is gone, or what it says cannot be read
-        holds = False
-    return folder if holds else f"{folder}: its configuration says something else now, and is not obeyed"
-
-
 def in_force(settings: IndexSettings) -> list[tuple[str, Any, str]]:
     """Return key, value and origin of every setting of an open index: what was said, what it remembers, the default."""
     config, objects, rows = settings.configuration, settings.remembered.missing, []
@@ -151,7 +105,7 @@ def commented_file() -> str:
     lines = [
         "# Settings of llama-index-contextual for this folder. Remove a # to change one.",
         "# An argument in Python, an option of the command line and an environment variable come before this file.",
-        "# What names a server, a model on one, a store or a path counts after: llama-index-contextual trust FOLDER",
+        f"# What names a server, a model on one, a store or a path counts only in {user_folder() / USER_FILE}.",
     ]
     table = None
     for key, setting in SETTINGS.items():

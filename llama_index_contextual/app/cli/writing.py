@@ -1,17 +1,14 @@
-"""``index``, which writes, or says what that would take, and ``import``, which writes notes."""
+"""``index``, which writes, or says what that would take."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
-import sys
 import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -131,39 +128,6 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     return named_folders(folders)
 
 
-@cli.with_options()
-def delete(
-    target: cli.NamedTarget,
-    *,
-    collection: Annotated[
-        str | None, typer.Option("--in", metavar="NAME", help="Take only this folder, of several, out of the index.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
-) -> None:
-    """Delete the index of a folder, with the vectors and contexts that it keeps. The documents stay."""
-    from llama_index_contextual.app.index import PAID
-
-    folder = target.named or (None if target.storage or collection else Path())  # never that of a folder above
-    with target.open(folder=folder, create=False, reindex="ignore") as contextual:
-        if collection:
-            contextual.settings.folders.check([collection])
-            question = (
-                f"Take {collection} ({contextual.collections[collection]}) out of the index {contextual.storage}?"
-            )
-            if not yes and not typer.confirm(question, err=True):
-                raise typer.Exit(1)
-            cli.tell(f"{counted(contextual.forget(collection), 'document')} of {collection} deleted from the index")
-            return
-        report = contextual.status()
-        kept = f"{counted(report.chunks, 'chunk')} of {counted(report.documents, 'document')}"
-        paid = sum(count for source, count in report.contexts.items() if source.startswith(PAID))
-        more = f" and {counted(paid, 'context')} of a language model" if paid else ""
-        if not yes and not typer.confirm(f"Delete the index in {contextual.storage}: {kept}{more}?", err=True):
-            raise typer.Exit(1)
-        contextual.drop()
-    cli.tell(f"deleted: {contextual.storage}")
-
-
 def _watch(contextual: ContextualIndex, work: Work) -> None:
     """Refresh whenever files of the folder change, until Ctrl-C; after a refresh that failed, too, which is told."""
     import watchfiles
@@ -237,8 +201,6 @@ def _tell_languages(contextual: ContextualIndex) -> None:
 
 def _refresh(contextual: ContextualIndex, work: Work) -> int:
     """Refresh, say what became of it, and return the exit code."""
-    from llama_index_contextual.app.preview import lacking
-
     if not contextual.exists:
         _tell_languages(contextual)
     model = contextual.settings.pipeline.model
@@ -248,12 +210,8 @@ def _refresh(contextual: ContextualIndex, work: Work) -> int:
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = contextual.refresh(show_progress=True, confirm=work.yes)
     paid = contextual.settings.pipeline.paid_source
-    words = lacking(contextual.nodes()) if report.embedded > report.chunks / 10 else None  # it reads the whole index
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
-    lacks = {} if words is None else {"lacking": words._asdict()}
-    cli.print_result(
-        {**report.to_dict(), **lacks}, "\n".join(map(str, filter(None, (report, words)))), as_json=work.as_json
-    )
+    cli.print_report(report, as_json=work.as_json)
     for repair in report.repaired:
         cli.tell(str(repair), "repaired:")
     for failure in report.failed:
@@ -268,44 +226,6 @@ def _refresh(contextual: ContextualIndex, work: Work) -> int:
     if waiting and work.strict:
         return 1
     return cli.EXIT_INCOMPLETE if report.failed or waiting else 0
-
-
-def import_(
-    format: Annotated[  # noqa: A002
-        Literal["claude-code", "codex", "chatgpt", "claude"], typer.Argument(help="Who kept the transcript.")
-    ],
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A transcript, an export (conversations.json or its archive), a folder of them, the event of a hook, "
-            "or - for an event on standard input."
-        ),
-    ],
-    folder: Annotated[Path, typer.Option("--folder", "-f", help="The notes. Default: this folder")] = Path(),
-    as_json: cli.AsJson = False,
-) -> None:
-    """Write sessions with agents into a folder of notes, below sessions/. Secrets are redacted."""
-    from llama_index_contextual.app.notes import import_transcripts
-
-    report = import_transcripts(folder, format, _event() if source == "-" else source)
-    for place in report.damaged:
-        cli.tell(place, "not read:")
-    for path in report.left:
-        cli.tell(f"{path} was written anew by somebody, so it was left alone", "note:")
-    cli.print_report(report, as_json=as_json)
-    if report.damaged:
-        raise typer.Exit(cli.EXIT_INCOMPLETE)
-
-
-def _event() -> str:
-    """Return the JSON object on standard input, which an agent may leave open behind it."""
-    text = b""
-    while part := os.read(sys.stdin.fileno(), 1 << 16):
-        text += part
-        with contextlib.suppress(ValueError):
-            json.loads(text)
-            break
-    return text.decode("utf-8", "replace")
 
 
 def _prices(price: str | None, *, dry_run: bool) -> Prices | None:

@@ -3,7 +3,7 @@
 The file is ``contextual.toml`` in the folder, or the table ``[tool.llama-index-contextual]`` of its
 ``pyproject.toml``. A value is taken from the first place that says it: an argument in Python, an option of the command
 line, an environment variable (``LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE``), the file, the user's own file, the index,
-the default. A folder's own file says servers, models, stores, paths and secrets only where the user trusts it.
+the default. A folder's own file sets harmless keys only: no servers, models, stores, paths or secrets.
 
 This room knows these places but for the argument and the index. ``Configuration.get`` gives None for what none of them
 says: then the index or the default decides.
@@ -30,17 +30,12 @@ from llama_index_contextual.app.config.places import (
     Entry,
     checked,
     completed,
-    folder_config,
     load_configuration,
 )
 from llama_index_contextual.app.config.trust import (
-    digest_of,
     is_safe,
-    is_sealed,
     is_strange,
-    is_trusted,
     may_say,
-    seal_of,
     user_folder,
     user_storage,
 )

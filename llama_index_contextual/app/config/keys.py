@@ -60,7 +60,7 @@ class Files(Section):
 
 
 class Documents(Section):
-    """What converting a file may take; llama-index-contextual docs documents says which files are converted."""
+    """What converting a file may take."""
 
     seconds: Seconds = setting("The most seconds that the conversion of a file takes.", 60.0)
     megabytes: Annotated[int, Field(ge=200, le=10**6)] = setting("The most memory that it takes, in MB.", 2000)
@@ -113,7 +113,7 @@ class ContextOptions(Section):
     )
     prompt: Name | None = setting(
         "A template with `{document}` and after it `{chunks}`, or the file that holds it.",
-        computed="the one in `llama-index-contextual docs contexts`",
+        computed="the one on the page of contexts",
         example="prompt.txt",
         flags="--prompt",
     )

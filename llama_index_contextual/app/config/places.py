@@ -1,7 +1,7 @@
 """Where values come from: the user's own file, the folder's, environment variables, options. An error names the place.
 
-The folder's file is data of whoever made the folder. It counts as a whole where the user trusts it; otherwise only what
-:func:`is_safe` lets it say does, and a warning names the rest. It is read with bounds: at most 1 MB, 2,000 values and 8
+The folder's file is data of whoever made the folder: only what :func:`is_safe` allows counts, and a warning names the
+rest. It is read with bounds: at most 1 MB, 2,000 values and 8
 levels. These are checked before the parser meets the text, whose time grows with the square of a dotted key's parts.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from llama_index_contextual.app.config.keys import SETTINGS, Configuration
-from llama_index_contextual.app.config.trust import digest_of, is_safe, is_strange, is_trusted, user_folder
+from llama_index_contextual.app.config.trust import is_safe, user_folder
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if sys.version_info >= (3, 11):
@@ -37,7 +37,8 @@ MAX_BYTES: Final = 1_000_000
 MAX_VALUES: Final = 2_000
 MAX_DEPTH: Final = 8
 _MAX_NUMBER: Final = 10**18
-_WHOLE: Final = ("descriptions", "collections")  # tables with names of the user's own, each one value
+_FOLDERS: Final = "folders"  # of the user's own file
+_WHOLE: Final = ("descriptions", "collections", _FOLDERS)  # tables with names of the user's own, each one value
 _CURE: Final = "Cure: say less in it."
 # Strings and comments. Each part goes to the end where nothing closes it, so that none is looked at twice.
 _HIDDEN: Final = re.compile(
@@ -70,17 +71,10 @@ class ConfigFile:
     Attributes:
         path: The file; None where there is none.
         values: By dotted key; ``descriptions`` is one value.
-        owner: The number of the user whom the file belongs to.
     """
 
     path: Path | None = None
     values: dict[str, Entry] = field(default_factory=dict)
-    owner: int = 0
-
-    @property
-    def digest(self) -> str:
-        """Return the hash of all that it says."""
-        return digest_of({key: entry.value for key, entry in self.values.items()})
 
 
 def load_configuration(
@@ -93,8 +87,8 @@ def load_configuration(
     """Read the configuration of a folder.
 
     Args:
-        folder: The documents. ``contextual.toml`` is looked for in it, then a table of its ``pyproject.toml``. Of a
-            folder that the user does not trust, settings that are not safe are left out, with a warning.
+        folder: The documents. ``contextual.toml`` is looked for in it, then a table of its ``pyproject.toml``.
+            Settings that are not harmless are left out, with a warning.
         file: Another file to read instead of those. Who names it trusts it.
         over: A further file of the same form. What it says comes before the first file and the environment.
         options: Values that come before all others, by key (``"chunks.chunk_size"``). None counts as not said.
@@ -103,9 +97,9 @@ def load_configuration(
         SettingError: A file cannot be read, or a value of any place cannot work. The message names file and line, or
             the option, or the environment variable.
     """
-    user_file = user_folder() / USER_FILE
-    user = read_settings(user_file) if user_file.is_file() else ConfigFile()
-    main = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
+    root = Path(folder).expanduser()
+    user = _of_user(root)
+    main = _of_folder(root) if file is None else _named(file)
     further = ConfigFile() if over is None else _named(over)
     first = {
         key: Entry(value, SETTINGS[key].option or key) for key, value in (options or {}).items() if value is not None
@@ -137,35 +131,37 @@ def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Co
     return checked({**settings, **more}, configuration.file)
 
 
-def folder_config(folder: Path) -> tuple[ConfigFile, list[str], bool]:
-    """Return the file of a folder, what of it counts only from the user, and whether another user's hand is in it.
-
-    Then all of it counts only from the user. Where the folder has no file, an empty one is returned.
-
-    Raises:
-        SettingError: The file cannot be read.
-    """
+def _of_folder(folder: Path) -> ConfigFile:
+    """The harmless settings of a folder's own file; a warning names the others."""
     path = next((path for name in (FILE, PROJECT) if (path := folder / name).is_file()), None)
     file = ConfigFile() if path is None else read_settings(path)
-    strange = file.path is not None and (is_strange(file.owner) or is_strange(folder.stat().st_uid))
-    return file, [key for key, entry in file.values.items() if strange or not is_safe(key, entry.value)], strange
-
-
-def _of_folder(folder: Path) -> ConfigFile:
-    """Return what a folder's own file may say."""
-    file, keys, strange = folder_config(folder)
-    if not keys or is_trusted(folder, file.digest):
+    keys = [key for key, entry in file.values.items() if not is_safe(key, entry.value)]
+    if not keys:
         return file
     checked(file.values)  # a slip is an error, also in what does not count
     names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
-    why = "it belongs to another user" if strange else "a folder may not say this by itself"
+    own = f'[folders."{folder.resolve()}"] in {user_folder() / USER_FILE}'
     warnings.warn(
-        f"{file.path}: {names} not obeyed: {why}. Cure: read the file, then llama-index-contextual trust {folder}; or "
-        "say it by options, in the environment, or in your own settings.",
+        f"{file.path}: {names} not obeyed: a folder may not set this by itself. Cure: options, variables, or {own}.",
         ContextualWarning,
         stacklevel=3,
     )
     return replace(file, values={key: entry for key, entry in file.values.items() if key not in keys})
+
+
+def _of_user(folder: Path) -> ConfigFile:
+    """The settings of the user's own file; its table of the folder counts before the rest."""
+    path = user_folder() / USER_FILE
+    if not path.is_file():
+        return ConfigFile()
+    file = read_settings(path)
+    folders = file.values.pop(_FOLDERS, Entry({}, ""))
+    if not isinstance(folders.value, dict) or not all(isinstance(one, dict) for one in folders.value.values()):
+        raise SettingError(f'{folders.origin}: folders cannot work. Cure: tables, [folders."/path"].')
+    for name, table in folders.value.items():
+        if Path(name).expanduser().resolve() == folder.resolve():
+            file.values.update({key: Entry(value, folders.origin) for key, value in flat(table)})
+    return file
 
 
 def _named(file: str | Path) -> ConfigFile:
@@ -256,7 +252,7 @@ def read_settings(path: Path) -> ConfigFile:
     Raises:
         SettingError: It cannot be read, is no TOML, or is beyond the bounds.
     """
-    text, owner = _text_of(path)
+    text = read_text(path)
     ours = TABLE if path.name == PROJECT else ()
     if ours and f"[{'.'.join(TABLE)}" not in text:
         return ConfigFile()
@@ -278,7 +274,7 @@ def read_settings(path: Path) -> ConfigFile:
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, int) and abs(number) > _MAX_NUMBER for number in numbers):
             raise SettingError(f"{origin}: {key} is a number beyond all limits. Cure: a smaller one.")
-    return ConfigFile(path, values, owner)
+    return ConfigFile(path, values)
 
 
 def read_text(path: Path) -> str:
@@ -287,21 +283,17 @@ def read_text(path: Path) -> str:
     Raises:
         SettingError: It cannot be read, or is larger than 1 MB.
     """
-    return _text_of(path)[0]
-
-
-def _text_of(path: Path) -> tuple[str, int]:
     try:
         if not path.is_file():
             raise SettingError(f"{path} cannot be read: it is no file. Cure: name one, or give the text itself.")
         with path.open("rb") as file:
-            content, owner = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_uid
+            content = file.read(MAX_BYTES + 1)
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} cannot be read: {error}. Cure: make it a readable file in UTF-8.") from error
     if len(content) > MAX_BYTES:
         raise SettingError(f"{path} is larger than {MAX_BYTES:,} bytes, which are read at most. {_CURE}")
-    return text, owner
+    return text
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,22 +9,18 @@ from llama_index_contextual.app.evaluation.comparison import (
 )
 from llama_index_contextual.app.evaluation.folder import evaluate
 from llama_index_contextual.app.evaluation.metrics import mean_reciprocal_rank, recall_at
-from llama_index_contextual.app.evaluation.questions import Passage, Question, load_questions, make_questions
-from llama_index_contextual.app.evaluation.tune import Tuning, tune
+from llama_index_contextual.app.evaluation.questions import Passage, Question, load_questions
 
 __all__ = [
     "Comparison",
     "Passage",
     "Question",
     "RetrieverScores",
-    "Tuning",
     "compare",
     "evaluate",
     "html_report",
     "load_questions",
-    "make_questions",
     "markdown_report",
     "mean_reciprocal_rank",
     "recall_at",
-    "tune",
 ]

@@ -48,11 +48,6 @@ _COSTS_REMARKS: Final = {
     "chunks pushes the mean up and the spread down, and recall collapses. Same context: of the five nearest chunks of "
     "each.",
 }
-_MADE_REMARK: Final = (
-    "Nobody asked these questions: {} made each from one chunk. They show whether a setting finds what the documents "
-    "say. They use the documents' words more than people do, so recall is higher, and settings may rank otherwise than "
-    "by real questions. Cure: a file of questions that were asked."
-)
 _PUBLISHED: Final = (
     "Anthropic reports 35 % (contextual embeddings), 49 % (with contextual BM25) and 67 % (with a reranker) at 20 "
     "chunks, on its own data and with contexts by a language model."
@@ -94,7 +89,6 @@ class Comparison:
         baseline: The row that the others are compared with, unless another is named.
         parts: Parts of the questions by name, for each question whether it is in the part. See
             :func:`~llama_index_contextual.app.evaluation.metrics.parts_of`.
-        made: What made the questions, where nobody asked them.
     """
 
     questions: tuple[Question, ...]
@@ -102,7 +96,6 @@ class Comparison:
     rows: tuple[RetrieverScores, ...]
     baseline: str
     parts: Mapping[str, Sequence[bool]] = field(default_factory=dict)
-    made: str = ""
 
     def gained(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
         """Return the questions of which ``name`` found more in the first k hits than another row.
@@ -157,7 +150,7 @@ class Comparison:
                 data["difference"] = self._shares(self.difference(row.name))
                 data |= {kind: [each.text for each in changed] for kind, changed in self.changes(row.name).items()}
             rows.append(data)
-        return {"baseline": self.baseline, "questions": len(self.questions), "made": self.made, "rows": rows}
+        return {"baseline": self.baseline, "questions": len(self.questions), "rows": rows}
 
     def _shares(self, intervals: Iterable[Interval | None]) -> dict[str, list[float] | None]:
         """Return intervals in per cent as shares from 0 to 1, by the number of hits."""
@@ -219,7 +212,7 @@ class Comparison:
 
     def _remarks(self) -> list[str]:
         """Return the differences with their intervals, and how much they tell."""
-        remarks = [_MADE_REMARK.format(self.made)] if self.made else []
+        remarks = list[str]()
         for row in self.others():
             ends = zip(self.top_k, self.difference(row.name), strict=True)
             differences = ", ".join(f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, (mean, low, high) in ends)

@@ -63,7 +63,6 @@ def evaluate(
     embed_model: str | BaseEmbedding | None = None,
     storage: str | Path | None = None,
     top_k: Iterable[int] = TOP_K,
-    made: str = "",
     say: Callable[[str], object] | None = None,
     show_progress: bool = False,
     **options: Any,
@@ -90,7 +89,6 @@ def evaluate(
         storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
             made in a temporary folder and deleted.
         top_k: Numbers of hits to count.
-        made: What made the questions, where nobody asked them; the result says so.
         say: Called with an estimate first, and with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
         **options: More of :meth:`ContextualIndex.open`. Those of a context, such as ``llm=``, are for ``"llm"``.
@@ -133,7 +131,7 @@ def evaluate(
                 announce(f"Asking {name}, {title}")
                 retriever = index.as_retriever(max(*depths, RANK_DEPTH), rerank=step)
                 rows.append(measure(f"{name}, {title}", retriever, questions, depths, notes))
-    return Comparison(tuple(questions), depths, tuple(rows), BASELINE, parts, made)
+    return Comparison(tuple(questions), depths, tuple(rows), BASELINE, parts)
 
 
 class Experiment:

@@ -58,7 +58,7 @@ _FORMER: Final = (
     "matrix",
     "chroma",
 )
-_KEPT_STATE: Final = ("settings", "choices", "objects", "folder", "seal")
+_KEPT_STATE: Final = ("settings", "choices", "objects", "folder")
 _DOCUMENT_TYPES: Final = (int, int, *map(type, DocumentRow("")))  # of number, edition, and the rest
 _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # SQLite may quote damaged bytes in an error
 

@@ -16,6 +16,7 @@ from llama_index_contextual.app.config import (
     Configuration,
     completed,
     load_configuration,
+    may_say,
     user_storage,
 )
 from llama_index_contextual.app.folder.convert import DocumentReader
@@ -35,8 +36,6 @@ from llama_index_contextual.app.index.settings import (
     Reindex,
     Remembered,
     command_line,
-    is_own,
-    trusted_choices,
 )
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
@@ -87,15 +86,8 @@ def resolve_settings(
         config = load_configuration(folders.root, file=config)
     database = _database(layout, folders)
     state = _checked(_state(database), database, layout, folders)
-    choices, untrusted = trusted_choices(state, folders.root)
-    refused = [name for name in untrusted if not _is_said(name, arguments, config)]
-    if refused:
-        warnings.warn(
-            f"the index in {layout.root} says {', '.join(refused)}, which counts only from you, and it is not known to "
-            f"be yours: not obeyed. Cure: llama-index-contextual trust {folders.root}, if it is; or give it again.",
-            ContextualWarning,
-            stacklevel=3,
-        )
+    choices = {key: value for key, value in state.choices.items() if may_say(key, value)}
+    refused = [key for key in state.choices if key not in choices and not _is_said(key, arguments, config)]
     missing = {key: kind for key, kind in state.objects.items() if not _is_said(key, arguments, config)}
     config = completed(config, choices)
     folders, descriptions = _described(folders)
@@ -269,18 +261,9 @@ def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
     """Return the folders that an index says it is of, with more of them."""
     state, storage = _state(_database(layout, Folders(layout.root))), str(layout.root)
     former, more = state.choices.get("collections", {}), more or {}
-    unnamed = {name: value for name, value in former.items() if name not in more}
     if not state.folder and not former and not more:
         raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=storage)
     root = Path(state.folder or layout.root)
-    if (unnamed or (state.folder and layout.root != root / DEFAULT_NAME)) and not is_own(state, root):
-        paths = ", ".join(str(value.get("path")) for value in unnamed.values()) or str(root)
-        raise SettingError(
-            f"says that it is of the folder {paths!r}, and it is not known to be yours. Cure: name the folder too.",
-            storage=storage,
-        )
-    if more and state.folder:
-        raise SettingError(f"has the index of {root} alone. Cure: another one", storage=storage)
     together = {**former, **more}
     return Folders(layout.root, collections_of(together)) if together else Folders(root)
 
@@ -301,12 +284,6 @@ def has_several(storage: Path) -> bool:
     """Return whether there is an index of several folders in a storage."""
     layout = Layout(storage.expanduser().resolve())
     return bool(_state(_database(layout, Folders(layout.root))).choices.get("collections"))
-
-
-def stored_state(folder: Path, storage: Path | None) -> IndexState:
-    """Return what the index of a folder says of itself; an empty state where there is none."""
-    layout = Layout((storage or folder / DEFAULT_NAME).expanduser().resolve())
-    return _state(_database(layout, Folders(folder)))
 
 
 def _checked(state: IndexState, database: Database, layout: Layout, folders: Folders) -> IndexState:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.app.config import digest_of, is_sealed, is_trusted, may_say, seal_of
+from llama_index_contextual.app.config import USER_FILE, user_folder
 from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
@@ -176,8 +175,8 @@ class IndexSettings:
         if self.remembered.refused:
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with settings that count only from you "
-                f"({', '.join(self.remembered.refused)}), and it is not known to be yours: a refresh would make "
-                f"everything again with others. Cure: {self.command(name='trust')}, or give them again."
+                f"({', '.join(self.remembered.refused)}): a refresh would make everything again with others. Cure: set "
+                f'them again, by options or under [folders."{self.folders.root}"] in {user_folder() / USER_FILE}.'
             )
         missing = self.remembered.missing
         if missing:
@@ -203,10 +202,7 @@ class IndexSettings:
         """Return a state that says what the index is made with from now on."""
         choices, objects = self.remembered.choices.copy(), self.remembered.objects.copy()
         folder = "" if self.folders.collections else str(self.folders.root)
-        state = replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
-        elsewhere = self.layout.root != Path(folder) / DEFAULT_NAME  # then it says of which folder it is
-        needs_seal = elsewhere or not all(may_say(*choice) for choice in choices.items())
-        return replace(state, seal=seal_of(state.claims) if needs_seal else "")
+        return replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
 
 
 def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> str:
@@ -224,31 +220,10 @@ class Remembered:
         choices: Plain settings, by their keys.
         objects: The classes of objects, by argument.
         missing: Those of the objects that the index was made with and that were not given now.
-        refused: What an index says that is not known to be this user's, and that was not given now.
+        refused: Settings that made the index, that count only from the user, and that are not set now.
     """
 
     choices: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
-
-
-# An index may be a stranger's. What a folder's configuration may not say by itself, an index may not either, unless it
-# has this user's seal or the user trusts the folder.
-
-
-def trusted_choices(state: IndexState, root: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return which choices of an index count, and the keys of those that do not, as only its owner may say them.
-
-    Args:
-        state: Of the index.
-        root: The folder of the documents.
-    """
-    safe = {key: value for key, value in state.choices.items() if may_say(key, value)}
-    unsafe = [key for key in state.choices if key not in safe]
-    return (state.choices, []) if not unsafe or is_own(state, root) else (safe, unsafe)
-
-
-def is_own(state: IndexState, root: Path) -> bool:
-    """Return whether an index's settings are this user's, or the user trusts the folder with them."""
-    return is_sealed(state.claims, state.seal) or is_trusted(root, digest_of(state.claims))

@@ -129,7 +129,6 @@ class IndexState:
         choices: The settings that were asked for, by their keys in ``contextual.toml``, so that they are said once.
         objects: What was an object in Python, by its argument, and its class; who does not give it again cannot write.
         folder: Of the documents.
-        seal: Of the user who made it, over what a stranger may not say.
         complete: False while a refresh is at work or was killed.
         change: Grows with every write, and is the highest number that a node ever had, or higher.
         edition: Which of its editions readers see.
@@ -144,7 +143,6 @@ class IndexState:
     choices: Annotated[dict[str, Any], AfterValidator(_names_its_folders)] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
     folder: str = ""
-    seal: str = ""
     complete: bool = True
     change: int = 0
     edition: int = 0
@@ -153,18 +151,13 @@ class IndexState:
     layout: int = LAYOUT
 
     @property
-    def claims(self) -> list[Any]:
-        """Return what a stranger may not say, to be sealed or trusted."""
-        return [self.folder, self.choices, self.objects]
-
-    @property
     def model(self) -> str:
         """Return the identity of the embedding model; "" where nothing was indexed."""
         return str((self.settings.get("embedding") or {}).get("model", ""))
 
     def written(self) -> dict[str, Any]:
         """Return what a writer writes down of it; the rest the database counts itself."""
-        return {name: getattr(self, name) for name in ("settings", "choices", "objects", "folder", "seal", "layout")}
+        return {name: getattr(self, name) for name in ("settings", "choices", "objects", "folder", "layout")}
 
 
 _ALWAYS: Final = {"layout", "identity", "change", "edition"}  # what a database says of itself from its beginning

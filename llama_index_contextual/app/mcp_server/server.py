@@ -1,7 +1,7 @@
 """Memory as an MCP server: a thin shell over ``ContextualIndex`` and ``MemoryContext``.
 
 Over stdio nothing but the protocol goes to standard output. Over HTTP it listens on this machine only, because it has
-no password. Its tools only read, unless writing is allowed: then some of them add to notes and correct them.
+no password. Its tools only read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def serve(
     port: int = DEFAULT_PORT,
     settings: MemorySettings | None = None,
     refresh: Refreshing | None = None,
-    allow_write: bool = False,
     **options: Any,
 ) -> None:
     """Serve a folder of notes until the client leaves (stdio) or the process is stopped (Ctrl-C).
@@ -58,7 +57,6 @@ def serve(
         refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.1 s and
             says what is not indexed yet. ``"never"`` only says so. ``"wait"`` waits. Default: what the configuration
             of the index says, else ``"auto"``.
-        allow_write: Whether clients get the tools that write: ``memory_add``, ``memory_edit`` and ``memory``.
         **options: Of ``ContextualIndex.open``.
 
     Raises:
@@ -79,7 +77,7 @@ def serve(
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)
         mode = refresh or index.settings.configuration.memory.refresh or "auto"
-        server = build_server(index, settings, refresh=mode, allow_write=allow_write)
+        server = build_server(index, settings, refresh=mode)
     gc.collect()
     gc.freeze()  # all that was imported: to look through it for garbage made every sixtieth answer or so .1 s later
     try:
@@ -120,7 +118,6 @@ def build_server(
     settings: MemorySettings | None = None,
     *,
     refresh: Refreshing = "auto",
-    allow_write: bool = False,
 ) -> MCPServer[None]:
     """Return the server over an open index, to be run or to be tested in-process.
 
@@ -128,7 +125,6 @@ def build_server(
         index: The notes.
         settings: How memory answers.
         refresh: As for :func:`serve`.
-        allow_write: As for :func:`serve`.
 
     Raises:
         MissingExtraError: The ``app`` extra is not installed.
@@ -139,4 +135,4 @@ def build_server(
 
         from llama_index_contextual.app.mcp_server.tools import NotesServer
     notes = Notes(index, MemoryContext(index, settings), BackgroundRefresh(index, refresh))
-    return NotesServer(notes, _LOOPBACK, allow_write=allow_write)
+    return NotesServer(notes, _LOOPBACK)

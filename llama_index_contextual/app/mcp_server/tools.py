@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import quote
 
@@ -18,8 +17,7 @@ from starlette.responses import JSONResponse
 from typing_extensions import NotRequired, TypedDict
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.notes import By, Listing, Part, Related, part_of  # the SDK reads the annotations
-from llama_index_contextual.app.notes import related as find_related
+from llama_index_contextual.app.notes import By, Listing, Part, part_of  # the SDK reads the annotations
 from llama_index_contextual.errors import ContextualError, SettingError
 from llama_index_contextual.memory import MemoryDigest, note_filters
 
@@ -33,11 +31,7 @@ if TYPE_CHECKING:
 
 MAX_RESULTS: Final = 50
 MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedding busy for a minute
-_MAX_ADDED: Final = 16_384
-_MAX_FILE: Final = 1_000_000
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-_ADDS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-_CHANGES: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 
 _ENDING: Final = 0.5  # seconds that a refresh may take when the client has left, and clients when the process ends
 INSTRUCTIONS: Final = (
@@ -76,10 +70,6 @@ FirstLine = Annotated[int, Field(description="First line, from 1.", ge=1)]
 Lines = Annotated[int, Field(description="Most lines.", ge=1, le=2000)]
 Glob = Annotated[str, Field(description="E.g. memory/2026-04-*.md", min_length=1, max_length=500)]
 Below = Annotated[str, Field(description="A folder or note; empty for all.")]
-Quoted = Annotated[str, Field(description="A passage of the note, exactly as get shows it.", min_length=1)]
-Text = Annotated[str, Field(max_length=_MAX_FILE)]
-Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
-Added = Annotated[str, Field(description="Markdown, a fact or two.", min_length=1, max_length=_MAX_ADDED)]
 
 # What a tool gives beside its text
 
@@ -143,10 +133,9 @@ class NotesServer(MCPServer[None]):
     Args:
         notes: What it serves.
         hosts: Names of this machine. ``/health`` answers to no other, as a web page may let its own name point here.
-        allow_write: Whether clients get the tools that write.
     """
 
-    def __init__(self, notes: Notes, hosts: Collection[str], *, allow_write: bool) -> None:
+    def __init__(self, notes: Notes, hosts: Collection[str]) -> None:
         super().__init__(
             "llama-index-contextual",
             instructions=INSTRUCTIONS,
@@ -157,8 +146,6 @@ class NotesServer(MCPServer[None]):
         self._notes, self._hosts = notes, hosts
         add_questions(self, notes)
         add_reading(self, notes)
-        if allow_write:
-            add_writing(self, notes)
         self.custom_route("/health", methods=["GET"])(self._health)
 
     @contextlib.asynccontextmanager
@@ -269,11 +256,6 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
                 blocks.append(f"({len(parts)} of {total} notes; for the others: get)")
             return _answer(blocks, {"notes": [{"path": path, "text": text} for path, text in parts], "total": total})
 
-    @server.tool(title="Links of a note", annotations=_READS)
-    async def related(path: str) -> Annotated[CallToolResult, Related]:
-        """A note's links, the links to it, and the notes that share its front matter."""
-        return await _shown(find_related, notes.index, path)
-
     @server.tool("list", title="List the notes", annotations=_READS)
     async def list_notes(path: Below = "") -> Annotated[CallToolResult, Listing]:
         """List which notes there are, all or in a folder: their paths."""
@@ -295,47 +277,6 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
         return text
 
 
-def add_writing(server: MCPServer[None], notes: Notes) -> None:
-    """Add the tools that write."""
-
-    async def write(what: Callable[[], str]) -> str:
-        with _told():
-            answer = await asyncio.to_thread(what)
-            notes.keeper.start()
-            return answer
-
-    @server.tool(title="Add to today's note", annotations=_ADDS)
-    async def memory_add(text: Added) -> str:
-        """Remember something new that the user wants kept: add it to the note of today."""
-        return await write(lambda: notes.add(text, datetime.now().astimezone()))
-
-    @server.tool(title="Correct a note", annotations=_CHANGES)
-    async def memory_edit(path: NotePath, old_text: Quoted, new_text: Text) -> str:
-        """Correct a note: replace a passage that stands in it exactly once."""
-        return await write(lambda: notes.edit(path, old_text, new_text))
-
-    @server.tool(title="Notes as files", annotations=_CHANGES)
-    async def memory(
-        command: Command,
-        path: str = "",
-        view_range: list[int] | None = None,
-        file_text: Text | None = None,
-        old_str: Text | None = None,
-        new_str: Text | None = None,
-        insert_line: int | None = None,
-        insert_text: Text | None = None,
-        old_path: str = "",
-        new_path: str = "",
-    ) -> str:
-        """View, create, change, rename and delete notes as files below /memories: Anthropic's memory tool."""
-        fields = {
-            "command": command, "path": path, "view_range": view_range, "file_text": file_text, "old_str": old_str,
-            "new_str": new_str, "insert_line": insert_line, "insert_text": insert_text,
-            "old_path": old_path or path, "new_path": new_path,
-        }  # fmt: skip
-        return await write(lambda: notes.commands.call(fields))
-
-
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Tell the client what is wrong and its cure; of other exceptions the SDK says only that there was one."""
@@ -345,7 +286,7 @@ def _told() -> Iterator[None]:
         raise ToolError(str(error)) from error
 
 
-async def _shown(read: Callable[..., Part | Related | Listing], *arguments: object) -> CallToolResult:
+async def _shown(read: Callable[..., Part | Listing], *arguments: object) -> CallToolResult:
     """Return what is read, in a thread, as text and as data."""
     with _told():
         result = await asyncio.to_thread(read, *arguments)

@@ -1,31 +1,25 @@
-"""A folder of notes as an agent uses it: asked, read and added to, while a refresh keeps its index up to date."""
+"""A folder of notes as an agent uses it: asked and read, while a refresh keeps its index up to date."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.app.folder.formats import suffix_of
-from llama_index_contextual.app.folder.sources import read_bytes
-from llama_index_contextual.app.notes.commands import ROOT, MemoryCommands
-from llama_index_contextual.app.notes.links import note_named, section_of
-from llama_index_contextual.app.notes.writing import appended, change, turn, writable
+from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemoryEntry, gate_digest, shown_path
 from llama_index_contextual.metadata import PATH, split_page
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.text import WIKI_LINK, caseless, counted, decode, lines_of, normalise
+from llama_index_contextual.text import WIKI_LINK, caseless, counted, lines_of, normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -35,6 +29,7 @@ MOST_LISTED: Final = 500
 _EMPTY: Final = "nothing is indexed yet"
 _K: Final = 20.0  # of reciprocal rank fusion
 _LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
+_NO_WORD: Final = re.compile(r"[^\w\- ]")
 _MOST_NOTES: Final = 20  # of one multi_get
 _MOST_CHARS: Final = 64_000  # of one answer
 
@@ -131,7 +126,7 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
                 f"there is no note that [[{name.strip()}]] means. Cure: a path that a search or a list shows"
             )
         return path, None, heading.rpartition("#")[2].strip()
-    plain = target.removeprefix("[").removesuffix("]").removeprefix("note:///").removeprefix(f"{ROOT}/")
+    plain = target.removeprefix("[").removesuffix("]").removeprefix("note:///")
     lines = _LINES.search(plain)
     if (path := _path_named(index, plain[: lines.start()] if lines else plain)) is None:
         raise DocumentError(
@@ -164,14 +159,42 @@ def _path_named(index: ContextualIndex, path: str) -> str | None:
     return match if match is None or normalise(shown_path(match)) == normalise(path) else match + path[len(file) :]
 
 
+def note_named(name: str, paths: Iterable[str]) -> str | None:
+    """The note that ``[[name]]`` means: by its path or its file's name; the least deep one, or None.
+
+    Args:
+        name: In any case, with or without ``.md``.
+        paths: Those of the notes.
+    """
+    title = caseless(name.strip()).removesuffix(".md")
+    folded = ((caseless(path).removesuffix(".md"), path) for path in paths)
+    matches = [path for key, path in folded if key == title or key.endswith(f"/{title}")]
+    return min(matches, key=lambda path: (path.count("/"), path), default=None)
+
+
+def section_of(text: str, heading: str) -> tuple[int, int] | None:
+    """First and last line of the section below a heading, with it; None where there is none."""
+    headings = headings_of(text)
+    at = next((at for at, (title, _, _) in enumerate(headings) if _slug(title) == _slug(heading)), None)
+    if at is None:
+        return None
+    _, level, first = headings[at]
+    after = (line for _, other, line in headings[at + 1 :] if other <= level)
+    return first, next(after, sum(1 for _ in lines_of(text)) + 1) - 1
+
+
+def _slug(heading: str) -> str:
+    """A heading as an anchor has it: ``Open questions`` and ``open-questions`` are one."""
+    return _NO_WORD.sub("", caseless(heading)).replace(" ", "-")
+
+
 class Notes:
-    """A folder of notes: asked, read, and perhaps added to and corrected."""
+    """A folder of notes: asked, read and listed."""
 
     def __init__(self, index: ContextualIndex, memory: MemoryContext, keeper: BackgroundRefresh) -> None:
         self.index = index
         self.memory = memory
         self.keeper = keeper
-        self.commands = MemoryCommands(index.settings.folders, index.settings.files, index.storage)
 
     async def context(self, message: str) -> MemoryDigest:
         """Return the digest for a message; small talk touches neither folder nor index."""
@@ -259,64 +282,6 @@ class Notes:
             "freshness": {**asdict(note), "text": str(note) or "up to date"},
         }
 
-    def add(self, text: str, now: datetime) -> str:
-        """Append to the note of the day, as one list item with the time; return a sentence that says where.
-
-        All processes that add to a folder take turns. What the note held stays, byte for byte, whether the index reads
-        that note or not: the sentence says where it does not.
-
-        Raises:
-            SettingError: There is nothing to keep, the note lies outside of the folder, or the index would not read
-                a note that has to be made.
-            LockedError: Others have been writing for half a minute.
-            StorageError: The note cannot be read or written; what it held is unharmed.
-        """
-        clean = writable(text).strip()
-        if not clean:
-            raise SettingError("text holds nothing to keep. Cure: a sentence")
-        item = f"- {now:%H:%M} " + "\n  ".join(clean.splitlines())
-        folders = self.index.settings.folders
-        with turn(folders.home(self._of_day(now))[0]):
-            path = self._of_day(now)  # others may have made it meanwhile
-            folder, inner = folders.home(path)
-            start = f"# {now.date()}\n".encode()
-            is_new = change(
-                folder, inner, lambda note: appended(start if note is None else note, item), backup=lambda: False
-            )
-            reason = self._unread(path)
-            if is_new and reason:
-                folders.place(path).unlink()
-                raise SettingError(f"path={path!r} is no note that the index reads: {reason}. Cure: other files=.")
-        return f"Added to {path}." + (f" The index does not read this note: {reason}" if reason else "")
-
-    def _of_day(self, now: datetime) -> str:
-        return day_note(self.index.files(), now.date(), next(iter(self.index.collections), ""))
-
-    def edit(self, path: str, old: str, new: str) -> str:
-        """Replace a passage of a note; return a sentence that says where. The note as it was is kept.
-
-        Raises:
-            DocumentError: There is no such note, or the passage is not there, or there more than once.
-            LockedError: Others have been writing for half a minute.
-            StorageError: The note cannot be read or written; it is unharmed.
-        """
-        path, _, _ = _place(self.index, path)
-        line, _ = self.commands.replace(f"{ROOT}/{path}", old, new)
-        return f"Edited {shown_path(path)}, line {line}."
-
-    def _unread(self, path: str) -> str:
-        """Return why the index does not read a file of the folder, or ""."""
-        files = self.index.settings.reading.find(path)
-        if not files.files:
-            return next(
-                (problem.reason for problem in files.problems), "its name is left out by the rules of the index"
-            )
-        try:
-            decode(read_bytes(files.files[0].absolute))
-        except DocumentError as error:
-            return str(error)
-        return ""
-
 
 def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
     """Return the hits of several searches in one ranking."""
@@ -342,21 +307,3 @@ def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
         notes=tuple(dict.fromkeys(note for digest in digests for note in digest.notes)),
         left_out=sum(digest.left_out for digest in digests) + len(order) - len(entries),
     )
-
-
-def day_note(paths: list[str], day: date, first: str = "") -> str:
-    """Return the path of a day's note: the one that exists, else beside the latest dated note, else in ``memory/``.
-
-    Args:
-        paths: The notes of the folder.
-        day: Which day.
-        first: What the path of a first note begins with.
-    """
-    dated: dict[str, str] = {}
-    for path in paths:
-        with contextlib.suppress(ValueError):
-            dated[date.fromisoformat(PurePosixPath(path).stem).isoformat()] = path
-    if day.isoformat() in dated:
-        return dated[day.isoformat()]
-    beside = PurePosixPath(dated[max(dated)]).parent if dated else PurePosixPath(first, "memory")
-    return (beside / f"{day}.md").as_posix()

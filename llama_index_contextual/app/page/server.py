@@ -8,7 +8,6 @@ refused, and the page may run no script and load nothing but what comes with thi
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
 from importlib.resources import files
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.config import load_configuration
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.page.desk import Desk, Labels
+from llama_index_contextual.app.page.desk import Desk
 from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ def serve(
         raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
     with ContextualIndex.open(folder, config=config, create=False, **options) as index:
-        labels = Labels(index.folder, config, several=bool(index.collections))
-        desk = Desk(index, labels, llm or index.settings.configuration.context_options.llm)
+        desk = Desk(index, llm or index.settings.configuration.context_options.llm)
         token = secrets.token_urlsafe(24)
         with listener(host, port) as listening:
             port = listening.getsockname()[1]
@@ -95,25 +93,19 @@ def serve(
             hosts = {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)}
             sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
             sys.stderr.flush()
-            server = uvicorn.Config(
-                app_of(desk, labels, token, hosts), log_level="warning", timeout_graceful_shutdown=1
-            )
+            server = uvicorn.Config(app_of(desk, token, hosts), log_level="warning", timeout_graceful_shutdown=1)
             uvicorn.Server(server).run(sockets=[listening])
-        if not labels.end():  # what it has made is in a temporary folder
-            os._exit(0)
 
 
-def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> Starlette:
+def app_of(desk: Desk, token: str, hosts: Collection[str]) -> Starlette:
     """Return the application.
 
     Args:
         desk: Answers.
-        labels: The questions that were marked.
         token: What a request has to bring.
         hosts: ``HOST:PORT`` of the addresses that it is reached by.
     """
     from starlette.applications import Starlette
-    from starlette.concurrency import run_in_threadpool
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -143,25 +135,15 @@ def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> St
         lines = (json.dumps(part) + "\n" for part in desk.answer(await _body(request)))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
-    async def mark(request: Request) -> Response:
-        body = await _body(request)
-        chunk = (str(body.get(key) or "") for key in ("q", "path", "id"))
-        return JSONResponse(await run_in_threadpool(desk.mark, *chunk, answers=body.get("answers") is True))
-
-    async def measure(request: Request) -> Response:
-        await run_in_threadpool(labels.measure, str((await _body(request)).get("kind")))
-        return JSONResponse(await run_in_threadpool(labels.state))
-
     def failed(_: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 400)
 
     reading = {"/api/state": state, "/api/search": search, "/api/document": document}
-    writing = {"/api/ask": ask, "/api/mark": mark, "/api/measure": measure}
     return Starlette(
         routes=[
             *(Route(path, static) for path in _STATIC),
             *(Route(path, endpoint) for path, endpoint in reading.items()),
-            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in writing.items()),
+            Route("/api/ask", ask, methods=["POST"]),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
         exception_handlers={ContextualError: failed},

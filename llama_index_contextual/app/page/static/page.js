@@ -79,17 +79,6 @@ function step(by) {
   next.scrollIntoView({ block: "nearest" });
   if (open && matchMedia("(min-width: 56.26rem)").matches) read(next.dataset, next);
 }
-async function mark(hit) {
-  const button = hit.querySelector(".mark");
-  if (!button) return;
-  const answers = button.getAttribute("aria-pressed") !== "true";
-  try {
-    const after = await data("/api/mark", { q: asked, path: hit.dataset.path, id: hit.dataset.id, answers });
-    button.setAttribute("aria-pressed", answers);
-    Object.assign(state, after);
-    tell();
-  } catch (error) { say(error); }
-}
 
 // The document beside
 
@@ -163,18 +152,12 @@ function drawn(sentence) {
   return made;
 }
 
-// How the index is, and questions of one's own
+// How the index is
 
 function tell() {
   $("known").textContent = [`${count(state.documents, "document")}, ${count(state.chunks, "chunk")}`, state.note].filter(Boolean).join(" · ");
   $("share").hidden = state.share === null; $("share").value = state.share || 0;
   $("ask").hidden = !state.llm; $("ask").title = state.llm ? `${state.llm} answers (Ctrl Enter)` : "";
-  $("questions").textContent = state.marked < state.needed ? `${state.marked} of ${state.needed} questions marked` : `${count(state.marked, "question")} marked`;
-  $("progress").textContent = state.marked < state.needed ? `${count(state.marked, "question")} with “This answers it” in ${state.file}. From ${state.needed} on they tell which settings find more here.` : `${count(state.marked, "question")} in ${state.file}.`;
-  const job = state.job;
-  for (const button of document.querySelectorAll("[data-kind]")) button.disabled = state.marked < state.needed || !!(job && job.running);
-  $("line").textContent = job && job.running ? `${job.kind}: ${job.line || ""}` : job && job.error ? job.error : "";
-  if (job && job.html && $("result").dataset.of !== job.html) { $("result").dataset.of = job.html; $("result").innerHTML = job.html; }
 }
 function choices(id, names) {
   const box = $(id), chosen = box.value || address.get(id) || "";
@@ -195,14 +178,9 @@ async function look() {
     if (!$("question").value.trim()) welcome();
     else if (before !== undefined && before !== state.documents && !current() && !open) search();
   } catch (error) { lost = true; say(error); }
-  const busy = state.share !== null || (state.job && state.job.running);
+  const busy = state.share !== null;
   poll = setTimeout(look, document.hidden ? 60000 : busy ? 1500 : 20000);
 }
-async function measure(kind) {
-  $("result").replaceChildren(); delete $("result").dataset.of;
-  try { Object.assign(state, await data("/api/measure", { kind })); tell(); look(); } catch (error) { $("line").textContent = error.message; }
-}
-
 // What people do
 
 $("question").addEventListener("input", () => {
@@ -221,12 +199,9 @@ for (const name of FILTERS) $(name).addEventListener("change", filtered);
 document.addEventListener("click", event => {
   const link = event.target.closest('a[href^="#path="]'), hit = event.target.closest("#hits .hit");
   if (link) { event.preventDefault(); const path = decodeURIComponent(link.getAttribute("href").slice(6)); read(hit && link.classList.contains("source") ? hit.dataset : { path }, hit); }
-  else if (hit && event.target.closest(".mark")) mark(hit);
   else if (event.target.closest("[data-close]")) event.target.closest("dialog").close();
-  else if (event.target.dataset && event.target.dataset.kind) measure(event.target.dataset.kind);
 });
 $("close").addEventListener("click", close);
-$("questions").addEventListener("click", () => { tell(); $("report").showModal(); });
 $("help").addEventListener("click", () => $("keys").showModal());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
 document.addEventListener("keydown", event => {
@@ -240,7 +215,7 @@ document.addEventListener("keydown", event => {
   const inText = here.closest("#document");
   const keys = { "/": () => { $("question").focus(); $("question").select(); }, "?": () => $("keys").showModal(), j: () => step(1), k: () => step(-1) };
   if (!inText) Object.assign(keys, { ArrowDown: keys.j, ArrowUp: keys.k });
-  if (hit) Object.assign(keys, { e: () => { const why = hit.querySelector(".why"); why.open = !why.open; }, a: () => mark(hit) }, here === hit ? { Enter: () => read(hit.dataset, hit) } : {});
+  if (hit) Object.assign(keys, { e: () => { const why = hit.querySelector(".why"); why.open = !why.open; } }, here === hit ? { Enter: () => read(hit.dataset, hit) } : {});
   if (keys[key]) { event.preventDefault(); keys[key](); }
 });
 
