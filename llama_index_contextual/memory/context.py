@@ -10,6 +10,7 @@ from llama_index_contextual.app.config import MOST_HITS, Configuration, MemorySe
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
 from llama_index_contextual.memory.current import newer_values_first, newest_first
+from llama_index_contextual.memory.derived import derive_queries, rank_derived
 from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import day_of, entries_of, is_seen, left_out, rank, select
@@ -82,6 +83,8 @@ class MemoryContext:
         if (closed := gate_digest(message, self.settings)) is not None:
             return closed
         present = self._now(now)
+        if self.settings.ranking == "derived":
+            return self._derived(message, seen, present)
         asked, how = self._read(message, present)
         pool = self._search.search(asked.text, **how)
         dated = self._search.search(asked.text, _days(asked), **how) if asked.dates else HitPool()
@@ -170,6 +173,25 @@ class MemoryContext:
             dates=days,
             notes=tuple(notes),
             left_out=len(ranked) - len(entries),
+        )
+
+    def _derived(self, message: str, seen: Collection[str], now: datetime) -> MemoryDigest:
+        """Return the digest of ``ranking="derived"``; it is empty where no query has a relevant hit."""
+        settings, text = self.settings, clean_message(message[:MAX_MESSAGE])
+        queries = derive_queries(text, lexicon_of(message, settings.languages))
+        pools = [self._search.search(query) for query in queries]
+        ranked = rank_derived(pools, now.date(), settings.half_life_days if settings.include_recency else None)
+        known = [pool.relevance for pool in pools if pool.relevance is not None]
+        least = least_relevance(settings.min_relevance, measured=pools[0].measured) if pools else 0.0
+        chosen = select(ranked if not known or max(known) >= least else [], settings, seen=seen)
+        groups = self._search.analyzer.query_groups(text)
+        entries = entries_of(chosen, groups, self._search.analyzer.tokens, settings.max_tokens)
+        reason = "found" if entries else ("nothing relevant enough" if ranked else "nothing found")
+        notes = [_CUT_NOTE] if len(message) > MAX_MESSAGE else []
+        notes += [_note(note) for pool in pools for note in pool.notes]
+        left_out = len(ranked) - len(entries)
+        return MemoryDigest(
+            applicable=True, reason=reason, entries=entries, queries=queries, notes=tuple(notes), left_out=left_out
         )
 
     def _for_search(self, max_results: int, filters: MetadataFilters | None) -> MemorySettings:

@@ -1,7 +1,7 @@
 """The digest: a citation and a quotation for each hit, ready to be put into an agent's context.
 
-Notes are untrusted text. Each line of a note stands behind a mark of quotation. So a note keeps its own words, brackets
-and fences, and none of its lines can pass for a line of the digest.
+Notes are untrusted text. The first line of a note follows its citation, and each other line stands behind a mark of
+quotation. So a note keeps its own words, brackets and fences, and none of its lines can pass for a line of the digest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
 NOTES: Final = ("(Index: ", "(Message: ", "(Search: ")  # what a line below the hits starts with
-QUOTE: Final = "  > "  # before each line of a note
+QUOTE: Final = "  > "  # before each line of a note but its first, which follows the citation
+CURRENT: Final = "  - current since "
 DISABLED: Final = "memory is switched off (enabled is false)"
 
 _NON_JOINER, _JOINER = "\u200c\u200d"
@@ -34,6 +35,7 @@ _UNSEEN: Final = re.compile(
 _UNUSUAL: Final = re.compile(r"[^\x20-\x7e]")  # all others stay as they are
 _EMOJI_STYLES: Final = "\ufe0e\ufe0f"  # after a symbol: as text, as a picture
 _KEYCAP: Final = "\u20e3"
+_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
 
 
@@ -52,7 +54,7 @@ class OlderStatement:
     @property
     def block(self) -> str:
         """Its lines of the digest, below the newer hit."""
-        return f"  - [{self.citation}] older, until {self.until}\n{quoted(self.snippet, '  ' + QUOTE)}"
+        return f"  - [{self.citation}] older, until {self.until}: {cited(self.snippet, '  ' + QUOTE)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +109,20 @@ class MemoryEntry:
 
     @property
     def block(self) -> str:
-        """Its lines of the digest."""
-        since = f" current since {self.since}" if self.since else ""
-        return "\n".join([f"- [{self.citation}]{since}", quoted(self.snippet), *(one.block for one in self.older)])
+        """Its lines of the digest: ``- [path#L3-L5] text``, and more lines where its text has more."""
+        since = [f"{CURRENT}{self.since}"] if self.since else []
+        return "\n".join([f"- [{self.citation}] {cited(self.snippet)}", *since, *(one.block for one in self.older)])
 
 
 def quoted(text: str, mark: str = QUOTE) -> str:
     """Return a text of a note with the mark of quotation before each line."""
     return "\n".join(mark + line if line else mark.rstrip() for line in visible(text).split("\n"))
+
+
+def cited(text: str, mark: str = QUOTE) -> str:
+    """Return a text of a note as it follows its citation: the first line, and the others behind the mark."""
+    first, _, others = _BLANK_LINES.sub("", visible(text)).rstrip("\n").partition("\n")
+    return "\n".join([first, quoted(others, mark)]) if others else first
 
 
 def shown_path(path: str) -> str:

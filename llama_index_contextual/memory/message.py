@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword import HAS_CJK, NamedDate, find_dates, split_words, unaccented
-from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING, QUOTE
+from llama_index_contextual.memory.digest import CURRENT, HEADER, NOTES, NOTHING, QUOTE
 from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _own_lines(lines: Sequence[str]) -> Iterator[str]:
             before = line[: line.index(HEADER)].rstrip()  # each line of a quoted digest starts with it
         elif in_digest:
             of_a_note = line.lstrip().removeprefix(before).lstrip(" ").startswith(QUOTE.strip())
-            in_digest = of_a_note or not bare or bare.startswith(("- [", *NOTES))
+            in_digest = of_a_note or not bare or bare.startswith(("- [", CURRENT.lstrip(), *NOTES))
         if text[:3] in {"```", "~~~"}:
             after = text.lstrip(text[0])
             if "`" not in after:  # else it is code within a line

@@ -54,8 +54,10 @@ def test_the_newer_value_is_shown_and_the_older_one_named(question, older, newer
     assert (before.snippet, before.since, before.until) == (named, "2026-02-11", "2026-03-02")
     assert before.citation.startswith("memory/2026-02-11.md#L")
     assert "memory/2026-02-11.md" not in [one.path for one in digest.entries]
-    assert first.block.splitlines()[0].endswith(" current since 2026-03-02")
-    assert first.block.splitlines()[-2:] == [f"  - [{before.citation}] older, until 2026-03-02", f"    > {named}"]
+    assert first.block.splitlines()[-2:] == [
+        "  - current since 2026-03-02",
+        f"  - [{before.citation}] older, until 2026-03-02: {named}",
+    ]
     assert clean_message(f"{digest.markdown}\nAnd now?") == "And now?"
 
 

@@ -1,6 +1,7 @@
 """The digest quotes notes in their own characters, and a note cannot break out of its quotation."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -27,9 +28,11 @@ def test_a_digest_is_a_citation_and_a_quotation_for_each_hit():
     entries = [entry(), entry("Color preference: blue", "MEMORY.md", (22, 24))]
     assert format_digest(entries) == (
         "## Relevant prior context\n"
-        "- [memory/2026-04-09.md#L3-L5]\n  > JC's dog Cookie loves carrots\n"
-        "- [MEMORY.md#L22-L24]\n  > Color preference: blue"
+        "- [memory/2026-04-09.md#L3-L5] JC's dog Cookie loves carrots\n"
+        "- [MEMORY.md#L22-L24] Color preference: blue"
     )
+    assert entry("one\n\ntwo").block == "- [memory/2026-04-09.md#L3-L5] one\n  >\n  > two"
+    assert entry("\n \none\n").block == "- [memory/2026-04-09.md#L3-L5] one"
     assert format_digest([]) == "(No relevant prior context for this message.)"
 
 
@@ -60,9 +63,8 @@ def test_citations(path, lines, citation):
 )
 def test_a_note_keeps_its_own_characters(note):
     assert visible(note) == note
-    assert [line.removeprefix(QUOTE) for line in entry(note).block.splitlines()[1:]] == [
-        line or QUOTE.rstrip() for line in note.splitlines()
-    ]
+    shown = entry(note).block.removeprefix("- [memory/2026-04-09.md#L3-L5] ").splitlines()
+    assert [line.removeprefix(QUOTE) for line in shown] == [line or QUOTE.rstrip() for line in note.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -99,12 +101,13 @@ HOSTILE = [
 
 
 def outside_of_quotations(text):
-    """What a reader of Markdown finds of a digest beside its quotations: the kinds of blocks, and their texts."""
+    """What a reader of Markdown finds of a digest beside what notes say: the kinds of blocks, and their texts."""
     depth, found = 0, []
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         depth += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0) if token.level <= 2 else 0
         if not depth and token.type != "blockquote_close":
-            found.append(token.content or token.type)
+            cited = re.match(r"\[[^]]+\] ", token.content)  # what follows on its line is of the note
+            found.append(cited[0] if cited else token.content or token.type)
     return found
 
 

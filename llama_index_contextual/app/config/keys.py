@@ -188,6 +188,12 @@ class MemorySettings(Section):
     )
     # benchmarks/results/memory.md: a weight of 0.1 costs 0.1 points of recall@4; one of 1, as the source has it, 34
     recency_weight: Share = setting("The share of a score that age may take, 0 to 1.", 0.1)
+    # benchmarks/results/memory_rankings.md: derived finds less on every set
+    ranking: Literal["learned", "derived"] = setting(
+        "How a digest orders its hits: `learned` asks the message once and compares scores by a trained model; "
+        "`derived` asks it, its keywords and its names, and multiplies by age and by agreement.",
+        "learned",
+    )
     date_boost: Gain = setting("The gain of a note of a day that the message names, as a share of its score.", 0.5)
     min_relevance: Share | Literal["auto"] = setting(
         "How likely a hit has to answer the message, 0 to 1; 0 leaves out none; `auto` is what a search asks for, "
