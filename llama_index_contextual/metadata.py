@@ -18,12 +18,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+from llama_index.core.schema import MetadataMode
+
 from llama_index_contextual.text import date_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from llama_index.core.schema import BaseNode
+    from llama_index.core.schema import BaseNode, TextNode
 
 # What the document is.
 PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document's identity and what a citation shows
@@ -54,6 +56,7 @@ TOKEN_COUNT: Final = "token_count"  # noqa: S105  a key's name, not a secret
 CHUNK_HASH: Final = "chunk_hash"  # of the chunk's text alone
 OVERFLOW: Final = "overflow"  # True where the chunk had to exceed chunk_size; absent otherwise
 UNREAD: Final = "unread"  # True where the local embedding does not know most of the words; absent otherwise
+ENCODED_CHARS: Final = "encoded_chars"  # how many characters of it are encoded bytes, which no view shows; else absent
 CONTINUES: Final = "continues"  # later pieces of a split fence or table: its language or header row, for the context
 
 # What gives it context back.
@@ -313,6 +316,27 @@ def reset_views(node: BaseNode) -> None:
     """Let EMBED and LLM show what they did before :func:`set_views`."""
     node.excluded_embed_metadata_keys = _before(node.excluded_embed_metadata_keys)
     node.excluded_llm_metadata_keys = _before(node.excluded_llm_metadata_keys)
+
+
+def hide_encoded_bytes(node: TextNode, shown: str) -> None:
+    """Let the views of a node show its text without encoded bytes; the text itself stays an exact slice.
+
+    LlamaIndex fills in the template of a view only where there is metadata to show, so there is some.
+
+    Args:
+        node: Changed in place: its ``text_template``, and ``metadata["encoded_chars"]``.
+        shown: Its text as :func:`~llama_index_contextual.text.readable` gives it.
+    """
+    node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
+    content = shown.replace("{", "{{").replace("}", "}}")
+    node.text_template = node.text_template.replace("{content}", content)
+    for mode, excluded in (
+        (MetadataMode.EMBED, node.excluded_embed_metadata_keys),
+        (MetadataMode.LLM, node.excluded_llm_metadata_keys),
+    ):
+        excluded.append(ENCODED_CHARS)
+        if not node.get_metadata_str(mode).strip():
+            excluded.remove(ENCODED_CHARS)
 
 
 def of_front_matter(keys: Iterable[str]) -> dict[str, str]:

@@ -13,7 +13,6 @@ import regex  # type: ignore[import-untyped]
 from llama_index_contextual.chunking import blocks
 from llama_index_contextual.chunking.packing import Marks
 from llama_index_contextual.text import sentence_starts
-from llama_index_contextual.text.tokens import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,7 +101,7 @@ def _finer(
     cap: int,
 ) -> list[tuple[int, int]]:
     """Return places to cut inside one block over the budget: lines or sentences, and inside those over the cap too."""
-    finer = list(_inside(text, start, end, *what))
+    finer = [place for place in _inside(text, start, end, *what) if not scale.cuts_run(place[0])]
     offsets = [start, *(offset for offset, _ in finer), end]
     sums = scale.cumulative(offsets)
     step = max(1, settings.chunk_size // _TOKENS_PER_CHARACTER)
@@ -116,7 +115,7 @@ def _finer(
         if closing and finer[number][1] == blocks.GLUED:  # a fence's last line holds on to the line before
             weight, whole = sums[-1] - sums[number], end
         if weight > cap or (weight > cap - _SEAM and _alone(text, low, whole, scale) > cap):
-            places.extend(_anywhere(text, low, high, step))
+            places.extend(place for place in _anywhere(text, low, high, step) if not scale.cuts_run(place[0]))
     return places
 
 
@@ -128,7 +127,7 @@ def _alone(text: str, start: int, end: int, scale: Scale) -> int:
     part = text[start:end]
     stop = start + len(part.rstrip())
     bare = min(stop, start + len(part) - len(part.lstrip()))
-    return max(weigh(scale.exact(begin, stop), text[begin:stop]) for begin in {start, bare})
+    return max(scale.cost(begin, stop) for begin in {start, bare})
 
 
 def _closing_fence(text: str, start: int, end: int) -> int:

@@ -13,14 +13,14 @@ from pydantic import BaseModel
 from llama_index_contextual.chunking import blocks
 from llama_index_contextual.errors import Checked, SettingError
 from llama_index_contextual.text import sentence_starts
-from llama_index_contextual.text.tokens import weigh
+from llama_index_contextual.text.tokens import budget_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llama_index_contextual.text.tokens import Scale
 
-_TOKENIZERS: Final = ("cl100k", "minilm", "e5", "estimate")
+_TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
 # Where no overlap starts: inside a sentence, or between a tag and what it encloses.
@@ -39,8 +39,8 @@ class ChunkSettings(Checked, BaseModel):
             ``None`` is twice ``chunk_size``.
         keep_blocks: True leaves a code fence or table whole up to ``max_chunk_size``; False cuts it at ``chunk_size``.
         cut_at_rules: True makes every rule (``---``) end a chunk, however small.
-        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, ``"estimate"`` or a callable that returns the tokens of a
-            text, or how many.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a text, or how many.
+            None is LlamaIndex's ``Settings.tokenizer``.
         semantic: False packs lines to the budget and ignores all structure.
     """
 
@@ -50,7 +50,7 @@ class ChunkSettings(Checked, BaseModel):
     max_chunk_size: int | None = None
     keep_blocks: bool = False
     cut_at_rules: bool = False
-    tokenizer: str | Callable[[str], Any] = "cl100k"
+    tokenizer: str | Callable[[str], Any] | None = None
     semantic: bool = True
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead
@@ -160,8 +160,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
             chunk = text[start : offsets[last]].rstrip()
             end = start + len(chunk)
             tokens = scale.exact(start, end)
-            weight = weigh(tokens, chunk)
-            over = weight - (settings.cap if forced else settings.chunk_size)
+            over = budget_cost(tokens, scale.part(start, end)) - (settings.cap if forced else settings.chunk_size)
             if over <= 0 or (forced and last == first + 1):
                 break
             # the parts' sum was too small: a tokenizer that is not additive

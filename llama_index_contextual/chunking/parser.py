@@ -31,7 +31,7 @@ from llama_index_contextual.chunking.packing import ChunkSettings
 from llama_index_contextual.chunking.sections import TOP, Open
 from llama_index_contextual.chunking.spans import Span, split_markdown
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, without_surrogates
+from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, readable, without_surrogates
 from llama_index_contextual.text.tokens import is_unread
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         return state
 
     @field_serializer("tokenizer")
-    def _name_tokenizer(self, value: str | Callable[[str], Any]) -> Any:
-        return value if isinstance(value, str) else {"callable": getattr(value, "__qualname__", type(value).__name__)}
+    def _name_tokenizer(self, value: str | Callable[[str], Any] | None) -> Any:
+        return value if value is None or isinstance(value, str) else {"callable": getattr(value, "__qualname__", type(value).__name__)}
 
     @classmethod
     def from_defaults(cls, **settings: Any) -> HeadingAwareMarkdownNodeParser:
@@ -257,13 +257,17 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             if self.id_func is not description.hash_id:
                 node_id = self.id_func(number, document)
             first = {} if number else description.first_metadata(document, front, span)
-            unread = self.tokenizer == "minilm" and is_unread(chunk)
+            shown = readable(chunk)
+            unread = self.tokenizer == "minilm" and is_unread(shown)
             own = description.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
             values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
             if self.include_metadata:
                 values = metadata.with_ours(theirs, {**filters, **ours, **first, **own})
             hidden = [*filters] if own.get(metadata.HEADER_PATH, "-") else [*filters, metadata.HEADER_PATH]
-            nodes.append(_node(node_id, chunk, placed, document, values, source, hidden))
+            node = _node(node_id, chunk, placed, document, values, source, hidden)
+            if shown != chunk:
+                metadata.hide_encoded_bytes(node, shown)
+            nodes.append(node)
         return nodes
 
 

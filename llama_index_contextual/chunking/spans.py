@@ -21,7 +21,7 @@ from llama_index_contextual.chunking.sections import (
     group_sections,
     titles_of_headings,
 )
-from llama_index_contextual.text.tokens import make_scale, weigh
+from llama_index_contextual.text.tokens import budget_cost, make_scale
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
@@ -74,6 +74,8 @@ def split_markdown(
 ) -> list[Span]:
     """Split a text into spans that cover everything but white space, front matter and a byte order mark.
 
+    Encoded bytes (a picture in a data URI) are never cut and count as one character; what is nothing else is no span.
+
     Args:
         text: Without lone surrogates.
         settings: Sizes and tokenizer.
@@ -101,13 +103,14 @@ def split_markdown(
         first, last = group[0].first, group[-1].last
         if sums[last] - sums[first] <= settings.chunk_size:
             piece = uncut(text, outline, first, last, scale)
-            if weigh(piece.tokens, text[piece.start : piece.end]) <= settings.chunk_size:
-                if piece.end > piece.start:
+            if budget_cost(piece.tokens, scale.part(piece.start, piece.end)) <= settings.chunk_size:
+                if piece.end > piece.start and scale.is_text(piece.start, piece.end):
                     spans.append(_describe(text, piece, group, outline, ends, settings.chunk_size))
                 continue
         marks = refine(text, outline, sums, (first, last), scale, settings)
         pieces = pack(text, marks, scale, settings)
-        spans.extend(_describe(text, piece, group, outline, ends, settings.chunk_size) for piece in pieces)
+        held = (piece for piece in pieces if scale.is_text(piece.start, piece.end))
+        spans.extend(_describe(text, piece, group, outline, ends, settings.chunk_size) for piece in held)
     return spans
 
 

@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
-from llama_index_contextual.text import fold, normalise
+from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ _SINGLE_WORD: Final = re.compile(r"\w+")
 
 def lexical_text(node: BaseNode) -> str:
     """Return what BM25 reads of a node: the EMBED view and, after it, the lexical context and the front matter."""
-    text = node.get_content(metadata_mode=MetadataMode.EMBED)
+    text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
     return "\n".join([text, *(str(value) for key in _MORE_WORDS if (value := value_of(node.metadata, key)))])
 
 

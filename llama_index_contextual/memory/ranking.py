@@ -23,7 +23,7 @@ from llama_index_contextual.metadata import (
     path_of,
     value_of,
 )
-from llama_index_contextual.text import counted, date_from_path, parse_day
+from llama_index_contextual.text import counted, date_from_path, parse_day, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -166,7 +166,7 @@ def entries_of(
         weights = {
             alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
         }
-        text = one.node.get_content()
+        text = readable(one.node.get_content())
         properties = str(one.node.metadata.get(FRONT_MATTER) or "")
         if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
             text = "\n\n".join([*properties.split("; "), text])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index_contextual import metadata
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -289,7 +289,7 @@ def one_line(text: str) -> str:
 
 def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
     steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
-    text = " ".join(hit.node.node.get_content().split())
+    text = " ".join(readable(hit.node.node.get_content()).split())
     earned = ", ".join(
         f"{credit.arm} {credit.credit:+.2f}" for credit in (hit.fused.credits if hit.fused else ()) if credit.credit
     )

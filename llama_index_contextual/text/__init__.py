@@ -31,20 +31,23 @@ from llama_index_contextual.text.language import (
     stop_words,
     tell_language,
 )
-from llama_index_contextual.text.reading import (
+from llama_index_contextual.text.normalize import (
     MARKDOWN_SUFFIXES,
     MARKDOWN_TYPE,
     UTF16_MARKS,
     WIKI_LINK,
     counted,
     decode,
+    encoded_runs,
     is_markdown,
     lines_of,
     money,
     printable,
+    readable,
     replace_surrogates,
     short_hash,
     storable,
+    without_runs,
     without_surrogates,
 )
 from llama_index_contextual.text.sentences import sentence_starts, sentences_in

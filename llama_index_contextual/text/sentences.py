@@ -15,7 +15,7 @@ from typing import Final
 import sentencex
 
 from llama_index_contextual.text.language import tell_language
-from llama_index_contextual.text.reading import replace_surrogates
+from llama_index_contextual.text.normalize import replace_surrogates
 
 # Abbreviations that precede what they belong to, in lower case: those that sentencex 1.0 takes for a sentence's end.
 _BEFORE_SOMETHING: Final = {

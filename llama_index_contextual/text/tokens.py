@@ -1,12 +1,11 @@
 """Token counts of many slices of one document: exact ones, and each character counted about once.
 
-A *scale* is made for one document. First it counts the parts between the marks. Their sums are exact for tokenizers
-that add up at line starts, and estimates for others. Then it counts what an assembled slice has when it is alone.
+A :class:`Scale` is made for one document. First it counts the parts between the marks. Their sums are exact for
+tokenizers that add up at line starts, and estimates for others. Then it counts what an assembled slice has when it is
+alone. Encoded bytes, such as a picture in a data URI, count as one character.
 
-``"cl100k"`` is LlamaIndex's default tokenizer. The vocabulary is the copy that LlamaIndex ships, so nothing is
-downloaded. gigatoken gives the same tokens as tiktoken many times faster (``benchmarks/chunking.py`` prints both), and
-is used where the ``fast`` extra is installed. ``"minilm"`` counts the word pieces of the local embedding, and ``"e5"``
-the pieces of the multilingual one.
+``"cl100k"`` is LlamaIndex's default tokenizer; its vocabulary is the copy that LlamaIndex ships, so nothing is
+downloaded. ``"minilm"`` counts the word pieces of the local embedding, and ``"e5"`` those of the multilingual one.
 """
 
 from __future__ import annotations
@@ -17,35 +16,27 @@ import itertools
 import math
 import os
 import re
-import string
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.errors import SettingError, needs
 from llama_index_contextual.text.e5_pieces import e5_file
+from llama_index_contextual.text.normalize import encoded_runs, without_runs
 
 if TYPE_CHECKING:
-    import gigatoken
     import tiktoken
     from tokenizers import BertWordPieceTokenizer
-
-Tokens: TypeAlias = "np.ndarray[Any, np.dtype[np.uint32]]"
-Encode: TypeAlias = Callable[[str], Tokens]
 
 # A chunk of n tokens has at most n times so many letters. Otherwise what a tokenizer takes for one unknown word (Thai,
 # or a line of digits) would be next to nothing. English has 4 to 5. Some tokenizers count no white space at all;
 # four times as much of it is allowed, for the padding of tables.
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
-BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
 _PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of a text
 # Where cl100k's tokens of two parts are those of the whole: its regular expression never takes a line feed together
 # with the text of the next line, and byte pairs never merge across.
@@ -53,21 +44,18 @@ _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
 _AFTER_SPACE: Final = re.compile(r"(?<=[ \n])\S")  # no piece of multilingual-e5 goes across
 _ENDLESS: Final = re.compile("[A-Za-z0-9]{101,}")  # to the local model it is one unknown word
-_LONGEST_WORD: Final = 100  # characters; a longer word is one unknown piece
-_MOST_WORDS: Final = 50_000  # whose pieces are remembered, some 8 MB
-_PORTION: Final = re.compile(r"(?s).{1,100000}[^ ]*")  # a list of all words of a text may take 80 bytes a letter
-_SPECIAL: Final = re.compile(r"\[(?:CLS|MASK|PAD|SEP|UNK)\]")  # one piece each, also in a text
-_NO_MARKS: Final = bytes(code for code in range(128) if chr(code) not in string.punctuation)
-_UNKNOWN: Final = 100  # [UNK] in the vocabulary
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
-_VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's name for cl100k's file in its cache
-# gigatoken remembers every word it has seen: up to 6 bytes for each byte of text without repetitions, 328 MB after
-# 61 MB of random words. Loading the vocabulary anew takes 0.16 s, so starting over after this many characters is cheap.
-_FORGET_AFTER: Final = 16_000_000
+_UNKNOWN: Final = 100  # [UNK] in the vocabulary
+# What the word pieces of ASCII text never cross; of other text, accents follow their letters and only spaces part them.
+_ASCII_PARTS: Final = re.compile(r"[\w\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[^\w\x00-\x20\x7f]{1,1000}")
+_WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
+_SPECIAL: Final = re.compile(r"\[(?:CLS|MASK|PAD|SEP|UNK)\]")  # one piece each, also in a text
+_LONGEST_WORD: Final = 100  # characters of a word whose pieces are remembered
+_MOST_WORDS: Final = 50_000  # that are remembered, some 8 MB
 
 
-def weigh(tokens: int, text: str) -> int:
+def budget_cost(tokens: int, text: str) -> int:
     """Return what a text takes of a budget: its tokens, or more where these have over 8 characters each."""
     if len(text) <= tokens * CHARS_PER_TOKEN:
         return tokens
@@ -75,38 +63,20 @@ def weigh(tokens: int, text: str) -> int:
     return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(text) - letters) / SPACES_PER_TOKEN))
 
 
-class EstimateScale:
-    """UTF-8 bytes ÷ 3.5, rounded up: always more than one for 8 characters."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
-        """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
-        text = self._text
-        if text.isascii():
-            first = offsets[0]
-            return [math.ceil((offset - first) / BYTES_PER_TOKEN) for offset in offsets]
-        sizes = (len(text[a:b].encode()) for a, b in itertools.pairwise(offsets))
-        return [math.ceil(size / BYTES_PER_TOKEN) for size in itertools.accumulate(sizes, initial=0)]
-
-    def exact(self, start: int, end: int) -> int:
-        """Return the tokens of ``text[start:end]``, as estimated."""
-        text = self._text
-        size = end - start if text.isascii() else len(text[start:end].encode())
-        return math.ceil(size / BYTES_PER_TOKEN)
-
-
-class CountingScale:
-    """Any tokenizer: each part is counted once, and of an assembled slice only what the known counts leave open.
+class Scale:
+    """Counts of a document's slices: each part once, and of an assembled slice only what the known counts leave open.
 
     Args:
         text: The document.
         count: Returns the tokens of a text.
         seam: What stands at offsets at which the counts of two parts always add up; None where they may never do.
+
+    Attributes:
+        runs: Where encoded bytes stand in the document: no text.
     """
 
     def __init__(self, text: str, count: Callable[[str], int], seam: re.Pattern[str] | None = None) -> None:
+        self.runs = encoded_runs(text)
         self._text = text
         self._count = count
         self._seam = seam
@@ -114,61 +84,88 @@ class CountingScale:
         self._sums: Sequence[int] = ()
         self._torn: Sequence[int] = ()  # how many of the marks before each one are no seam
 
+    def part(self, start: int, end: int) -> str:
+        """Return a slice of the document without encoded bytes."""
+        return without_runs(self._text, self.runs, start, end) if self.runs else self._text[start:end]
+
+    def cuts_run(self, offset: int) -> bool:
+        """Return whether an offset is inside encoded bytes."""
+        at = bisect_left(self.runs, (offset,)) - 1
+        return at >= 0 and self.runs[at][0] < offset < self.runs[at][1]
+
+    def is_text(self, start: int, end: int) -> bool:
+        """Return whether a slice holds more than encoded bytes."""
+        at = bisect_left(self.runs, (start,))
+        touched = self.runs[max(0, at - 1) : at + 1]
+        if not any(first < end and last > start for first, last in touched):
+            return True
+        return _LETTERS.search(self.part(start, end)) is not None
+
     def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
-        """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
-        text, count = self._text, self._count
-        sums, weights = array("q", [0]), array("q", [0])  # not lists: a document may have millions of marks
-        total = weight = 0
+        """Return the cost (:func:`budget_cost`) before each of the ascending offsets, counted from the first one."""
+        part_of, count = self.part, self._count
+        sums, costs = array("q", [0]), array("q", [0])  # not lists: a document may have millions of marks
+        total = cost = 0
         for start, end in itertools.pairwise(offsets):
-            part = text[start:end]
+            part = part_of(start, end)
             tokens = count(part)
             total += tokens
-            weight += weigh(tokens, part)
+            cost += budget_cost(tokens, part)
             sums.append(total)
-            weights.append(weight)
+            costs.append(cost)
         if not self._offsets:
             self._offsets, self._sums = offsets, sums
             if self._seam is not None:
-                torn = (self._seam.match(text, offset) is None for offset in offsets)
+                torn = (self._seam.match(self._text, offset) is None for offset in offsets)
                 self._torn = array("q", itertools.accumulate(torn, initial=0))
-        return weights
+        return costs
 
     def exact(self, start: int, end: int) -> int:
         """Return the tokens of ``text[start:end]`` taken alone; only what is not known yet is counted."""
-        text, offsets, seam = self._text, self._offsets, self._seam
-        if seam is None or not seam.match(text, start):
-            return self._count(text[start:end])
+        offsets, seam = self._offsets, self._seam
+        if seam is None or not seam.match(self._text, start):
+            return self._count(self.part(start, end))
         first, last = bisect_left(offsets, start), bisect_left(offsets, end) - 1
         if first >= last or offsets[first] != start or self._torn[first] != self._torn[last + 1]:
-            return self._count(text[start:end])
-        return self._sums[last] - self._sums[first] + self._count(text[offsets[last] : end])
+            return self._count(self.part(start, end))
+        return self._sums[last] - self._sums[first] + self._count(self.part(offsets[last], end))
+
+    def cost(self, start: int, end: int) -> int:
+        """Return the cost of ``text[start:end]`` taken alone."""
+        return budget_cost(self.exact(start, end), self.part(start, end))
 
 
-Scale: TypeAlias = EstimateScale | CountingScale
-
-
-def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scale:
+def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None = None) -> Scale:
     """Return the scale of one document.
 
     Args:
         text: The document, without lone surrogates.
         tokenizer: ``"cl100k"``, ``"minilm"`` (word pieces of the local embedding), ``"e5"`` (those of multilingual-e5),
-            ``"estimate"``, or a callable that returns the tokens of a text, or how many.
+            or a callable that returns the tokens of a text, or how many. None is ``Settings.tokenizer``.
 
     Raises:
         SettingError: The callable returns neither.
         MissingExtraError: ``"minilm"`` needs the ``local`` extra, ``"e5"`` the ``multilingual`` one.
     """
-    if tokenizer == "estimate":
-        return EstimateScale(text)
+    if tokenizer is None:
+        tokenizer = _tokenizer_of_settings()
     if tokenizer == "cl100k":
-        encode = cl100k()
-        return CountingScale(text, lambda part: len(encode(part)), _LINE_START)
+        return Scale(text, count_cl100k, _LINE_START)
     if tokenizer == "minilm":
-        return CountingScale(text, count_word_pieces, _WORD_START)
+        return Scale(text, count_word_pieces, _WORD_START)
     if tokenizer == "e5":
-        return CountingScale(text, e5_file().count, _AFTER_SPACE)
-    return CountingScale(text, functools.partial(_count, tokenizer))
+        return Scale(text, e5_file().count, _AFTER_SPACE)
+    return Scale(text, functools.partial(_count, tokenizer))
+
+
+def _tokenizer_of_settings() -> str | Callable[[str], Sized | int]:
+    """Return LlamaIndex's ``Settings.tokenizer``; where it is cl100k, its name."""
+    import llama_index.core
+
+    tokenizer: Any = llama_index.core.global_tokenizer
+    encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)  # a partial of tiktoken's method
+    is_usual = tokenizer is None or getattr(encoding, "name", "") == "cl100k_base"
+    return "cl100k" if is_usual else tokenizer
 
 
 def _count(tokenizer: Any, text: str) -> int:
@@ -183,41 +180,14 @@ def _count(tokenizer: Any, text: str) -> int:
     )
 
 
-@functools.cache
-def cl100k() -> Encode:
-    """Return the fastest encoder that is installed."""
-    if find_spec("gigatoken") is None or not (_vocabularies() / _VOCABULARY).is_file():
-        return with_tiktoken()
-    return Gigatoken()
-
-
-class Gigatoken:
-    """cl100k by gigatoken (Marcel Rød): it forgets the words that it has seen before they fill the memory.
-
-    Threads may share one: a tokenizer that another thread has replaced goes on working.
-    """
-
-    def __init__(self) -> None:
-        self._seen = 0
-        self._tokenizer = self._load()
-
-    def __call__(self, text: str) -> Tokens:
-        """Return the tokens of a text."""
-        self._seen += len(text)
-        if self._seen > _FORGET_AFTER:
-            self._seen = 0
-            self._tokenizer = self._load()
-        return self._tokenizer.encode(text)
-
-    def _load(self) -> gigatoken.Tokenizer:
-        from gigatoken import Tokenizer
-
-        return Tokenizer.from_tiktoken(_vocabularies() / _VOCABULARY, pretokenizer="cl100k")
-
-
-def with_tiktoken() -> Encode:
-    """Return cl100k by tiktoken, which LlamaIndex itself uses."""
-    return functools.partial(_encode_in_pieces, tiktoken_cl100k())
+def count_cl100k(text: str) -> int:
+    """Return the number of a text's tokens in cl100k."""
+    encoding = tiktoken_cl100k()
+    try:
+        return len(encoding.encode_to_numpy(text, disallowed_special=()))
+    except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
+        parts = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+        return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
 
 
 def tiktoken_cl100k() -> tiktoken.Encoding:
@@ -231,32 +201,19 @@ _reading: Final = Lock()  # it changes the environment, which is the whole proce
 
 @functools.cache
 def _tiktoken_cl100k() -> tiktoken.Encoding:
+    import llama_index.core
     import tiktoken
 
     name = "TIKTOKEN_CACHE_DIR"
     folder = os.environ.get(name)
     try:
         if folder is None:
-            os.environ[name] = str(_vocabularies())
+            os.environ[name] = str(Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache")
         return tiktoken.get_encoding("cl100k_base")
     finally:
         if folder is None:
             with contextlib.suppress(KeyError):  # LlamaIndex sets and deletes it, too; pop() looks, then deletes
                 del os.environ[name]
-
-
-def _encode_in_pieces(encoding: tiktoken.Encoding, text: str) -> Tokens:
-    try:
-        return encoding.encode_to_numpy(text, disallowed_special=())
-    except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
-        parts = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
-        return np.concatenate([encoding.encode_to_numpy(part, disallowed_special=()) for part in parts])
-
-
-def _vocabularies() -> Path:
-    import llama_index.core
-
-    return Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache"
 
 
 @functools.lru_cache(maxsize=4)
@@ -314,75 +271,22 @@ def is_unread(text: str) -> bool:
     return bool(2 * sum(length for unknown, length in lengths if unknown) > sum(length for _, length in lengths))
 
 
-class _Letters(dict[int, str]):
-    """What the local model's tokenizer makes of each character: plain letters, and marks that are set apart."""
-
-    def __missing__(self, code: int) -> str:
-        steps: Any = minilm_tokenizer()._tokenizer  # noqa: SLF001  its own attributes set steps, and return none
-        words = steps.pre_tokenizer.pre_tokenize_str(steps.normalizer.normalize_str(f"a{chr(code)}a"))
-        letters = self[code] = " ".join(word for word, _ in words)[1:-1]
-        return letters
-
-
-class _Pieces(dict[str, int]):
-    """The number of pieces of each word: from its beginning, always the longest one that the vocabulary has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        names = minilm_tokenizer().get_vocab()
-        self._first = _beginnings(name for name in names if not name.startswith("##"))
-        self._later = _beginnings(name[2:] for name in names if name.startswith("##"))
+class _Counts(dict[str, int]):
+    """The number of word pieces of each word, as the tokenizer counts them."""
 
     def __missing__(self, word: str) -> int:
-        if len(word) > _LONGEST_WORD:
-            return 1
-        if len(self) >= _MOST_WORDS:
-            self.clear()
-        self[word] = count = self._count(word)
-        return count
-
-    def _count(self, word: str) -> int:
-        known, count, start = self._first, 0, 0
-        while start < len(word):
-            longest, end = start, start + 1
-            while end <= len(word) and (is_piece := known.get(word[start:end])) is not None:
-                longest, end = end if is_piece else longest, end + 1
-            if longest == start:  # a letter that the model does not know: so it does not know the word
-                return 1
-            known, count, start = self._later, count + 1, longest
+        count = len(minilm_tokenizer()._tokenizer.encode(word, add_special_tokens=False))  # noqa: SLF001  half the time
+        if len(word) <= _LONGEST_WORD:
+            if len(self) >= _MOST_WORDS:
+                self.clear()
+            self[word] = count
         return count
 
 
-def _beginnings(names: Iterable[str]) -> dict[str, bool]:
-    """Return what any of some names begins with, and whether it is one of them itself."""
-    known: dict[str, bool] = {}
-    for name in names:
-        for end in range(1, len(name)):
-            known.setdefault(name[:end], False)
-        known[name] = True
-    return known
-
-
-@functools.cache
-def _word_pieces() -> tuple[_Letters, dict[int, str | None], _Pieces]:
-    """Return what characters become, what those of ASCII do where their marks are counted elsewhere, and words."""
-    letters = _Letters()
-    plain = {code: " " if code in string.punctuation.encode() else letters[code] or None for code in range(128)}
-    return letters, plain, _Pieces()
+_counts: Final = _Counts()
 
 
 def count_word_pieces(text: str) -> int:
-    """Return the number of word pieces that the local model reads, without the two special tokens that it adds.
-
-    It is the number that the tokenizer gives, ten times as fast, and in little memory.
-    """
-    letters, plain, pieces = _word_pieces()
-    marks = 0
-    if "[" in text:
-        text, marks = _SPECIAL.subn(" ", text)
-    if text.isascii():  # in half the time
-        marks += len(text.encode().translate(None, _NO_MARKS))
-        text = text.translate(plain)
-    else:
-        text = text.translate(letters)
-    return marks + sum(sum(map(pieces.__getitem__, part[0].split())) for part in _PORTION.finditer(text))
+    """Return the number of word pieces that the local model reads, without the two special tokens that it adds."""
+    is_plain = text.isascii() and not ("[" in text and _SPECIAL.search(text))
+    return sum(map(_counts.__getitem__, (_ASCII_PARTS if is_plain else _WORDS).findall(text)))

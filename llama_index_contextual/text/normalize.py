@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -159,3 +160,69 @@ def _decode_bytes(data: bytes) -> tuple[str, str]:
         what = f"byte 0x{data[error.start]:02x} at {error.start:,} is no UTF-8"
     # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
     return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
+
+
+# Pictures and other files that are written into a text as letters. A word of 60 letters is the first sign of one.
+_LONG_WORD: Final = re.compile(r"(?<![!-~])[!-~]{60}")
+_TYPE: Final = r"data:[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},"
+_DATA_URI: Final = re.compile(
+    rf"(?<=\"){_TYPE}[^\"\n]{{32,}}(?=\")|(?<='){_TYPE}[^'\n]{{32,}}(?=')|{_TYPE}[^\s\"'<>()\[\]\\]{{32,}}",
+    re.IGNORECASE,
+)
+_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{120,}")
+# base64 in lines, as mail and certificates have it; ">" before each where it is quoted.
+_LINES: Final = re.compile(
+    r"^(?:[ \t>]*[A-Za-z0-9+/]{60,}[ \t]*(?:\r\n?|\n|\Z)){2,}"
+    r"(?:[ \t>]*(?:[A-Za-z0-9+/]{20,}|[A-Za-z0-9+/]{2,}={1,2})[ \t]*$)?",
+    re.MULTILINE,
+)
+_HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
+_SAMPLE: Final = 2000  # characters that say whether a run is bytes
+_BYTES_CHANGE: Final = 0.45  # share of neighbours of different kinds: 0.65 in base64, 0.25 in paths of long addresses
+_CERTAIN: Final = 1000  # characters; no name or address is so long
+_KINDS: Final = str.maketrans(
+    {**dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "A"), **dict.fromkeys("abcdefghijklmnopqrstuvwxyz", "a"),
+     **dict.fromkeys("0123456789", "0"), **dict.fromkeys("+/_=-", "-")}
+)  # fmt: skip
+
+
+def encoded_runs(text: str) -> list[tuple[int, int]]:
+    """Return where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or digits."""
+    if not _LONG_WORD.search(text):
+        return []
+    found = [match.span() for match in _DATA_URI.finditer(text)]
+    found += [match.span() for form in (_RUN, _LINES) for match in form.finditer(text) if _is_encoded(match[0])]
+    runs: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if runs and start <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(end, runs[-1][1])
+        else:
+            runs.append((start, end))
+    return runs
+
+
+def readable(text: str) -> str:
+    """Return a text with ``…`` for each of its :func:`encoded_runs`: what is embedded, searched, shown and counted."""
+    return without_runs(text, encoded_runs(text))
+
+
+def without_runs(text: str, runs: Sequence[tuple[int, int]], start: int = 0, end: int | None = None) -> str:
+    """Return a part of a text with ``…`` for each of some runs."""
+    end = len(text) if end is None else end
+    parts, at = [], start
+    for first, last in runs:
+        if last > start and first < end:
+            parts += [text[at : max(first, start)], "…"]
+            at = min(last, end)
+    return "".join([*parts, text[at:end]])
+
+
+def _is_encoded(run: str) -> bool:
+    sample = "".join(run[:_SAMPLE].split())
+    if _HEX.match(sample):
+        return not sample.isalpha() and not sample.isdecimal()
+    kinds = sample.translate(_KINDS)
+    if not {"A", "a", "0"} <= set(kinds):
+        return False
+    changes = sum(one != other for one, other in pairwise(kinds))
+    return len(run) >= _CERTAIN or changes > _BYTES_CHANGE * len(kinds)
