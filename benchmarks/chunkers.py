@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
-from unittest import mock
 
-from llama_index_contextual.text import tokens
 from llama_index_contextual.text.tokens import tiktoken_cl100k
 
 Chunks: TypeAlias = list[tuple[str, int | None]]  # text and claimed offset
@@ -24,23 +22,8 @@ def ours(tokenizer: str = "cl100k") -> Splitter:
     """Our spans."""
     from llama_index_contextual.chunking import ChunkSettings, split_markdown
 
-    tokens.cl100k.cache_clear()  # gigatoken remembers words: every pass starts without
     settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0, tokenizer=tokenizer)
     return lambda text: [(text[s.start : s.end], s.start) for s in split_markdown(text, settings=settings)]
-
-
-def ours_with_tiktoken() -> Splitter:
-    """Our spans where the ``fast`` extra is not installed."""
-    from llama_index_contextual.chunking import ChunkSettings, split_markdown
-
-    encode = tokens.with_tiktoken()
-    settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0)
-
-    def split(text: str) -> Chunks:
-        with mock.patch.object(tokens, "cl100k", return_value=encode):
-            return [(text[s.start : s.end], s.start) for s in split_markdown(text, settings=settings)]
-
-    return split
 
 
 def ours_nodes() -> Splitter:
@@ -49,7 +32,6 @@ def ours_nodes() -> Splitter:
 
     from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 
-    tokens.cl100k.cache_clear()
     parser = HeadingAwareMarkdownNodeParser(chunk_size=SIZE, chunk_overlap=0)
     return lambda text: [(n.text, n.start_char_idx) for n in parser.get_nodes_from_documents([Document(text=text)])]
 
@@ -123,33 +105,6 @@ def chonkie_markdown(tokenizer: Any = None) -> Splitter:
     return lambda text: [(c.text, c.start_index) for c in chunker.chunk(text)]
 
 
-def chonkie_with_gigatoken() -> Splitter:
-    """The same with the tokenizer that the ``fast`` extra gives ours: it shows what the tokenizer's share is."""
-    from chonkie.tokenizer import Tokenizer
-
-    encode = tokens.Gigatoken()
-    decoder = tiktoken_cl100k()
-
-    class Gigatoken(Tokenizer):
-        def __repr__(self) -> str:
-            return "gigatoken"
-
-        def encode(self, text: str) -> list[int]:
-            tokens: list[int] = encode(text).tolist()
-            return tokens
-
-        def decode(self, tokens: Any) -> str:
-            return decoder.decode(tokens)
-
-        def count_tokens(self, text: str) -> int:
-            return len(encode(text))
-
-        def tokenize(self, text: str) -> list[int]:
-            return self.encode(text)
-
-    return chonkie_markdown(Gigatoken())
-
-
 def semantic_text_splitter(unit: str) -> Splitter:
     """Rust; by tokens or by characters."""
     from semantic_text_splitter import MarkdownSplitter
@@ -177,15 +132,12 @@ def semchunk_() -> Splitter:
 
 SPLITTERS: Final[dict[str, tuple[Callable[[], Splitter], bool]]] = {  # and whether it gives header paths
     "ours, exact tokens": (ours, True),
-    "ours, exact tokens, without gigatoken": (ours_with_tiktoken, True),
-    "ours, bytes ÷ 3.5": (lambda: ours("estimate"), True),
     "ours, as LlamaIndex nodes": (ours_nodes, True),
     "LlamaIndex Markdown + Sentence": (llama_index_pair, True),
     "LlamaIndex SentenceSplitter": (llama_index_sentences, False),
     "LangChain Header + Recursive": (langchain_headers, True),
     "LangChain MarkdownTextSplitter": (langchain_markdown, False),
     "chonkie Recursive, Markdown": (chonkie_markdown, False),
-    "chonkie Recursive, with gigatoken": (chonkie_with_gigatoken, False),
     "semantic-text-splitter, tokens": (lambda: semantic_text_splitter("tokens"), False),
     "semantic-text-splitter, 1,600 chars": (lambda: semantic_text_splitter("chars"), False),
     "semchunk": (semchunk_, False),

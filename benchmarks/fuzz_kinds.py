@@ -89,7 +89,7 @@ LONG = (
     "_",
     "\\",
 )
-TOKENIZERS: tuple[Any, ...] = ("cl100k", "estimate", "minilm", str.split)
+TOKENIZERS: tuple[Any, ...] = ("cl100k", "minilm", str.split)
 TODAY = dt.date(2026, 11, 22)
 DIMENSIONS = 4
 

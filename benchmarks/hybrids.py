@@ -53,7 +53,7 @@ def unit_vectors(count: int, seed: int) -> Any:
 
 def chunks(count: int) -> list[TextNode]:
     """Chunks of real pages with heading context; beyond what exists, repeated with a third of the words changed."""
-    parser = HeadingAwareMarkdownNodeParser(tokenizer="estimate", chunk_size=256, chunk_overlap=0)
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=256, chunk_overlap=0)
     nodes = ContextualNodePostprocessor(context="headings")(
         parser.get_nodes_from_documents(kubernetes_docs(min(1568, max(40, count // 4))).documents[""])
     )

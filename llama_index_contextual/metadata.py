@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode
 
 from llama_index_contextual.text import date_in_words
 
@@ -74,6 +74,11 @@ EVERY_KEY: Final = "*"  # among leave_out_keys: EMBED shows the context and noth
 # In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
 _HIDES: Final = "(hidden by the context:)"
 _END: Final = "(end)"
+
+_EXCLUDED: Final = {
+    MetadataMode.EMBED: "excluded_embed_metadata_keys",
+    MetadataMode.LLM: "excluded_llm_metadata_keys",
+}
 
 HEADER_SEPARATOR: Final = " > "
 TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
@@ -328,15 +333,13 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
         shown: Its text as :func:`~llama_index_contextual.text.readable` gives it.
     """
     node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
-    content = shown.replace("{", "{{").replace("}", "}}")
-    node.text_template = node.text_template.replace("{content}", content)
-    for mode, excluded in (
-        (MetadataMode.EMBED, node.excluded_embed_metadata_keys),
-        (MetadataMode.LLM, node.excluded_llm_metadata_keys),
-    ):
-        excluded.append(ENCODED_CHARS)
+    template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
+    node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))
+    for mode, name in _EXCLUDED.items():
+        others = [key for key in getattr(node, name) if key != ENCODED_CHARS]
+        setattr(node, name, [*others, ENCODED_CHARS])
         if not node.get_metadata_str(mode).strip():
-            excluded.remove(ENCODED_CHARS)
+            setattr(node, name, others)
 
 
 def of_front_matter(keys: Iterable[str]) -> dict[str, str]:

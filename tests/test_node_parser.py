@@ -90,7 +90,7 @@ def test_lone_surrogates_are_replaced_with_a_warning():
 
 
 def test_settings_survive_to_dict_and_pickle():
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=123, chunk_overlap=0, tokenizer="estimate")
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=123, chunk_overlap=0, tokenizer="minilm")
     pickled = pickle.loads(pickle.dumps(parser))  # noqa: S301  our own bytes
     for copy in (HeadingAwareMarkdownNodeParser.from_dict(parser.to_dict()), pickled):
         assert copy.to_dict() == parser.to_dict()

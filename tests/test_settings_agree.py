@@ -38,7 +38,7 @@ DRAWN = {
     "chunks.min_chunk_size": st.integers(0, 15),
     "chunks.max_chunk_size": st.integers(400, 600),
     "chunks.markdown_suffixes": st.lists(st.sampled_from((".md", ".txt", "*")), min_size=1, unique=True),
-    "chunks.tokenizer": st.sampled_from(("cl100k", "minilm", "estimate")),
+    "chunks.tokenizer": st.sampled_from(("cl100k", "minilm")),
     "context": st.sampled_from(("off", "headings", "headers", "pattern")),
     "show_context_to_llm": st.booleans(),
     "embed_model": st.sampled_from(("local", "none")),

@@ -1,86 +1,16 @@
-"""cl100k by tiktoken and by gigatoken: the same tokens, so the same chunks, whichever is installed."""
+"""Counts of tokens: those of the tokenizer, in little memory; encoded bytes count as one character."""
 
-import importlib.util
 import itertools
-import sys
-import threading
 import tracemalloc
 
+import llama_index.core
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llama_index.core import Document, Settings
 
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.text import tokens
-
-HARD = [
-    "",
-    "\n",
-    "A page.\n\n    code\n\n\n  two  spaces\t\ttabs \r\n\r\nlone\rCR",
-    "<|endoftext|> is text here, and so is <|fim_prefix|>.",
-    "naïve café e\u0301 中文。ok 😀👩‍👩‍👧 עברית \u202eRTL\u202c \ufeff \x00",
-    "getUserName HTTPServer2 a.b.c 1234567890 I'm WE'LL \u017f'\u017f",
-    "x" * 50_000,
-]
-
-
-@pytest.fixture(scope="module")
-def encoders():
-    """(tiktoken, gigatoken)."""
-    pytest.importorskip("gigatoken")
-    return tokens.with_tiktoken(), tokens.Gigatoken()
-
-
-@pytest.mark.parametrize("text", HARD, ids=range(len(HARD)))
-def test_hard_texts_have_the_same_tokens(encoders, text):
-    slow, fast = encoders
-    assert slow(text).tolist() == fast(text).tolist()
-
-
-@given(st.text(st.characters(exclude_categories=("Cs", "Cn")), max_size=400))  # of new letters one may know more
-def test_any_text_has_the_same_tokens(encoders, text):
-    slow, fast = encoders
-    assert slow(text).tolist() == fast(text).tolist()
-
-
-def test_real_pages_have_the_same_tokens(encoders, data):
-    slow, fast = encoders
-    pages = sorted(data("markdown").rglob("*.md"))[::10]
-    assert pages
-    for page in pages:
-        text = page.read_text("utf-8")
-        assert slow(text).tolist() == fast(text).tolist(), page
-
-
-def test_words_are_forgotten_before_they_fill_the_memory(encoders, monkeypatch):
-    slow, fast = encoders
-    monkeypatch.setattr(tokens, "_FORGET_AFTER", 1000)
-    loaded = []
-    load = type(fast)._load
-    monkeypatch.setattr(type(fast), "_load", lambda self: loaded.append(1) or load(self))
-    text = "Cookie loves carrots. " * 20
-    expected = slow(text).tolist()
-    results = []
-    threads = [threading.Thread(target=lambda: results.append(fast(text).tolist())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert loaded
-    assert results == [expected] * 8
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_tiktoken_serves_where_gigatoken_is_not_installed(installed, monkeypatch):
-    if installed:
-        pytest.importorskip("gigatoken")
-    else:
-        find = importlib.util.find_spec
-        monkeypatch.setattr(tokens, "find_spec", lambda name: None if name == "gigatoken" else find(name))
-        monkeypatch.setitem(sys.modules, "gigatoken", None)
-    encode = tokens.cl100k.__wrapped__()
-    assert isinstance(encode, tokens.Gigatoken) is installed
-    assert len(encode("# Title\n\nSome words.\n")) == 6
-
 
 PIECES = [
     "# Title\n\n",
@@ -102,10 +32,10 @@ def test_counts_add_up_only_where_every_mark_between_is_a_seam():
     text, offsets = "".join(parts), [0, *itertools.accumulate(map(len, parts))]
     scale = tokens.make_scale(text, "cl100k")
     scale.cumulative(offsets)
-    assert scale.exact(9, len(text)) == len(tokens.cl100k()(text[9:]))
+    assert scale.exact(9, len(text)) == tokens.count_cl100k(text[9:])
 
 
-@pytest.mark.parametrize("tokenizer", ["cl100k", "minilm", "estimate", len])
+@pytest.mark.parametrize("tokenizer", ["cl100k", "minilm", len])
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12), st.data())
 def test_a_slice_counts_as_it_does_alone(tokenizer, parts, data):
@@ -147,9 +77,41 @@ def test_counting_takes_few_bytes_for_each_letter(unit):
     assert peak < 24 * len(text)  # the tokenizer takes 550 for each piece
 
 
-def test_words_are_forgotten_before_they_fill_the_memory_of_the_local_model():
-    pieces = tokens._Pieces()
-    for number in range(tokens._MOST_WORDS + 1):
-        assert pieces[str(number)]
-    assert pieces["z" * 101] == 1
-    assert len(pieces) == 1
+def test_words_are_forgotten_before_they_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(tokens, "_MOST_WORDS", 100)
+    counts = tokens._Counts()
+    for number in range(101):
+        assert counts[str(number)]
+    assert counts["z" * 101] == 1
+    assert len(counts) == 1
+
+
+def test_a_megabyte_of_white_space_is_counted():
+    assert tokens.count_cl100k("x" + " " * 1_000_000) > 1000
+
+
+@pytest.fixture
+def global_tokenizer():
+    before = llama_index.core.global_tokenizer
+    yield
+    llama_index.core.global_tokenizer = before
+
+
+@pytest.mark.usefixtures("global_tokenizer")
+def test_the_tokenizer_of_settings_counts_unless_another_is_named():
+    Settings.tokenizer = str.split
+    text = " ".join(f"word{number}" for number in range(50))
+    [node] = HeadingAwareMarkdownNodeParser(chunk_size=60)([Document(text=text)])
+    assert node.metadata["token_count"] == 50
+    [node] = HeadingAwareMarkdownNodeParser(chunk_size=200, tokenizer="cl100k")([Document(text=text)])
+    assert node.metadata["token_count"] == tokens.count_cl100k(text)
+    parser = HeadingAwareMarkdownNodeParser.from_dict(HeadingAwareMarkdownNodeParser(chunk_size=60).to_dict())
+    assert parser([Document(text=text)])[0].metadata["token_count"] == 50
+
+
+@pytest.mark.usefixtures("global_tokenizer")
+def test_without_one_it_is_cl100k_as_in_llama_index():
+    for before in (None, Settings.tokenizer):
+        llama_index.core.global_tokenizer = before
+        scale = tokens.make_scale("Cookie loves carrots.")
+        assert scale.exact(0, 21) == tokens.count_cl100k("Cookie loves carrots.")

@@ -130,7 +130,9 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
     @field_serializer("tokenizer")
     def _name_tokenizer(self, value: str | Callable[[str], Any] | None) -> Any:
-        return value if value is None or isinstance(value, str) else {"callable": getattr(value, "__qualname__", type(value).__name__)}
+        if value is None or isinstance(value, str):
+            return value
+        return {"callable": getattr(value, "__qualname__", type(value).__name__)}
 
     @classmethod
     def from_defaults(cls, **settings: Any) -> HeadingAwareMarkdownNodeParser:

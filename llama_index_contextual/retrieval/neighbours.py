@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.errors import SettingError, whole
-from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, own_name, value_of
+from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, hide_encoded_bytes, own_name, value_of
+from llama_index_contextual.text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,6 +85,8 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
     changes = {"metadata": metadata, "relationships": relationships, "start_char_idx": _start(parts[0])}
     merged = best.model_copy(update={**changes, "end_char_idx": end})
     merged.set_content(text)
+    if (shown := readable(text)) != text and isinstance(merged, TextNode):
+        hide_encoded_bytes(merged, shown)
     return merged
 
 

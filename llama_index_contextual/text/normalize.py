@@ -172,13 +172,15 @@ _DATA_URI: Final = re.compile(
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{120,}")
 # base64 in lines, as mail and certificates have it; ">" before each where it is quoted.
 _LINES: Final = re.compile(
-    r"^(?:[ \t>]*[A-Za-z0-9+/]{60,}[ \t]*(?:\r\n?|\n|\Z)){2,}"
-    r"(?:[ \t>]*(?:[A-Za-z0-9+/]{20,}|[A-Za-z0-9+/]{2,}={1,2})[ \t]*$)?",
+    r"^[ \t>]*([A-Za-z0-9+/]{60,}[ \t]*(?:(?:\r\n?|\n)[ \t>]*[A-Za-z0-9+/]{60,}[ \t]*)+"
+    r"(?:(?:\r\n?|\n)[ \t>]*(?:[A-Za-z0-9+/]{20,}|[A-Za-z0-9+/]{2,}={1,2})[ \t]*$)?)",
     re.MULTILINE,
 )
+_SEPARATORS: Final = re.compile("[-_/+=]+")
+_WORD_OR_NUMBER: Final = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long address
 _HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
 _SAMPLE: Final = 2000  # characters that say whether a run is bytes
-_BYTES_CHANGE: Final = 0.45  # share of neighbours of different kinds: 0.65 in base64, 0.25 in paths of long addresses
+_BYTES_CHANGE: Final = 0.45  # share of neighbours of different kinds: 0.65 in base64, 0.3 in a name of many words
 _CERTAIN: Final = 1000  # characters; no name or address is so long
 _KINDS: Final = str.maketrans(
     {**dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "A"), **dict.fromkeys("abcdefghijklmnopqrstuvwxyz", "a"),
@@ -188,10 +190,11 @@ _KINDS: Final = str.maketrans(
 
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Return where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or digits."""
-    if not _LONG_WORD.search(text):
+    if "data:" not in text and not _LONG_WORD.search(text):
         return []
     found = [match.span() for match in _DATA_URI.finditer(text)]
-    found += [match.span() for form in (_RUN, _LINES) for match in form.finditer(text) if _is_encoded(match[0])]
+    found += [match.span() for match in _RUN.finditer(text) if _is_encoded(match[0])]
+    found += [match.span(1) for match in _LINES.finditer(text) if _is_encoded(match[1])]
     runs: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if runs and start <= runs[-1][1]:
@@ -223,6 +226,9 @@ def _is_encoded(run: str) -> bool:
         return not sample.isalpha() and not sample.isdecimal()
     kinds = sample.translate(_KINDS)
     if not {"A", "a", "0"} <= set(kinds):
+        return False
+    words = sum(len(part) for part in _SEPARATORS.split(sample) if _WORD_OR_NUMBER.match(part))
+    if 2 * words > len(sample):
         return False
     changes = sum(one != other for one, other in pairwise(kinds))
     return len(run) >= _CERTAIN or changes > _BYTES_CHANGE * len(kinds)

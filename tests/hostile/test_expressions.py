@@ -72,7 +72,11 @@ ANCHORED = {
     "chunking.parsing._COMPONENT_LINE",
     "chunking.blocks.OPENING_LINE",
     "chunking.front_matter._FENCED",
+    "chunking.front_matter._KEY",
+    "chunking.parsing._CONTAINER",
     "chunking.oversized._ROW",
+    "text.normalize._HEX",
+    "text.normalize._WORD_OR_NUMBER",
     "text.sentences._TRAILING",
 }
 

@@ -47,7 +47,7 @@ SETTINGS = st.builds(
     st.integers(3, 120),
     st.integers(0, 5),
     st.integers(0, 5),
-    st.sampled_from(["cl100k", "estimate", str.split]),
+    st.sampled_from(["cl100k", str.split]),
 )
 
 

@@ -26,7 +26,7 @@ The oven is broken and the plumber comes on Friday morning at nine.
 
 @pytest.fixture(scope="module")
 def retrieve():
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=22, chunk_overlap=0, min_chunk_size=1, tokenizer="estimate")
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=22, chunk_overlap=0, min_chunk_size=1, tokenizer="cl100k")
     nodes = parser.get_nodes_from_documents([Document(text=PAGE, metadata={"path": "home.md"})])
     assert len(nodes) >= 4
 

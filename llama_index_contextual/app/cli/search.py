@@ -16,7 +16,7 @@ from rich.text import Text
 from llama_index_contextual.app.cli import common as cli
 from llama_index_contextual.app.config import SETTINGS, Refreshing, descriptions_of
 from llama_index_contextual.metadata import HEADER_PATH, PAGE_LABEL, citation_of, path_of, value_of
-from llama_index_contextual.text import printable
+from llama_index_contextual.text import printable, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,7 +127,7 @@ class _Shown:
             data["description"] = lines
         if link := self._link(path_of(meta)):
             data["obsidian"] = link
-        return {"score": hit.score, **data, "id": hit.node.node_id, "text": hit.node.get_content()}
+        return {"score": hit.score, **data, "id": hit.node.node_id, "text": readable(hit.node.get_content())}
 
     def print(self, hits: Sequence[Hit]) -> None:
         """Print hits, as the output can show them."""
@@ -160,7 +160,7 @@ class _Shown:
 
     def _lines(self, hit: Hit) -> list[str]:
         """Return a hit for a pipe: its text on one line, for grep and the like, or whole."""
-        text, meta = hit.node.node.get_content(), hit.node.node.metadata
+        text, meta = readable(hit.node.node.get_content()), hit.node.node.metadata
         shown = [printable(line) for line in text.splitlines()] if self._full else [_snippet(text)]
         place = printable(citation_of(meta), one_line=True)
         return [
@@ -180,7 +180,7 @@ class _Shown:
         for line in self._about(hit):
             yield _indented(Text(line, "dim"))
         terms = {term.term for term in hit.terms}
-        texts = hit.node.node.get_content().strip().splitlines()
+        texts = readable(hit.node.node.get_content()).strip().splitlines()
         body = texts if self._full else list(dropwhile(_is_heading, texts))  # the line above names the headings
         lines = [_marked(printable(line.rstrip()), terms, analyzer) for line in body or texts]
         for text in lines if self._full else _part(lines):
@@ -298,7 +298,7 @@ def _answer_to_dict(question: str, answer: Sequence[Sentence], nodes: Sequence[B
             "source": citation_of(node.metadata),
             "header_path": value_of(node.metadata, HEADER_PATH),
             "id": node.node_id,
-            "text": node.get_content(),
+            "text": readable(node.get_content()),
         }
         for number, node in enumerate(nodes, 1)
     ]

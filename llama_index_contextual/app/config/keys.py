@@ -94,8 +94,8 @@ class Chunks(Section):
         computed="`.md`, `.markdown`, `.mdown`, `.mkd`, `.mdx`, `.mdc`, `.qmd`, `.rmd`, and names without a suffix",
         example=(".md", ".txt"),
     )
-    tokenizer: Literal["cl100k", "minilm", "e5", "estimate"] | None = setting(
-        "What counts the tokens: `minilm`, `e5`, `cl100k` or `estimate`.",
+    tokenizer: Literal["cl100k", "minilm", "e5"] | None = setting(
+        "What counts the tokens: `minilm`, `e5` or `cl100k`.",
         computed="those of the embedding, where they are known; minilm with `none`; else cl100k",
         example="cl100k",
         flags="--tokenizer",

@@ -33,7 +33,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from llama_index_contextual.errors import DamagedError, StorageError
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
-from llama_index_contextual.text import short_hash, storable
+from llama_index_contextual.text import readable, short_hash, storable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -371,4 +371,4 @@ def _filled(related: dict[str, Any]) -> dict[str, Any]:
 
 def text_of(node: BaseNode) -> str:
     """Return what is embedded of a node: the text with its context."""
-    return str(node.get_content(metadata_mode=MetadataMode.EMBED))
+    return readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too

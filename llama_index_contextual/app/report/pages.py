@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from llama_index.core.schema import MetadataMode
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
@@ -27,7 +26,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from llama_index_contextual import metadata
-from llama_index_contextual.text import WIKI_LINK, is_markdown
+from llama_index_contextual.text import WIKI_LINK, is_markdown, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,7 +60,7 @@ def framed(page: str) -> str:
 def node_html(node: BaseNode, marker: Marker, address: Callable[[str], str], text: str | None = None) -> str:
     """Return a chunk as HTML that nothing of it can leave; ``text`` replaces its own."""
     values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-    return rendered(node.get_content(MetadataMode.NONE) if text is None else text, values, marker, address)
+    return rendered(readable(node.get_content() if text is None else text), values, marker, address)
 
 
 @lru_cache(maxsize=1)

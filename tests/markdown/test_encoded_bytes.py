@@ -1,0 +1,110 @@
+"""Bytes that stand in a text as letters are no text: kept in the slice, and embedded, searched and counted nowhere."""
+
+import base64
+import random
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.schema import MetadataMode, TextNode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.keyword.words import lexical_text
+from llama_index_contextual.text import encoded_runs, readable
+from llama_index_contextual.text.tokens import count_cl100k
+
+RANDOM = random.Random(1)  # noqa: S311
+BYTES = base64.b64encode(RANDOM.randbytes(30_000)).decode()
+LINES = "\n".join(BYTES[start : start + 76] for start in range(0, 4000, 76))
+SVG = "%3Csvg xmlns=%22http://www.w3.org/2000/svg%22 viewBox=%220 0 9 9%22%3E%3C/svg%3E"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"![chart](data:image/png;base64,{BYTES})", "![chart](…)"),
+        (f"![a][p]\n\n[p]: data:image/png;base64,{BYTES}\n", "![a][p]\n\n[p]: …\n"),
+        (f'<img alt="x" src="data:image/gif;base64,{BYTES}">', '<img alt="x" src="…">'),
+        (f'<img src="data:image/svg+xml,{SVG}"> Words.', '<img src="…"> Words.'),
+        (f'"image/png": "{BYTES}\\n"', '"image/png": "…\\n"'),
+        (f"Signed.\n\n{LINES}\n\nBye", "Signed.\n\n…\n\nBye"),
+        (f"Signed.\n\n{LINES}\nBye".replace("\n", "\n> "), "Signed.\n> \n> …\n> Bye"),
+        ("key " + RANDOM.randbytes(100).hex(), "key …"),
+    ],
+)
+def test_of_each_form(text, shown):
+    assert readable(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A paragraph of words, as long as you like. " * 20,
+        "https://example.com/" + "How-To-Write-A-Very-Long-Address/In-Many-Words/2024/And_More_Of_Them/" * 3,
+        "ACGT" * 100,
+        "a" * 1000,
+        "=" * 500,
+        "3" * 500,
+        "漢字" * 500,
+        "getUserNameFromTheRequestOfTheVeryLongTestThatSaysEverythingItDoesInItsName" * 2,
+        "data:text/plain,short",
+    ],
+)
+def test_text_is_text(text):
+    assert encoded_runs(text) == []
+
+
+TEXT = f"# Report\n\nIntro about pumps.\n\n![chart](data:image/png;base64,{BYTES})\n\nThe {{pump}} is red.\n"
+
+
+def parsed(text, **settings):
+    document = Document(text=text, id_="a", metadata={"path": "a.md"})
+    nodes = HeadingAwareMarkdownNodeParser(**settings)([document])
+    assert all(text[node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
+    return nodes
+
+
+@pytest.mark.parametrize("contextual", [False, True])
+def test_a_picture_is_in_the_slice_and_in_no_view(contextual):
+    [node] = parsed(TEXT)
+    if contextual:
+        [node] = ContextualNodePostprocessor()([node])
+    assert BYTES in node.text
+    assert node.metadata["encoded_chars"] == len(f"data:image/png;base64,{BYTES}") - 1
+    assert node.metadata["token_count"] == count_cl100k(readable(TEXT).strip())
+    for restored in (node, metadata_dict_to_node(node_to_metadata_dict(node), text=node.text)):
+        for mode in (MetadataMode.EMBED, MetadataMode.LLM):
+            shown = restored.get_content(mode)
+            assert "![chart](…)" in shown
+            assert "The {pump} is red." in shown
+            assert BYTES[:50] not in shown
+
+
+def test_a_chunk_without_other_metadata_hides_it_too():
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text=f"Pump. ![](data:image/png;base64,{BYTES})")])
+    assert node.get_content(MetadataMode.EMBED).endswith("Pump. ![](…)")
+
+
+def test_its_letters_are_no_words():
+    foreign = TextNode(text=TEXT, metadata={"path": "a.md"})  # of a parser that knows nothing of it
+    for node in (*parsed(TEXT), foreign):
+        assert BYTES[:50] not in lexical_text(node)
+        assert ContextualBM25Retriever([node]).retrieve("pump")[0].score
+
+
+@pytest.mark.parametrize("block", [f"![](data:image/png;base64,{BYTES})", f"```\n{LINES}\n```", LINES])
+def test_what_is_nothing_else_is_no_chunk(block):
+    assert parsed(block) == []
+    found = parsed(f"# A\n\n{'Many words stand here. ' * 60}\n\n{block}\n", chunk_size=150)
+    assert all(readable(node.text).strip("…!()[]`\n ") for node in found)
+
+
+def test_it_is_never_cut_and_takes_no_room():
+    words = "Words stand before it. " * 30
+    found = parsed(
+        f"{words}![x](data:image/png;base64,{BYTES}) {words}\n\n```\n{LINES}\n{words}\n```\n", chunk_size=100
+    )
+    assert len(found) < 15
+    assert max(node.metadata["token_count"] for node in found) <= 200
+    assert sum(BYTES[:100] in node.text for node in found) <= 3  # whole, in the paragraph and in the fence
+    assert not [node for node in found if count_cl100k(readable(node.text)) > 200]
