@@ -6,27 +6,28 @@ import json
 from pathlib import Path
 from typing import Final
 
-from llama_index_contextual.app.config import FILE, PREFIX, SETTINGS, USER_FILE
+from llama_index_contextual.app.settings.loading import FILE, PREFIX, USER_FILE
+from llama_index_contextual.app.settings.schema import SETTINGS
 
 _INTRODUCTION: Final = f"""# Settings
 
-One file, `{FILE}` in the folder of the documents, is read by Python, the command line and the MCP server alike. It may
-also be the table `[tool.llama-index-contextual]` of the folder's `pyproject.toml`, or a file that `--config` names.
-`llama-index-contextual config --init` writes it with every setting commented out. `llama-index-contextual config`
-prints the settings in force and where each comes from. A value is taken from the first place that says it:
+One file, `{FILE}` in the folder of the documents, is read by Python, the command line and the MCP server alike.
+`llama-index-contextual config --init` writes it with every setting commented out.
+`llama-index-contextual config` prints the settings in force and where each comes from.
+A value is taken from the first place that sets it:
 
 1. an argument in Python, or an option of the command line
 2. an environment variable: `{PREFIX}CHUNKS__CHUNK_SIZE` for `chunks.chunk_size`; a list is separated by commas
-3. the folder's file, or the one that `--config` names
+3. the folder's file
 4. your own file, `{USER_FILE}` in `~/.config/llama-index-contextual` (or where your system keeps such files)
-5. the index, which remembers what made it
+5. the index, which remembers the harmless settings that made it
 6. the default
 
 A setting has one name, in the file, in variables and in Python. Those above all tables and those of `[context_options]`
 are arguments of `ContextualIndex.open`, those of `[files]` of `FileRules`, those of `[chunks]` of
 `HeadingAwareMarkdownNodeParser`, and those of `[memory]` of `MemoryContext`.
 
-**A folder is data.** The column *folder* says what a folder's own file may say by itself: yes, or these values. All
+**A folder is data.** The column *folder* says what a folder's own file may set: yes, or these values. All
 else counts only from the other places; your own file may have a table `[folders."/path"]`. What is not obeyed is named
 in a warning, and the rest holds ([Security](security.md)). A file has at most 1 MB, 2,000 values and 8 levels.
 
@@ -39,9 +40,9 @@ def reference() -> str:
     section = None
     for key, setting in SETTINGS.items():
         table, name = setting.table, setting.name
-        meaning = setting.info.description
+        meaning = setting.meaning
         if setting.is_table:
-            lines += ["", f"## `[{key}]`", "", meaning + (" A folder may say it by itself." if setting.safe else "")]
+            lines += ["", f"## `[{key}]`", "", meaning + (" A folder may set it." if setting.harmless else "")]
             continue
         if table != section:
             section = table
@@ -54,7 +55,7 @@ def reference() -> str:
             ]
         default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
         option = f"`{setting.option}`" if setting.option else ""
-        safe = setting.safe
+        safe = setting.harmless
         folder = ("yes" if safe else "") if isinstance(safe, bool) else ", ".join(f"`{one}`" for one in safe)
         lines.append(f"| `{name}` | {meaning} | {default} | {option} | {folder} |")
     return "\n".join([*lines, ""])

@@ -6,7 +6,6 @@ import asyncio
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.config import MOST_HITS, Configuration, MemorySettings
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
 from llama_index_contextual.memory.current import newer_values_first, newest_first
@@ -15,6 +14,7 @@ from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import day_of, entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit, PoolSearch, days_filter
+from llama_index_contextual.memory.settings import MOST_HITS, MemorySettings
 from llama_index_contextual.retrieval import AUTO, RecencyPostprocessor, least_relevance
 
 if TYPE_CHECKING:
@@ -249,5 +249,5 @@ def _shown(first: date, last: date) -> str:
 def _configured(source: Any) -> MemorySettings:
     """Return what the configuration of an index says of memory, else the defaults."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
-    memory = configuration.memory.explicit() if isinstance(configuration, Configuration) else {}
+    memory: dict[str, Any] = configuration.table("memory") if configuration is not None else {}
     return MemorySettings(**{name: value for name, value in memory.items() if name in MemorySettings.model_fields})

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.app.config import MemorySettings
     from llama_index_contextual.keyword import NamedDate
     from llama_index_contextual.memory.search import HitPool, PoolHit
+    from llama_index_contextual.memory.settings import MemorySettings
     from llama_index_contextual.retrieval import RecencyPostprocessor
 
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes

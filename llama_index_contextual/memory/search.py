@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.app.config import MemorySettings
+    from llama_index_contextual.memory.settings import MemorySettings
     from llama_index_contextual.retrieval import Hit, Least, Search
 
 _CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)(?![=<>])([^\n]{0,300})")

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from llama_index_contextual import metadata
-from llama_index_contextual.app.config import descriptions_of
 from llama_index_contextual.context import (
     OFF,
     ChunkContext,
@@ -33,7 +32,7 @@ from llama_index_contextual.errors import Checked, ContextError, SettingError
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
 
@@ -277,3 +276,16 @@ def _progress_bar(*, enabled: bool) -> Iterator[Callable[[ContextProgress], None
             bar.update(task, completed=progress.done, total=progress.total, description=note)
 
         yield draw
+
+
+def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:
+    """The descriptions of a file and of the folders that it is in, as ``api: REST reference``, outermost first.
+
+    Args:
+        descriptions: By path of a folder or file, with or without a slash at its end; ``"/"`` is the whole folder.
+        path: Of the file, relative to the folder of the documents, with ``/``.
+    """
+    known = sorted((key.strip("/."), text) for key, text in descriptions.items())
+    return [
+        f"{key}: {text}" if key else text for key, text in known if not key or path == key or path.startswith(f"{key}/")
+    ]

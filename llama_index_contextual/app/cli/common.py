@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import logging
+import os
 import re
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
@@ -17,7 +18,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from llama_index_contextual.app.config import SETTINGS, is_strange, load_configuration, user_storage
+from llama_index_contextual.app.settings.loading import load_configuration, user_storage
+from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import counted, printable
 
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.app.config import Configuration
     from llama_index_contextual.app.index import ContextualIndex, Freshness
+    from llama_index_contextual.app.settings.schema import Configuration
 
 EXIT_INCOMPLETE: Final = 3
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended
@@ -89,11 +91,11 @@ class Target:
         for folder in (start, *start.parents):
             with suppress(OSError):
                 owners = {path.stat().st_uid for path in (folder, Layout(folder / DEFAULT_NAME).database)}
-                if not any(map(is_strange, owners)):
+                if not any(map(is_owned_by_another_user, owners)):
                     if folder != start:
                         tell(f"the index of {folder}")
                     return folder
-        return None if load_configuration(user_storage()).collections else start
+        return None if load_configuration(user_storage())["collections"] else start
 
     @property
     def configuration(self) -> Callable[[Path], Configuration]:
@@ -160,15 +162,30 @@ class Narrowed:
         )
 
 
+def is_owned_by_another_user(owner: int) -> bool:
+    """Whether a file belongs to another user; for root, who called ``sudo`` is no other user.
+
+    Windows has no such numbers: there nobody counts as another.
+    """
+    if not hasattr(os, "geteuid"):
+        return False
+    users = {os.geteuid()}
+    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdecimal():
+        users.add(int(caller))
+    return owner not in users
+
+
 def option_of(key: str) -> Any:
     """Return the type of a command's argument: the option of a setting, as the setting is declared."""
     setting = SETTINGS[key]
-    kind = type(setting.example if setting.info.default is None else setting.info.default)
+    kind = type(setting.example if setting.default is None else setting.default)
     default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
     index = "the index's own, else " if (setting.table or key) in _SHAPING else ""
     mode = "For --context llm. " if key.startswith("context_options.") else ""
-    text = f"{mode}{setting.info.description} Default: {index}{default}".replace("`", "")
-    return Annotated[(list[str] if kind is tuple else kind) | None, typer.Option(*setting.flags.split(), help=text)]
+    text = f"{mode}{setting.meaning} Default: {index}{default}".replace("`", "")
+    return Annotated[
+        (list[str] if kind in (tuple, list) else kind) | None, typer.Option(*setting.flags.split(), help=text)
+    ]
 
 
 def with_options(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from llama_index_contextual.app.cli import common as cli
-from llama_index_contextual.app.config import user_storage
+from llama_index_contextual.app.settings.loading import user_storage
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.metadata import value_of
 
@@ -25,9 +25,7 @@ _MEMORY: Final = (
     "embed_model",
     "memory.max_results",
     "memory.min_relevance",
-    "memory.half_life_days",
     "memory.include_recency",
-    "memory.enabled",
     "memory.refresh",
 )
 
@@ -42,18 +40,19 @@ def context(
     """Print the digest of notes that an agent reads before it answers a message."""
     text = cli.question_of(message)
     from llama_index_contextual.app.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext, gate_digest
+    from llama_index_contextual.memory import MemoryContext, MemorySettings, gate_digest
 
     may_make = False
     if target.folders or not target.storage:  # else only the index knows its folder, and so its configuration
-        memory = target.configuration(target.folder or user_storage()).memory
-        digest = gate_digest(text, memory)  # small talk needs no index
+        memory = target.configuration(target.folder or user_storage()).table("memory")
+        refresh = memory.pop("refresh", None)
+        digest = gate_digest(text, MemorySettings(**memory))  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
             return
-        may_make = memory.refresh not in (None, "never")
+        may_make = refresh not in (None, "never")
     with target.open(create=may_make) as index:
-        keeper = BackgroundRefresh(index, index.settings.configuration.memory.refresh or "never")
+        keeper = BackgroundRefresh(index, index.settings.configuration["memory.refresh"] or "never")
         cli.tell_freshness(keeper.look())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
@@ -104,7 +103,7 @@ def _end_at_once(code: int) -> None:
         os._exit(code)
 
 
-@cli.with_options("chunks.chunk_size", "chunks.chunk_overlap", "chunks.tokenizer")
+@cli.with_options("chunks.chunk_size")
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
     target: cli.Target,

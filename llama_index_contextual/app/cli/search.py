@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from llama_index_contextual.app.cli import common as cli
-from llama_index_contextual.app.config import SETTINGS, Refreshing, descriptions_of
+from llama_index_contextual.app.settings.schema import SETTINGS, Refreshing
 from llama_index_contextual.metadata import HEADER_PATH, PAGE_LABEL, citation_of, path_of, value_of
 from llama_index_contextual.text import printable, readable
 
@@ -94,7 +94,7 @@ def _explanation_of(
     from llama_index_contextual.app.index import explained
 
     index.settings.folders.check(narrowed.in_ or ())
-    return explained(index, question, index.settings.configuration.retrieval.top_k or 5, filters)
+    return explained(index, question, index.settings.configuration["retrieval.top_k"] or 5, filters)
 
 
 def _tell_said(explanation: Explanation) -> None:
@@ -118,6 +118,8 @@ class _Shown:
 
     def as_data(self, hit: NodeWithScore) -> dict[str, Any]:
         """Return a hit as plain data. The text is the displayed one, without its context."""
+        from llama_index_contextual.retrieval.contextual import descriptions_of
+
         meta = hit.node.metadata
         keys = ("path", "start_line", "end_line", "header_path", "date")
         data = {key: value_of(meta, key) for key in keys}
@@ -152,6 +154,8 @@ class _Shown:
 
     def _about(self, hit: Hit) -> list[str]:
         """Return what stands between a hit's place and its text: its headings, and what is said of its folders."""
+        from llama_index_contextual.retrieval.contextual import descriptions_of
+
         meta = hit.node.node.metadata
         headings = value_of(meta, "header_path")
         lines = [str(headings)] if headings else []
@@ -245,7 +249,7 @@ def ask(
 
     text, filters = cli.question_of(question), narrowed.filters()
     with target.open(create=False) as index:
-        writer = CitedSynthesizer(llm or index.settings.configuration.context_options.llm)
+        writer = CitedSynthesizer(llm or index.settings.configuration["context_options.llm"])
         explanation = _explanation_of(index, text, narrowed, filters)
         cli.tell_freshness(index.freshness())
     nodes = [hit.node.node for hit in explanation]

@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from llama_index_contextual.app.cli.common import (
-    All,
-    AsJson,
-    NamedTarget,
-    print_json,
-    print_text,
-    tell,
-    with_options,
-)
-from llama_index_contextual.app.config import FILE, SETTINGS, USER_FILE, Setting, user_folder
+from llama_index_contextual.app.cli.common import All, AsJson, NamedTarget, print_json, print_text, tell, with_options
+from llama_index_contextual.app.settings.loading import FILE, USER_FILE, user_folder
+from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
-    from llama_index_contextual.app.index.settings import IndexSettings
+    from llama_index_contextual.app.settings.schema import Configuration
 
 _WIDTH: Final = 60  # characters of a value; --json shows all
 
@@ -42,7 +35,7 @@ def config(
         print_text(f"{path}: every setting with its default, commented out")
         return
     with target.open(reindex="ignore") as index:
-        rows = in_force(index.settings)
+        rows = in_force(index.settings.configuration)
     if as_json:
         print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
@@ -54,6 +47,26 @@ def config(
     column = min(max((len(line) for line, _ in lines), default=0), 70)
     if lines:
         print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in lines))
+
+
+def in_force(configuration: Configuration) -> list[tuple[str, Any, str]]:
+    """Key, value and origin of every setting; a default that is computed is in words."""
+    rows: list[tuple[str, Any, str]] = []
+    for key, setting in SETTINGS.items():
+        if key in configuration.values:
+            rows.append((key, setting.plain(configuration[key]), configuration.origins[key]))
+        else:
+            rows.append(
+                (key, f"({setting.computed})" if setting.computed else setting.plain(setting.default), "default")
+            )
+    return rows
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and value.startswith("("):
+        return value
+    text = "-" if value is None or value == {} else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def write_first(path: Path) -> None:
@@ -73,39 +86,12 @@ def write_first(path: Path) -> None:
     write_atomically(path, commented_file().encode(), check=refuse)
 
 
-def in_force(settings: IndexSettings) -> list[tuple[str, Any, str]]:
-    """Return key, value and origin of every setting of an open index: what was said, what it remembers, the default."""
-    config, objects, rows = settings.configuration, settings.remembered.missing, []
-    for key, setting in SETTINGS.items():
-        value = setting.plain(config.get(key)) if key in config.origins else _used(settings, setting)
-        origin = config.origins.get(key, "default")
-        if kind := objects.get("node_parser" if setting.table == "chunks" else key):
-            value, origin = f"({kind}, which is not written down)", "index"
-        rows.append((key, setting.default if value is None else value, origin))
-    return rows
-
-
-def _used(settings: IndexSettings, setting: Setting) -> Any:
-    """Return what an open index uses where nobody says a setting that shapes chunks or contexts; None for others."""
-    parts: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser}
-    model = settings.pipeline.model
-    parts |= {"": settings.pipeline.contexts, "context_options": model and model.settings}
-    return getattr(parts.get(setting.table), setting.name, None)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, str) and value.startswith("("):
-        return value
-    text = "-" if value is None or value == {} else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-
-
 def commented_file() -> str:
-    """Return the file that ``config --init`` writes: every key with its meaning and its default, commented out."""
+    """The file that ``config --init`` writes: every key with its meaning and its default, commented out."""
     lines = [
         "# Settings of llama-index-contextual for this folder. Remove a # to change one.",
         "# An argument in Python, an option of the command line and an environment variable come before this file.",
-        f"# What names a server, a model on one, a store or a path counts only in {user_folder() / USER_FILE}.",
+        f"# What names a server, a model on one or a path counts only in {user_folder() / USER_FILE}.",
     ]
     table = None
     for key, setting in SETTINGS.items():
@@ -114,8 +100,8 @@ def commented_file() -> str:
             table = inside
             lines += ["", *([f"[{table}]"] if table else [])]
         note = f" Default: {setting.computed}." if setting.computed else ""
-        lines.append(f"# {setting.info.description}{note}")
-        value = setting.info.default if setting.example is None else setting.example
+        lines.append(f"# {setting.meaning}{note}")
+        value = setting.default if setting.example is None else setting.example
         values = {json.dumps(path): text for path, text in value.items()} if setting.is_table else {setting.name: value}
         lines += [f"# {name} = {_toml(value)}" for name, value in values.items()]
     return "\n".join([*lines, ""])

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from llama_index_contextual.app.cli import common as cli
-from llama_index_contextual.app.config import SETTINGS, USER_FILE, load_configuration, user_folder, user_storage
+from llama_index_contextual.app.settings.loading import USER_FILE, load_configuration, user_folder, user_storage
+from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, SettingError, needs
 from llama_index_contextual.text import counted, money
 
@@ -48,16 +49,10 @@ class Work:
     "embed_model",
     "context",
     "context_options.llm",
-    "context_options.prompt",
-    "context_options.chunk_timeout",
-    "context_options.batch_size",
     "context_options.max_calls",
-    "context_options.fallback_only",
     "files.include",
     "files.exclude",
     "chunks.chunk_size",
-    "chunks.chunk_overlap",
-    "chunks.tokenizer",
 )
 def index(
     documents: Annotated[
@@ -112,7 +107,7 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     from llama_index_contextual.app.index import has_several
 
     if not folders:
-        if storage is None and not load_configuration(user_storage()).collections:
+        if storage is None and not load_configuration(user_storage())["collections"]:
             raise SettingError("no folder is named. Cure: llama-index-contextual index FOLDER")
         return None
     joins = storage is not None and has_several(storage)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.app.config import load_configuration
 from llama_index_contextual.app.evaluation.comparison import (
     ALIKE,
     CHARACTERS,
@@ -29,6 +28,7 @@ from llama_index_contextual.app.evaluation.metrics import parts_of
 from llama_index_contextual.app.evaluation.questions import answers_of
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, estimate_embedding, model_id
+from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.context import HeadingContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import EVERY_KEY
@@ -157,7 +157,7 @@ class Experiment:
         settings = ContextualIndex.open(folder, **general, reindex="ignore").settings
         # Each kind of context has default files of its own, but rows must not differ by their files.
         self._options = {**options, "files": settings.files, "embed_model": settings.embedding}
-        self._llm = options.get("llm") or settings.configuration.context_options.llm
+        self._llm = options.get("llm") or settings.configuration["context_options.llm"]
 
     def open_context(self, kind: str) -> str:
         """Open the index of a kind of context, and return its name."""
@@ -173,7 +173,7 @@ class Experiment:
         if base is not None and not isinstance(base, str | Path):
             raise SettingError("config= must be a file here. Cure: config='FILE', or none.")
         config = load_configuration(self._folder, file=base, over=file)
-        has_embedding = config.origins.get("embed_model", "").startswith(f"{Path(file).expanduser()}:")
+        has_embedding = config.origins.get("embed_model") == str(Path(file).expanduser())
         self.open(name, config=config, node_parser=None, **({"embed_model": None} if has_embedding else {}))
 
     def open(self, name: str, **changes: Any) -> None:

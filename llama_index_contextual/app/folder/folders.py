@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.config import Entry, checked
 from llama_index_contextual.app.folder.walk import Discovery, FileRules, Problem, find_files, vault_of
+from llama_index_contextual.app.settings.loading import checked_value
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from llama_index_contextual.app.config import Collection
+    from llama_index_contextual.app.settings.schema import Collection
 
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 
@@ -161,7 +161,7 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
                 f"{name!r} is no name of a folder. Cure: letters, digits, '_', '-' and '.', such as notes=PATH"
             )
         values = {"path": value} if isinstance(value, str | Path) else value
-        collection: Collection = checked({"collections": Entry({name: values}, "collections")}).collections[name]
+        collection: Collection = checked_value("collections", {name: values})[name]
         for other_name, other in collections.items():
             if other_name.casefold() == name.casefold():
                 raise SettingError(f"two folders are called {name!r}. Cure: another name for one, as in {name}2=PATH")

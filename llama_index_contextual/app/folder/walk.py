@@ -16,15 +16,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from llama_index_contextual.app.config import FILE as CONFIGURATION
-from llama_index_contextual.app.config import Files
 from llama_index_contextual.app.folder.formats import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
 from llama_index_contextual.app.folder.patterns import Ignores, Wanted, pattern_of
+from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
+from llama_index_contextual.app.settings.schema import Size, Texts
+from llama_index_contextual.errors import Checked
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
@@ -55,8 +59,8 @@ def default_include() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*DEFAULT_INCLUDE, *default_patterns())))
 
 
-class FileRules(Files):
-    """Which files count: the settings ``[files]``, with the default of ``include``.
+class FileRules(Checked, BaseModel):
+    """Which files of a folder count.
 
     Attributes:
         include: ``.gitignore``-style patterns of the files to read. One that ends in a suffix, as ``*.md`` does, means
@@ -69,8 +73,14 @@ class FileRules(Files):
         max_bytes: Larger files are reported and not read; of those that are converted, larger than 100 MB or this.
     """
 
-    include: tuple[str, ...] = Field(default_factory=default_include, min_length=1)
-    exclude: tuple[str, ...] = ()
+    model_config = ConfigDict(frozen=True)
+
+    include: Texts = Field(default_factory=default_include, min_length=1)
+    exclude: Texts = ()
+    gitignore: bool = True
+    hidden: bool = False
+    follow_symlinks: bool = False
+    max_bytes: Size = 10_000_000
 
     @field_validator("include", "exclude")
     @classmethod
@@ -78,6 +88,15 @@ class FileRules(Files):
         if wrong := [pattern for pattern in patterns if pattern_of(pattern) is None]:
             raise ValueError(f"escape or correct {wrong}, which no .gitignore could hold")
         return patterns
+
+    def changed(self, **values: Any) -> Self:
+        """The same with other values, which are checked.
+
+        Raises:
+            SettingError: A value cannot work.
+        """
+        explicit = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**explicit, **values}) if values else self
 
 
 class FolderFile(NamedTuple):

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
-    from llama_index_contextual.app.config import Retrieval
     from llama_index_contextual.app.folder.walk import Discovery
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.tables import DocumentRow
     from llama_index_contextual.app.index.view import View
     from llama_index_contextual.app.index.writing import Storage
+    from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.retrieval import Explanation
 
 _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
@@ -152,28 +152,24 @@ class Asked:
         refuse_unknown("as_retriever", options, _OPTIONS)
         if self._storage.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
-        defaults = self.settings.configuration.retrieval
+        defaults = self.settings.configuration
         if similarity_top_k is None:
-            similarity_top_k = defaults.top_k or 10
+            similarity_top_k = defaults["retrieval.top_k"] or 10
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
         arms = self._storage.reader.arms(filters)
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
-        options.setdefault("min_score", defaults.min_score or 0.0)
+        options.setdefault("min_score", defaults["retrieval.min_score"] or 0.0)
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = chosen_postprocessors(
                 defaults,
                 recency,
                 rerank,
                 pool=options["candidate_pool"],
-                llm=self.settings.configuration.context_options.llm,
+                llm=defaults["context_options.llm"],
             )
             weights = {name: one.weight for name, one in self.settings.folders.collections.items() if one.weight != 1}
             if weights:
                 options["node_postprocessors"] = [CollectionWeights(weights=weights), *options["node_postprocessors"]]
-        if len(arms) > 1 and not {"mode", "retriever_weights", "rrf_k"} & set(options):
-            options["mode"] = defaults.mode
-            if "keyword_weight" in defaults.explicit():
-                options["retriever_weights"] = [1 - defaults.keyword_weight, defaults.keyword_weight]
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(
@@ -196,7 +192,7 @@ class Asked:
             from llama_index_contextual.app.answering import CitedSynthesizer
 
             refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
-            options.setdefault("min_score", said_least(self.settings.configuration.retrieval.min_score))
+            options.setdefault("min_score", said_least(self.settings.configuration["retrieval.min_score"]))
             writer = CitedSynthesizer(llm, streaming=options.get("streaming", False))
             options, llm = {**options, "response_synthesizer": writer}, writer.llm
         retriever, rest = self._retriever_of("as_query_engine", make, similarity_top_k, options)
@@ -257,14 +253,14 @@ def explained(index: Asked, question: str, most: int, filters: MetadataFilters |
     Raises:
         SettingError: A setting is wrong.
     """
-    least = said_least(index.settings.configuration.retrieval.min_score)
+    least = said_least(index.settings.configuration["retrieval.min_score"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
         return index.as_retriever(most, filters=filters, min_score=least).explain(question)
 
 
 def chosen_postprocessors(
-    retrieval: Retrieval,
+    configuration: Configuration,
     recency: bool | float | None = None,
     rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
     *,
@@ -274,7 +270,7 @@ def chosen_postprocessors(
     """Return the postprocessors that some settings ask for, in the order in which they work.
 
     Args:
-        retrieval: The settings of a search.
+        configuration: The settings of the index.
         recency: Whether newer notes win among near equals; a number is the half-life in days. None is what the settings
             say.
         rerank: A reranker by name or any postprocessor. False is none; None is what the settings say.
@@ -286,15 +282,15 @@ def chosen_postprocessors(
         MissingExtraError: The package that serves it is not installed.
     """
     steps: list[BaseNodePostprocessor] = []
-    half_life = retrieval.recency if recency is None else recency
+    half_life = configuration["retrieval.recency"] if recency is None else recency
     if half_life is not False:
-        days = retrieval.half_life_days if half_life is True else amount("recency", half_life)
+        days = configuration["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
         steps.append(RecencyPostprocessor(half_life_days=days))
-    model = retrieval.rerank if rerank is None else rerank
+    model = configuration["retrieval.rerank"] if rerank is None else rerank
     if model:
         from llama_index_contextual.retrieval import reranker  # LlamaIndex's prompts, which few need
 
         steps.append(reranker(model, pool, llm))
-    if retrieval.per_file is not None:
-        steps.append(GroupingPostprocessor(group_size=retrieval.per_file))
+    if per_file := configuration["retrieval.per_file"]:
+        steps.append(GroupingPostprocessor(group_size=per_file))
     return steps

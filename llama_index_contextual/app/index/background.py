@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
-from llama_index_contextual.app.config import Refreshing
 from llama_index_contextual.app.folder.sources import read_bytes, sha256_of
 from llama_index_contextual.app.index.plan import is_spared
 from llama_index_contextual.app.index.state import WriteLock
+from llama_index_contextual.app.settings.schema import Refreshing
 from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
 from llama_index_contextual.text import counted
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from llama_index.core.schema import Document
     from typing_extensions import Self
 
-    from llama_index_contextual.app.config import Configuration
     from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.settings import Reindex
     from llama_index_contextual.app.preview import Preview
+    from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.context import ContextEstimate, ContextGenerator, Prices
 
 

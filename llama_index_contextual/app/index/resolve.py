@@ -10,15 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from llama_index.core.prompts import PromptTemplate
 
-from llama_index_contextual.app.config import (
-    SETTINGS,
-    Chunks,
-    Configuration,
-    completed,
-    load_configuration,
-    may_say,
-    user_storage,
-)
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.folders import Folders, collections_of
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
@@ -39,6 +30,8 @@ from llama_index_contextual.app.index.settings import (
 )
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
+from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
+from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import LLM, OFF, ContextGenerator
 from llama_index_contextual.errors import (
@@ -59,6 +52,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
 
 _TABLE: Final = "context_options"
+_CHUNKS: Final = ("chunk_size", "chunk_overlap", "min_chunk_size", "max_chunk_size", "markdown_suffixes", "tokenizer")
 _MODELS: Final = ("local", "e5", "none")  # embeddings that may be given as an object or by name
 
 
@@ -86,20 +80,20 @@ def resolve_settings(
         config = load_configuration(folders.root, file=config)
     database = _database(layout, folders)
     state = _checked(_state(database), database, layout, folders)
-    choices = {key: value for key, value in state.choices.items() if may_say(key, value)}
+    choices = {key: value for key, value in state.choices.items() if is_harmless(key, value)}
     refused = [key for key in state.choices if key not in choices and not _is_said(key, arguments, config)]
     missing = {key: kind for key, kind in state.objects.items() if not _is_said(key, arguments, config)}
-    config = completed(config, choices)
+    config = with_remembered(config, choices)
     folders, descriptions = _described(folders)
-    embedding, cache = resolve_embedding(arguments["embed_model"] or config.embed_model), DatabaseKVStore(database)
+    embedding, cache = resolve_embedding(arguments["embed_model"] or config["embed_model"]), DatabaseKVStore(database)
     context, options = _context(arguments, config, choices)
     if any(key.startswith("context") for key in missing):
         context, options = OFF, {}  # questions need none
     shown = arguments["show_context_to_llm"]
     contexts = ContextualNodePostprocessor(
         context,
-        show_context_to_llm=config.show_context_to_llm if shown is None else bool(shown),
-        descriptions={**config.descriptions, **descriptions},
+        show_context_to_llm=config["show_context_to_llm"] if shown is None else bool(shown),
+        descriptions={**config["descriptions"], **descriptions},
         **({"cache": cache, **options} if context == LLM else options),  # paid for, so kept with the index
     )
     rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
@@ -107,10 +101,10 @@ def resolve_settings(
         folders,
         layout,
         embedding,
-        NodePipeline(arguments["node_parser"] or default_parser(embedding, config.chunks.explicit()), contexts),
-        arguments["files"] or rules.changed(**config.files.explicit()),
+        NodePipeline(arguments["node_parser"] or default_parser(embedding, config.table("chunks")), contexts),
+        arguments["files"] or rules.changed(**config.table("files")),
         dict(arguments["readers"] or {}),
-        DocumentReader(**config.documents.explicit(), conversions=cache, keep=False),
+        DocumentReader(conversions=cache, keep=False),
         reindex,
         lock_timeout,
         database,
@@ -123,13 +117,13 @@ def resolve_settings(
 
 def _is_said(key: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
     """Return whether the user says now what an index remembers under a key, or what stands in its place."""
-    (table, _, name), said = key.rpartition("."), config.said()
+    (table, _, name), said = key.rpartition("."), config.values
     if key == "collections":
         return True  # else they were refused
     if key.startswith("context"):
         return bool(arguments["context"]) or "context" in said or name in arguments["context_options"]
     if table == "chunks" or key == "node_parser":
-        return bool(arguments["node_parser"] or config.chunks.explicit())
+        return bool(arguments["node_parser"] or config.table("chunks"))
     return key in said or arguments.get(table or key) is not None
 
 
@@ -137,12 +131,12 @@ def _context(
     arguments: Mapping[str, Any], config: Configuration, choices: Mapping[str, Any]
 ) -> tuple[str | ContextGenerator, dict[str, Any]]:
     """Return the kind of contexts, or their generator, and its options: arguments before all others."""
-    context, options = arguments["context"] or config.context, dict(arguments["context_options"])
+    context, options = arguments["context"] or config["context"], dict(arguments["context_options"])
     if context == choices.get("context"):  # with options that are no settings
         more = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
         options = {**{key.partition(".")[2]: value for key, value in more.items()}, **options}
     if context == LLM:
-        options = {**config.context_options.explicit(), **options}
+        options = {**config.table(_TABLE), **options}
     return context, options
 
 
@@ -151,7 +145,7 @@ def _remember(
 ) -> None:
     """Note what a refresh writes down: plain settings by their keys, and of objects of Python the class."""
     choices, objects = settings.remembered.choices, settings.remembered.objects
-    model = arguments["embed_model"] or settings.configuration.embed_model
+    model = arguments["embed_model"] or settings.configuration["embed_model"]
     if not isinstance(model, str):
         same = (name for name in _MODELS if model_id(resolve_embedding(name)) == model_id(settings.embedding))
         model = next(same, "")
@@ -170,9 +164,9 @@ def _remember(
 
 def _remember_parser(settings: IndexSettings, *, is_object: bool) -> None:
     """Note how documents are cut: by settings where these make the parser again."""
-    chunks, parser = settings.configuration.chunks.explicit(), settings.pipeline.parser
+    chunks, parser = settings.configuration.table("chunks"), settings.pipeline.parser
     if is_object:
-        chunks = {name: value for name in Chunks.model_fields if (value := getattr(parser, name, None)) is not None}
+        chunks = {name: value for name in _CHUNKS if (value := getattr(parser, name, None)) is not None}
         if not _is_made_by(chunks, parser, settings.embedding):
             chunks, settings.remembered.objects["node_parser"] = {}, type(parser).__name__
     settings.remembered.choices |= {f"chunks.{name}": value for name, value in chunks.items()}
@@ -217,7 +211,7 @@ def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
     descriptions: dict[str, str] = {}
     for name, collection in folders.collections.items():
         config = load_configuration(collection.folder)
-        values = {key: config.get(key) for key, place in config.origins.items() if place.startswith(f"{config.file}:")}
+        values = {key: value for key, value in config.values.items() if config.origins[key] == str(config.file)}
         if others := sorted(values.keys() - {"files.include", "files.exclude", "descriptions"}):
             warnings.warn(
                 f"{config.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
@@ -238,7 +232,7 @@ def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path |
     """Return where the documents are, and the storage."""
     if folder is None and storage is None:
         storage = user_storage()
-        named = load_configuration(storage).collections  # of the user's own file and the environment
+        named = load_configuration(storage)["collections"]  # of the user's own file and the environment
         if not named:
             raise SettingError(
                 "no folder is named, and no storage. Cure: name a folder, or the storage folder of an index."

@@ -6,13 +6,13 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.app.config import USER_FILE, user_folder
 from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
 from llama_index_contextual.app.index.rescue import is_former
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, WriteLock
 from llama_index_contextual.app.settings.embeddings import model_id
+from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.text import short_hash
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.app.config import Configuration
     from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.database import Database
+    from llama_index_contextual.app.settings.schema import Configuration
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]

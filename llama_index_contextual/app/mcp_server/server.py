@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mcp.server.mcpserver import MCPServer
 
-    from llama_index_contextual.app.config import Refreshing
+    from llama_index_contextual.app.settings.schema import Refreshing
 
 
 DEFAULT_PORT: Final = 8765
@@ -76,7 +76,7 @@ def serve(
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)
-        mode = refresh or index.settings.configuration.memory.refresh or "auto"
+        mode = refresh or index.settings.configuration["memory.refresh"] or "auto"
         server = build_server(index, settings, refresh=mode)
     gc.collect()
     gc.freeze()  # all that was imported: to look through it for garbage made every sixtieth answer or so .1 s later

@@ -13,9 +13,9 @@ import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.config import load_configuration
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.page.desk import Desk
+from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from llama_index_contextual.app.config import Configuration
+    from llama_index_contextual.app.settings.schema import Configuration
 
 DEFAULT_PORT: Final = 8766
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -85,7 +85,7 @@ def serve(
         raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
     with ContextualIndex.open(folder, config=config, create=False, **options) as index:
-        desk = Desk(index, llm or index.settings.configuration.context_options.llm)
+        desk = Desk(index, llm or index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)
         with listener(host, port) as listening:
             port = listening.getsockname()[1]

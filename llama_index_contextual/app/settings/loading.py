@@ -1,0 +1,285 @@
+"""Where settings come from: options, variables, the folder's file, the user's own file. An error names the place.
+
+The folder's file is data of whoever made the folder: only harmless keys of it count, and a warning names the others.
+All else counts from options, variables and the user's own file, which may have a table ``[folders."/path"]``. A file is
+read with bounds: at most 1 MB, 2,000 keys and 8 levels. Depth is bounded before the parser reads the text, whose time
+grows with the square of a dotted key's parts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from platformdirs import user_config_path, user_data_path
+from pydantic import ValidationError
+
+from llama_index_contextual.app.settings.schema import SETTINGS, TABLES, Configuration
+from llama_index_contextual.errors import ContextualWarning, SettingError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FILE: Final = "contextual.toml"
+USER_FILE: Final = "config.toml"  # in the user's own folder of settings
+PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
+MAX_BYTES: Final = 1_000_000
+MAX_KEYS: Final = 2_000
+MAX_DEPTH: Final = 8
+_NAME: Final = "llama-index-contextual"
+_FOLDERS: Final = "folders"  # of the user's own file
+_PROMPT: Final = "context_options.prompt"
+_WHOLE: Final = ("descriptions", "collections", _FOLDERS)  # tables with names of the user's own, each one value
+_NAMED: Final = 8  # settings and mistakes in one message
+_SHOWN: Final = 100  # characters of a wrong value, or of a parser's message
+# Strings and comments. Each part goes to the end where nothing closes it, so that none is read twice.
+_HIDDEN: Final = re.compile(
+    r'''"""(?:\\.?|[^\\])*?(?:"""|\Z)|"(?:\\[^\n]|[^"\\\n])*"?|#[^\n]*'''
+    r"""|'''.*?(?:'''|\Z)|'[^'\n]*'?""",
+    re.DOTALL,
+)
+_PART: Final = re.compile(r"[\[{\]}]|[^\[{\]}=,\n]+")
+
+
+class Entry(NamedTuple):
+    """A value of a setting, and the place that sets it."""
+
+    value: Any
+    origin: str
+
+
+def user_folder() -> Path:
+    """The folder of this user's own settings: ``~/.config/llama-index-contextual`` or what the system has for it."""
+    return user_config_path(_NAME, appauthor=False)
+
+
+def user_storage() -> Path:
+    """The index of the folders that the user's own settings name under ``[collections]``."""
+    return user_data_path(_NAME, appauthor=False).resolve() / "collections"
+
+
+def load_configuration(
+    folder: str | Path,
+    *,
+    file: str | Path | None = None,
+    over: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Configuration:
+    """Read the configuration of a folder.
+
+    Args:
+        folder: The documents. ``contextual.toml`` is read in it.
+        file: Another file to read instead. All of its keys count.
+        over: A further file. It comes before the first file and the environment.
+        options: Values that come before all others, by key (``"chunks.chunk_size"``). None counts as not set.
+
+    Raises:
+        SettingError: A file cannot be read, or a value cannot work. The message names file, option or variable.
+    """
+    root = Path(folder).expanduser()
+    own = root / FILE
+    files = [_of_user(root), _of_folder(own) if file is None else _entries(_file(file))]
+    further = {} if over is None else _entries(_file(over))
+    first = {
+        key: Entry(value, SETTINGS[key].option or key) for key, value in (options or {}).items() if value is not None
+    }
+    values = {**files[0], **files[1], **_environment(), **further, **first}
+    prompt, origin = values.get(_PROMPT, ("", ""))
+    if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that names it
+        beside = Path(origin).parent if origin.endswith(".toml") else Path()
+        values[_PROMPT] = Entry(read_text(beside / prompt), origin)
+    return _checked(values, own if own.is_file() else None)
+
+
+def with_remembered(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
+    """A configuration completed by the settings of an index, which come after all others.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+    known = {key: Entry(value, "index") for key, value in remembered.items() if key in SETTINGS}
+    index = _checked(known)
+    return replace(
+        configuration,
+        values={**index.values, **configuration.values},
+        origins={**index.origins, **configuration.origins},
+    )
+
+
+def is_harmless(key: str, value: Any) -> bool:
+    """Whether data of a folder, such as its file or its index, may set a value: it is known, valid and harmless."""
+    try:
+        return key in SETTINGS and SETTINGS[key].is_harmless(SETTINGS[key].adapter.validate_python(value))
+    except ValidationError:
+        return False
+
+
+def checked_value(key: str, value: Any) -> Any:
+    """The value of a setting, as :attr:`Setting.kind` has it.
+
+    Raises:
+        SettingError: It cannot work.
+    """
+    return _checked({key: Entry(value, key)})[key]
+
+
+def _of_user(folder: Path) -> dict[str, Entry]:
+    """The settings of the user's own file; its table of the folder counts before the rest."""
+    path = user_folder() / USER_FILE
+    if not path.is_file():
+        return {}
+    entries = _entries(path)
+    folders = entries.pop(_FOLDERS, Entry({}, "")).value
+    if not isinstance(folders, dict) or not all(isinstance(one, dict) for one in folders.values()):
+        raise SettingError(f'{path}: {_FOLDERS} cannot work. Cure: tables, [{_FOLDERS}."/path"].')
+    for name, table in folders.items():
+        if Path(name).expanduser().resolve() == folder.resolve():
+            entries |= {key: Entry(value, str(path)) for key, value in _flat(table)}
+    return entries
+
+
+def _of_folder(path: Path) -> dict[str, Entry]:
+    """The harmless settings of a folder's own file; a warning names the others."""
+    entries = _entries(path) if path.is_file() else {}
+    keys = [key for key, entry in entries.items() if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)]
+    if keys:
+        _checked(entries)  # a mistake is an error, also in what does not count
+        names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+        own = f'[{_FOLDERS}."{path.parent.resolve()}"] in {user_folder() / USER_FILE}'
+        warnings.warn(
+            f"{path}: {names} not obeyed: a folder may not set this by itself. Cure: options, variables, or {own}.",
+            ContextualWarning,
+            stacklevel=3,
+        )
+    return {key: entry for key, entry in entries.items() if key not in keys}
+
+
+def _file(file: str | Path) -> Path:
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise SettingError(f"{path} is no file. Cure: name a configuration file, or write one: {_NAME} config --init")
+    return path
+
+
+def _environment() -> dict[str, Entry]:
+    """The settings of environment variables."""
+    entries: dict[str, Entry] = {}
+    for variable, text in os.environ.items():
+        key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
+        if variable.upper().startswith(PREFIX) and ("." in key or key in SETTINGS or key in TABLES):
+            entries |= {name: Entry(value, variable) for name, value in _flat({key: _plain(text)})}
+    return entries
+
+
+def _plain(text: str) -> Any:
+    """A list or a table that is written as JSON; any other text as it is."""
+    try:
+        return json.loads(text) if text[:1] in ("[", "{") else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configuration:
+    """The configuration of some values by key.
+
+    Raises:
+        SettingError: One is not known or cannot work; the message names the place of each.
+    """
+    values: dict[str, Any] = {}
+    mistakes: list[str] = []
+    for key, (value, origin) in entries.items():
+        place = f"{origin}: {_cut(key)}" if origin.endswith(".toml") or origin == "index" else origin
+        if key not in SETTINGS:
+            mistakes.append(f"{place}{_unknown(key, value)}")
+            continue
+        try:
+            values[key] = SETTINGS[key].adapter.validate_python(value)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            cure = "leave it out, or correct its name" if fault["type"] == "extra_forbidden" else fault["msg"]
+            cure = cure.removeprefix("Value error, ")
+            inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
+            wrong = f"{place}{inside}={_cut(repr(fault['input']))}"
+            mistakes.append(f"{wrong} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
+    if mistakes:
+        more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
+        raise SettingError(" ".join(mistakes[:_NAMED]) + more)
+    return Configuration(values, {key: entry.origin for key, entry in entries.items()}, file)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _unknown(key: str, value: Any) -> str:
+    """The end of a message about a key that is not known: it may be a table, or in the wrong one."""
+    if key in TABLES:
+        return f"={_cut(repr(value))} cannot work. Cure: make it a table, [{key}]."
+    table, _, name = key.rpartition(".")
+    for setting in SETTINGS.values():
+        if setting.name == name:
+            return f" is not known. Cure: use {setting.key}{'' if '.' in setting.key else ', above all tables'}."
+    names = [setting.name for setting in SETTINGS.values() if table and setting.table == table]
+    names = names or list(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
+    return f" is not known. Cure: use one of {', '.join(names)}."
+
+
+def _entries(path: Path) -> dict[str, Entry]:
+    """The values of a file, by dotted key.
+
+    Raises:
+        SettingError: It cannot be read, is no TOML, or is beyond the bounds.
+    """
+    text = read_text(path)
+    bare = _HIDDEN.sub('""', text)
+    if (keys := bare.count("=")) > MAX_KEYS:
+        raise SettingError(f"{path} has {keys:,} keys, and {MAX_KEYS:,} are read at most. Cure: fewer keys.")
+    depth = 0
+    for part in _PART.findall(bare):
+        depth += (part in {"[", "{"}) - (part in {"]", "}"})
+        if depth > MAX_DEPTH or part.count(".") > MAX_DEPTH:
+            raise SettingError(f"{path} is deeper than {MAX_DEPTH} levels. Cure: fewer levels.")
+    try:
+        pairs = [*_flat(tomllib.loads(text))]
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        raise SettingError(f"{path} is not TOML: {_cut(str(error))}. Cure: correct that line.") from error
+    return {key: Entry(value, str(path)) for key, value in pairs}
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file that a setting names.
+
+    Raises:
+        SettingError: It cannot be read, or is larger than 1 MB.
+    """
+    try:
+        if not path.is_file():
+            raise SettingError(f"{path} cannot be read: it is no file. Cure: name one, or give the text itself.")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SettingError(f"{path} is larger than {MAX_BYTES:,} bytes. Cure: a smaller file.")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} cannot be read: {error}. Cure: make it a readable file in UTF-8.") from error
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and values; a table with names of the user's own is one value."""
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and key not in _WHOLE:
+            yield from _flat(value, f"{key}.")
+        elif value != {}:
+            yield key, value
