@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from llama_index.core import MockEmbedding
 
-from llama_index_contextual.app.config import load_configuration
 from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.errors import ContextualError
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ def data():
 @pytest.fixture
 def users_own():
     """Callable: moves what the file of a folder says into the user's own file, as the table of that folder."""
-    from llama_index_contextual.app.config import USER_FILE, user_folder
+    from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 
     own = user_folder() / USER_FILE
 

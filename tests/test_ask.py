@@ -174,11 +174,11 @@ def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named
         assert way in done.stderr
 
 
-def test_the_model_that_an_index_remembers_for_contexts_answers_and_ranks(tmp_path, fake_model, run, monkeypatch):
+def test_the_model_of_the_users_own_file_answers_and_ranks(tmp_path, fake_model, run, monkeypatch):
     (tmp_path / "gateway.md").write_text(GATEWAY)
     (tmp_path / "pump.md").write_text("# Pump\n\nThe pump waits an hour, then it gives up.\n")
-    assert run("index", tmp_path, "--context", "llm", "--llm", fake_model.llm).returncode == 0
-    fake_model.requests.clear()
+    assert run("index", tmp_path).returncode == 0
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM", fake_model.llm)
     fake_model.reply = always(Reply(text="It waits 60 seconds [1]."))
     done = run("ask", "how long does the gateway wait?", "-f", tmp_path)
     assert done.stdout.startswith("It waits 60 seconds [1]."), done.stderr

@@ -42,7 +42,7 @@ def test_a_folder_below_finds_the_index_above_unless_it_is_another_user_s(run, n
     assert "docs/gateway.md#L" in hits.stdout
     assert f"the index of {notes}" in hits.stderr
     assert run("status").stdout.startswith(f"folder      {notes}")
-    monkeypatch.setattr("llama_index_contextual.app.cli.common.is_strange", lambda _: True)
+    monkeypatch.setattr("llama_index_contextual.app.cli.common.is_owned_by_another_user", lambda _: True)
     assert "there is no index in" in run("status").stderr
 
 
@@ -68,15 +68,13 @@ def test_a_second_run_embeds_nothing(run, notes):
             1,
             "--llm: contexts are 'off' here. Cure: add --context llm",
         ),
-        (["context", "x", "--half-life-days", "inf"], 1, "--half-life-days=inf cannot work. Cure: "),
         (["search"], 2, "Missing argument"),
         (["search", "x", "--top-k", "0"], 1, "--top-k=0 cannot work. Cure: "),
         (["index", ".", "--chunk-size", "0"], 1, "--chunk-size=0 cannot work. Cure: "),
-        (["index", ".", "--chunk-size", "10", "--overlap", "20"], 1, "--overlap=20 is not in 0 to"),
+        (["index", ".", "--chunk-size", "5"], 1, "--chunk-size=5 cannot work. Cure: "),
         (["index", ".", "--reindex", "never"], 1, "--reindex=never is not known"),
         (["index", ".", "--storage", "."], 1, "--storage=. is the folder"),
         (["index", ".", "--context", "llm", "--max-calls", "-1"], 1, "--max-calls=-1 cannot work"),
-        (["index", ".", "--prompt", "no-such-file"], 1, "no-such-file cannot be read"),
         (["index", ".", "--config", "no-such-file"], 1, "no-such-file is no file. Cure: "),
         (["search", "x", "--rerank", "magic"], 1, "there is no index"),
         (["search", "x", "--since", "someday"], 1, "--since=someday is no date"),
@@ -130,7 +128,7 @@ def test_status_and_config_take_ten_lines_and_all_of_it_on_demand(run, notes):
     for command in ("status", "config"):
         short, long = (run(command, notes, *more).stdout.splitlines() for more in ((), ("--all",)))
         assert len(short) <= 10, command
-        assert len(long) > 30, command
+        assert len(long) >= 30, command
 
 
 @pytest.mark.process
@@ -165,10 +163,7 @@ def test_context_gives_the_digest_an_agent_reads(run, notes):
     assert "not searched: " in thanks.stderr, "it says why"
 
 
-def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_index(run, tmp_path):
-    assert run("context", "does JC like ginger?", "-f", tmp_path, "--disabled").stdout.startswith(
-        "(Memory is switched off"
-    )
+def test_context_answers_small_talk_without_an_index(run, tmp_path):
     assert run("context", "hola", "-f", tmp_path).stdout.startswith("(No relevant prior context")
     assert not list(tmp_path.iterdir())
 

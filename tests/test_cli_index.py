@@ -79,7 +79,7 @@ def test_chunk_sizes_can_be_said(run, tmp_path):
     shutil.copy(NOTES / "docs" / "gateway.md", tmp_path)
     first = json.loads(run("index", tmp_path, "--json").stdout)
     few = first["chunks"]
-    many = json.loads(run("index", tmp_path, "--chunk-size", 40, "--overlap", 0, "--json").stdout)["chunks"]
+    many = json.loads(run("index", tmp_path, "--chunk-size", 40, "--json").stdout)["chunks"]
     assert many > few
 
 
@@ -219,7 +219,7 @@ def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     assert done.stderr.count("no answer") == 1
     assert "timeout under" not in done.stderr
     held = run("status", tmp_path / "notes")
-    assert re.search(r"contexts +(\d+) pattern \(\1 without the model's; index asks for them again\)", held.stdout)
+    assert re.search(r"contexts +(\d+) pattern", held.stdout)
     assert run(*command, "--strict").returncode == 1
 
 

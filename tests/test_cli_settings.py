@@ -17,7 +17,8 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.cli.common import tell_error
 from llama_index_contextual.app.cli.settings import commented_file
-from llama_index_contextual.app.config import SETTINGS, load_configuration
+from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import SettingError
 
 ROOT = Path(__file__).parents[1]
@@ -43,8 +44,8 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     assert set(found) == set(SETTINGS)
     assert found["context"] == {"value": "pattern", "from": "index"}
     assert found["chunks.chunk_size"] == {"value": 120, "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"}
-    assert found["chunks.chunk_overlap"] == {"value": 24, "from": "default"}
-    assert found["memory.max_results"] == {"value": 7, "from": f"{folder}/contextual.toml:2"}
+    assert found["chunks.chunk_overlap"] == {"value": "(a fifth of the size)", "from": "default"}
+    assert found["memory.max_results"] == {"value": 7, "from": f"{folder}/contextual.toml"}
     assert found["retrieval.recency"] == {"value": False, "from": "default"}
     assert re.search(r"^chunks\.chunk_size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
 
@@ -98,7 +99,7 @@ def test_the_command_line_names_its_options_and_keys_where_python_names_argument
     error = SettingError("are out of order", chunk_overlap=90, min_chunk_size=80, since="last week", storage=".", odd=1)
     assert str(error) == "chunk_overlap=90, min_chunk_size=80, since='last week', storage='.', odd=1 are out of order"
     tell_error(error)
-    names = "--overlap=90, chunks.min_chunk_size=80, --since='last week', --storage=., odd=1"
+    names = "chunks.chunk_overlap=90, min_chunk_size=80, --since='last week', --storage=., odd=1"
     assert " ".join(capsys.readouterr().err.split()) == f"error: {names} are out of order"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  it goes from a worker's process to another
 

@@ -97,8 +97,8 @@ def test_all_rows_have_the_chunks_of_the_folder_s_own_index(folder, embedding, t
     parser = HeadingAwareMarkdownNodeParser(chunk_size=40, chunk_overlap=0)
     with ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index:
         chunks = index.refresh().chunks
-    (tmp_path / "words.toml").write_text("[retrieval]\nkeyword_weight = 1.0\n", "utf-8")
-    variants = {"by words": tmp_path / "words.toml"}
+    (tmp_path / "words.toml").write_text("[retrieval]\nrecency = true\n", "utf-8")
+    variants = {"by days": tmp_path / "words.toml"}
     compared = evaluate(folder, QUESTIONS, contexts=["off", "headings"], variants=variants, top_k=[1])
     assert chunks > 8, "more than with the parser that is the default"
     assert {row.notes["chunks"] for row in compared.rows[1:]} == {chunks}
@@ -108,8 +108,8 @@ def test_a_variant_may_change_anything_but_the_files(folder, embedding, tmp_path
     (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 120\n[retrieval]\ntop_k = 3\n", "utf-8")
     files = {
         "small": "[chunks]\nchunk_size = 40\nchunk_overlap = 0\n[files]\nexclude = ['*.md']\n",
-        "by words": "[retrieval]\nkeyword_weight = 1.0\n",
-        "by scores": "[retrieval]\nmode = 'dist_based_score'\n",
+        "by days": "[retrieval]\nrecency = true\n",
+        "a file": "[retrieval]\nper_file = 1\n",
         "paths": "context = 'off'\n",
         "no vectors": "embed_model = 'none'\n",
     }
@@ -122,7 +122,7 @@ def test_a_variant_may_change_anything_but_the_files(folder, embedding, tmp_path
     )
     rows = {row.name: row for row in found.rows}
     assert list(rows) == ["text alone, vectors alone", "text alone", "headings", *files]
-    assert rows["small"].notes["chunks"] > rows["headings"].notes["chunks"] == rows["by words"].notes["chunks"] == 8
+    assert rows["small"].notes["chunks"] > rows["headings"].notes["chunks"] == rows["by days"].notes["chunks"] == 8
     assert rows["headings"].mrr == 1
     assert rows["no vectors"].notes["chunks"] == 8
     assert "embedding, s" not in rows["no vectors"].notes
@@ -131,20 +131,6 @@ def test_a_variant_may_change_anything_but_the_files(folder, embedding, tmp_path
         "what is asked otherwise is not indexed again"
     )
     assert not (folder / ".contextual").exists()
-
-
-def test_how_hits_are_fused_is_a_setting_of_the_folder(folder, embedding):
-    with ContextualIndex.open(folder, embed_model=embedding) as index:
-        index.refresh()
-        assert index.as_retriever().mode == "learned"
-    (folder / "contextual.toml").write_text("[retrieval]\nkeyword_weight = 0.25\n", "utf-8")
-    with ContextualIndex.open(folder, embed_model=embedding) as index:
-        made = index.as_retriever()
-        assert (made.mode, list(made.arms.values())) == ("reciprocal_rerank", [0.75, 0.25])
-        assert index.as_retriever(mode="simple").arms == {"vector": 0.4, "bm25": 0.6}, "arguments come first"
-    (folder / "contextual.toml").write_text("[retrieval]\nmode = 'relative_score'\n", "utf-8")
-    with ContextualIndex.open(folder, embed_model=embedding) as index:
-        assert index.as_retriever().mode == "relative_score"
 
 
 def test_a_reranker_is_a_row_beside_the_rest(folder, embedding):

@@ -7,32 +7,30 @@ import json
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.config import load_configuration
-from llama_index_contextual.app.config.places import MAX_BYTES
+from llama_index_contextual.app.settings.loading import MAX_BYTES, load_configuration
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.lexicon import lexicon
 
 ALIASES = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
-PROJECT = "[tool.llama-index-contextual.chunks]\nsize = 99\n"
 BEYOND = {
     "200,000 keys": ("\n".join(f"k{n}=1" for n in range(200_000)), "is larger than 1,000,000 bytes"),
     "100,000 keys": ("\n".join(f"k{n}=1" for n in range(100_000)), "has 100,000 keys, and 2,000 are read at most"),
     "keys on one line": ("x = {" + ",".join(f"k{n}=1" for n in range(50_000)) + "}", "has 50,001 keys"),
-    "a key of 20,000 parts": (".".join(["a"] * 20_000) + " = 1", r":1 is deeper than 8 levels"),
-    "one inside a table": ("\n\nx = {" + ".".join(["a"] * 20_000) + " = 1}", r":3 is deeper than 8 levels"),
+    "a key of 20,000 parts": (".".join(["a"] * 20_000) + " = 1", "is deeper than 8 levels"),
+    "one inside a table": ("\n\nx = {" + ".".join(["a"] * 20_000) + " = 1}", "is deeper than 8 levels"),
     "a table of 20,000 parts": ("[" + ".".join(["a"] * 20_000) + "]", "is deeper than 8 levels"),
     "quoted parts": (".".join(['"a"'] * 20_000) + " = 1", "is deeper than 8 levels"),
     "brackets": ("x = " + "[" * 400_000, "is deeper than 8 levels"),
-    "tables in arrays": ("[[descriptions]]\n" * 50_000, "has 50,000 values, and 2,000 are read at most"),
-    "a long list": ("[files]\ninclude = [" + '"*.md",' * 100_000 + "]", "has 100,000 values"),
+    "tables in arrays": ("[[descriptions]]\n" * 50_000, "cannot work"),
+    "a long list": ("[files]\ninclude = [" + '"*.md",' * 100_000 + "]", "files.include=.*cannot work"),
     "a number of 900,000 digits": ("[chunks]\nchunk_size = " + "9" * 900_000, "is not TOML"),
     "a hexadecimal one": (
         "[chunks]\nchunk_size = 0x" + "f" * 900_000,
-        r":2: chunks\.chunk_size is a number beyond all limits",
+        r"chunks\.chunk_size=.* cannot work",
     ),
     "a number of 300 digits": (
         "[chunks]\nchunk_size = " + "9" * 300,
-        r":2: chunks\.chunk_size is a number beyond all limits",
+        r"chunks\.chunk_size=.* cannot work",
     ),
     "unclosed quotes": ("x = " + '"""a' * 200_000 + "\\", "is not TOML"),
     "a string of escapes": ('x = "' + "\\\\" * 400_000, "is not TOML"),
@@ -65,23 +63,14 @@ def test_what_only_looks_so_is_read(tmp_path, text):
     load_configuration(tmp_path)
 
 
-def test_another_projects_file_is_bounded_only_where_it_has_our_table(tmp_path):
-    theirs = "\n".join(f"k{n}=1" for n in range(5_000))
-    (tmp_path / "pyproject.toml").write_text(f"[tool.theirs]\n{theirs}\n", "utf-8")
-    assert load_configuration(tmp_path).file is None
-    (tmp_path / "pyproject.toml").write_text(f"[tool.theirs]\n{theirs}\n{PROJECT}", "utf-8")
-    with pytest.raises(SettingError, match="has 5,001 keys"):
-        load_configuration(tmp_path)
-
-
 @pytest.mark.parametrize(
     "said",
-    ["chunks.chunk_size", "retrieval.top_k", "retrieval.half_life_days", "memory.candidate_pool", "memory.date_boost"],
+    ["chunks.chunk_size", "retrieval.top_k", "retrieval.half_life_days", "memory.max_results"],
 )
 def test_numbers_stay_within_their_ranges(tmp_path, said):
     for value in ("10000000000000", "inf", "nan", "1e300"):
         (tmp_path / "contextual.toml").write_text(f"{said} = {value}\n", "utf-8")
-        with pytest.raises(SettingError, match=rf":1: {said}=.* cannot work\. Cure: "):
+        with pytest.raises(SettingError, match=rf": {said}=.* cannot work\. Cure: "):
             load_configuration(tmp_path)
 
 

@@ -54,7 +54,6 @@ BOUNDED = {
 ANCHORED = {
     "app.answering._AFTER",
     "app.answering._OPEN",
-    "app.config.places._START",
     "memory.current._PAIR",
     "memory.search._CONDITION",
     "app.report.pages._SCHEME",

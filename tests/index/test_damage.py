@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from llama_index.core import MockEmbedding
 
-from llama_index_contextual.app.config import load_configuration
 from llama_index_contextual.app.index import ContextualIndex, rescue, view
+from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.errors import DamagedError, StorageError
 
 

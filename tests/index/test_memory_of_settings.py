@@ -27,7 +27,6 @@ class UpperCase(BaseReader):
 
 SETTINGS = {
     "file rules": {"files": FileRules(include=("*.py", "faq.md"), exclude=("drafts/",))},
-    "our parser": {"node_parser": HeadingAwareMarkdownNodeParser(chunk_size=90, chunk_overlap=7)},
     "a kind of context": {"context": "pattern"},
     "no context": {"context": "off"},
     "a context that answers see": {"show_context_to_llm": True},

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from llama_index_contextual.app.folder.formats import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
 from llama_index_contextual.app.folder.patterns import Ignores, Wanted, pattern_of
 from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
-from llama_index_contextual.app.settings.schema import Size, Texts
+from llama_index_contextual.app.settings.schema import Size
 from llama_index_contextual.errors import Checked
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
@@ -75,8 +75,8 @@ class FileRules(Checked, BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    include: Texts = Field(default_factory=default_include, min_length=1)
-    exclude: Texts = ()
+    include: tuple[str, ...] = Field(default_factory=default_include, min_length=1)
+    exclude: tuple[str, ...] = ()
     gitignore: bool = True
     hidden: bool = False
     follow_symlinks: bool = False

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
 
 _TABLE: Final = "context_options"
-_CHUNKS: Final = ("chunk_size", "chunk_overlap", "min_chunk_size", "max_chunk_size", "markdown_suffixes", "tokenizer")
+_CHUNKS: Final = ("chunk_size", "chunk_overlap")
 _MODELS: Final = ("local", "e5", "none")  # embeddings that may be given as an object or by name
 
 

@@ -210,7 +210,7 @@ def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configur
             cure = "leave it out, or correct its name" if fault["type"] == "extra_forbidden" else fault["msg"]
             cure = cure.removeprefix("Value error, ")
             inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
-            wrong = f"{place}{inside}={_cut(repr(fault['input']))}"
+            wrong = f"{place}{inside}={_shown(fault['input'])}"
             mistakes.append(f"{wrong} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
@@ -222,10 +222,17 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
+def _shown(value: Any) -> str:
+    try:
+        return _cut(repr(value))
+    except ValueError:
+        return "a number of thousands of digits"
+
+
 def _unknown(key: str, value: Any) -> str:
     """The end of a message about a key that is not known: it may be a table, or in the wrong one."""
     if key in TABLES:
-        return f"={_cut(repr(value))} cannot work. Cure: make it a table, [{key}]."
+        return f"={_shown(value)} cannot work. Cure: make it a table, [{key}]."
     table, _, name = key.rpartition(".")
     for setting in SETTINGS.values():
         if setting.name == name:

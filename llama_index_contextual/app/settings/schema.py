@@ -48,7 +48,7 @@ Share = Annotated[float, _Number, Field(ge=0, le=1)]
 Days = Annotated[float, _Number, Field(gt=0, le=1_000_000)]
 Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(max_length=2000)]
 Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), BeforeValidator(_as_one_line)]
 Context = Literal["off", "headings", "pattern", "llm"]
 Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
