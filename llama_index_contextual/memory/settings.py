@@ -37,7 +37,7 @@ class MemorySettings(Checked, BaseModel):
         half_life_days: Days after which a dated note's recency factor is a half.
         recency_weight: The share of a score that age may take, 0 to 1. benchmarks/results/memory.md: a weight of 0.1
             costs 0.1 points of recall@4; one of 1, as the source has it, 34.
-        ranking: How a digest orders its hits: ``"learned"`` asks the message once and compares scores by a trained model;
+        ranking: How a digest orders its hits: ``"learned"`` asks the message once and compares by a trained model;
             ``"derived"`` asks it, its keywords and its names, and multiplies by age and by agreement. By
             benchmarks/results/memory_rankings.md the second finds less on every set.
         date_boost: The gain of a note of a day that the message names, as a share of its score.
