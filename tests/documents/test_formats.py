@@ -8,7 +8,7 @@ import samples
 
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
-from llama_index_contextual.app.folder.web import html_to_markdown
+from llama_index_contextual.app.folder.html import html_to_markdown
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.metadata import citation_of
@@ -173,8 +173,8 @@ PAGES = [
         "<table><caption>Berths</caption><tr><td><p>North</p><p>pier</p><td><table><tr><td>1<td>2</table></table>",
         "Berths\n\n| North pier | 1 2 |\n| --- | --- |\n",
     ),
-    ("<ul><li><p>one</p><ol><li>first<li></ol><li></ul><p>after", "- one\n   1. first\n\nafter\n"),
-    ("<pre class='lang-sh'>ls<br>cd <button>copy</button></pre><p>x", "```sh\nls\ncd \n```\n\nx\n"),
+    ("<ul><li><p>one</p><ol><li>first<li></ol><li></ul><p>after", "- one\n\n  1. first\n\nafter\n"),
+    ("<pre class='lang-sh'>ls<br>cd <button>copy</button></pre><p>x", "```sh\nls\ncd\n```\n\nx\n"),
     ("<nav>menu</nav><form><main>tide</main></form><article>other", "tide\n"),
     ("<p>top<div><article>one</article><h2>more</h2><article>two</article></div>", "one\n\n## more\n\ntwo\n"),
 ]

@@ -104,7 +104,7 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
 def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypatch):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
-    monkeypatch.setitem(formats.REVISIONS, "pdfium", 99)
+    monkeypatch.setitem(formats.FORMATS, ".pdf", formats.FORMATS[".pdf"]._replace(revision=99))
     with ContextualIndex.open(folder, embed_model="none") as index:
         assert index.refresh().outdated == ["report.pdf"]
 

@@ -128,8 +128,8 @@ class DocumentReader(BaseReader):
             return formats.Conversion.of(cached)
         if cached is not None and cached["limits"] == [*self._limits]:
             raise DocumentError(cached["problem"])
-        if not formats.is_installed(converter):
-            raise MissingExtraError(f"what reads {suffix} files ({formats.PACKAGES[converter]})", formats.EXTRA)
+        if not formats.is_installed(converter.package):
+            raise MissingExtraError(f"what reads {suffix} files ({converter.package})", formats.EXTRA)
         try:
             converted = _PROCESS.convert(path.absolute(), suffix, self._limits)
         except LostError as error:  # it would take as long each time
@@ -147,4 +147,4 @@ class DocumentReader(BaseReader):
     def mark(self, path: str) -> str:
         """Return the name and revision of the converter that reads a file; "" where none does."""
         converter = formats.FORMATS.get(formats.suffix_of(path))
-        return f"{converter} {formats.REVISIONS[converter]}" if converter else ""
+        return f"{converter.converter} {converter.revision}" if converter else ""

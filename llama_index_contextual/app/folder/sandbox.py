@@ -197,6 +197,8 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
         converted = formats.converter_of(job["suffix"])(Path(job["path"]))
     except formats.ConversionError as error:
         return {"problem": str(error)}
+    except RecursionError:
+        return {"problem": "its elements are nested too deeply. Cure: ignore it."}
     except MemoryError:
         return {"problem": "its conversion needs too much memory. Cure: ignore it, or raise megabytes in [documents]."}
     except Exception as error:  # noqa: BLE001  of a document that a stranger made anything can be wrong

@@ -1,0 +1,117 @@
+"""Mail to Markdown: its texts, its people and its day, and the names of its attachments."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+from collections import Counter
+from email.message import EmailMessage, MIMEPart
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.app.folder.formats import (
+    ATTACHED,
+    Conversion,
+    ConversionError,
+    Part,
+    escape,
+    heading,
+)
+from llama_index_contextual.text import decode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SAYS_LITTLE: Final = 0.1  # of the length of the HTML: a plain text that is shorter is a note on mail programs
+_HEADERS: Final = (("from", "sender"), ("to", "to"), ("cc", "cc"))
+
+
+def read_eml(path: Path) -> Conversion:
+    """A mail as it is sent.
+
+    Raises:
+        ConversionError: It has no headers.
+    """
+    message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+    if not isinstance(message, EmailMessage) or not message.keys():
+        raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
+    left_out: Counter[str] = Counter()
+    plain, html = message.get_body(("plain",)), message.get_body(("html",))
+    # Apple's Mail goes on with another text behind an attachment, and mailing lists end with one.
+    more = [part for part in message.iter_attachments() if _is_written(part)]
+    texts = [_body("" if plain is None else _content(plain), "" if html is None else _content(html), left_out)]
+    for part in more:
+        text = _content(part)
+        texts.append(_body("", text, left_out) if part.get_content_subtype() == "html" else _body(text, "", left_out))
+    others = [part for part in message.walk() if part.get_content_maintype() == "image" and not part.is_attachment()]
+    left_out["picture"] += len(others)
+    names = [_name(part) for part in message.iter_attachments() if part not in more]
+    headers = {key: " ".join(str(message.get(header, "")).split()) for header, key in _HEADERS}
+    try:
+        date = parsedate_to_datetime(str(message["date"])).date().isoformat() if message["date"] else ""
+    except (ValueError, TypeError):
+        date = ""
+    subject = " ".join(str(message.get("subject", "")).split())
+    return _mail(subject, texts, names, {**headers, "date": date}, left_out)
+
+
+def read_msg(path: Path) -> Conversion:
+    """A mail as Outlook keeps it."""
+    from oxmsg import Message
+
+    message = Message.load(str(path))
+    left_out: Counter[str] = Counter()
+    text = _body(message.body or "", message.html_body or "", left_out)
+    headers = {name.lower(): value for name, value in message.message_headers.items()}
+    people = {
+        "sender": message.sender or headers.get("from", ""),
+        "to": headers.get("to", "") or ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients),
+        "cc": headers.get("cc", ""),
+        "date": message.sent_date.date().isoformat() if message.sent_date else "",
+    }
+    names = [attachment.file_name or "" for attachment in message.attachments]
+    return _mail(" ".join((message.subject or "").split()), [text], names, people, left_out)
+
+
+def _mail(
+    subject: str, texts: list[str], names: list[str], metadata: dict[str, str], left_out: Counter[str]
+) -> Conversion:
+    attached = ", ".join(filter(None, names))
+    blocks = [heading(1, subject) if subject else "", *texts, f"Attached: {attached}" if attached else ""]
+    about = {"title": subject, "subject": subject, ATTACHED: attached, **metadata}
+    return Conversion([Part("\n\n".join(filter(None, blocks)) + "\n")], about, dict(+left_out))
+
+
+def _body(plain: str, html: str, left_out: Counter[str]) -> str:
+    """The text of a mail: the plain one, or the HTML where that says much more."""
+    plain = "\n".join(line.rstrip() for line in plain.splitlines()).strip()
+    if html.strip():
+        from llama_index_contextual.app.folder.html import html_to_markdown
+
+        page = html_to_markdown(html)
+        if len(plain) <= _SAYS_LITTLE * len(page.text):
+            left_out.update(page.left_out)
+            return page.text.strip()
+    return escape(plain, keep_lists=True)
+
+
+def _content(part: MIMEPart) -> str:
+    """The text of a part, whatever it says of its characters."""
+    try:
+        return str(part.get_content())
+    except (LookupError, ValueError):
+        data = part.get_payload(decode=True)
+        return decode(data).text if isinstance(data, bytes) else ""
+
+
+def _is_written(part: MIMEPart) -> bool:
+    kind = part.get_content_type()
+    return kind in ("text/plain", "text/html") and not part.is_attachment() and not part.get_filename()
+
+
+def _name(part: MIMEPart) -> str:
+    """The name of an attachment; a mail has its subject, and a picture inside of a text has none."""
+    if part.get_content_type() == "message/rfc822":
+        return f"mail {str(part.get_content().get('subject', '')).strip()!r}"
+    name = part.get_filename() or (part.get_content_type() if part.is_attachment() else "")
+    return " ".join(str(name).split())
