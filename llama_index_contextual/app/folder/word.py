@@ -247,10 +247,8 @@ def _int(text: str, default: int, most: int) -> int:
 def _choose(alternatives: Any) -> None:
     """Keep one of the forms in which a drawing stands for several versions of Word: the first that holds text."""
     forms = [child for child in alternatives if local(child) in ("Choice", "Fallback")]
-    kept = next((form for form in forms if any(local(one) == "t" for one in form.iter())), forms[0] if forms else None)
-    for form in forms:
-        _replace(form, [*(form if form is kept else ())])
-    _replace(alternatives, list(alternatives))
+    kept = next((at for at, form in enumerate(forms) if any(local(one) == "t" for one in form.iter())), 0)
+    _replace(alternatives, [child for form in forms[kept : kept + 1] for child in form])
 
 
 def _simplify(element: Any, kind: str) -> None:
