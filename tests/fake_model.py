@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from llama_index_contextual.app.settings.llm import NamedModel
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -92,6 +94,11 @@ class FakeModel(ThreadingHTTPServer):
     def llm(self) -> str:
         """The name that ``llm=`` takes."""
         return f"openai:{MODEL}@http://127.0.0.1:{self.server_port}/v1"
+
+    @property
+    def model(self) -> NamedModel:
+        """The model that the plug-in takes."""
+        return NamedModel(self.llm, 800, 3600.0)
 
     def wait_for(self, requests: int, seconds: float = 30) -> None:
         """Wait until so many requests have arrived."""

@@ -15,7 +15,6 @@ from llama_index.core.llms import MockLLM
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.answering import NOTHING, CitedSynthesizer, Sentence, _Stream, checked
 from llama_index_contextual.app.page import server
-from llama_index_contextual.context import models as model
 from llama_index_contextual.errors import AnswerError, SettingError
 
 GATEWAY = "# Gateway\n\nThe gateway waits *60 seconds*, then it gives up. It listens on port 8080.\n"
@@ -163,7 +162,7 @@ def test_a_model_that_is_not_there_is_named(folder, run):
 
 @pytest.mark.parametrize("package", ["", "llama_index.llms.ollama"])
 def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named(folder, run, monkeypatch, package):
-    monkeypatch.setattr(model, "OLLAMA_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("llama_index_contextual.app.settings.llm.OLLAMA_URL", "http://127.0.0.1:9")
     if package:
         monkeypatch.setitem(sys.modules, package, None)
     done = run("ask", "how long does the gateway wait?", "-f", folder)

@@ -160,8 +160,8 @@ class TestAnIndex:
         users_own(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator
-            assert (llm.name.partition("+")[0], llm.settings.batch_size) == ("llm:x", 4)
-            assert llm.settings.chunk_timeout == 7
+            assert (llm.name.partition("+")[0], llm.options.batch_size) == ("llm:x", 4)
+            assert llm.options.chunk_timeout == 7
             assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)
 
     def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):

@@ -24,7 +24,8 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.retrieval.rerank import RerankWithContext, reranker
+from llama_index_contextual.app.settings.rerankers import resolve_reranker
+from llama_index_contextual.retrieval.rerank import RerankWithContext
 
 BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
 FOUND = {"document_title": "text text", "excerpt_keywords": "text text"}
@@ -113,7 +114,7 @@ def test_what_extractors_found_and_documents_brought_is_embedded_stored_and_answ
     llm = Shown()
     llm.prompts.clear()
     engine = index.as_query_engine(
-        llm=llm, similarity_top_k=2, node_postprocessors=[RerankWithContext(reranker("llm", 2, llm))]
+        llm=llm, similarity_top_k=2, node_postprocessors=[RerankWithContext(resolve_reranker("llm", 2, llm))]
     )
     answer = engine.query("What is the default of the gateway?")
     assert {one.node.metadata["path"] for one in answer.source_nodes} == set(PAGES)

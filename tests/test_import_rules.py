@@ -46,17 +46,11 @@ def is_of_the_application(module: str) -> bool:
 
 # Modules that still import the application; each leaves this list as it is rewritten.
 STILL = {
-    "llama_index_contextual.context.cache",
-    "llama_index_contextual.context.kinds",
-    "llama_index_contextual.context.requests",
-    "llama_index_contextual.context.run",
     "llama_index_contextual.memory",
     "llama_index_contextual.memory.context",
     "llama_index_contextual.memory.ranking",
     "llama_index_contextual.memory.search",
-    "llama_index_contextual.retrieval.contextual",
     "llama_index_contextual.retrieval.explain",
-    "llama_index_contextual.retrieval.rerank",
 }
 
 

@@ -25,7 +25,7 @@ from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.context import PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
-from llama_index_contextual.context.run import LLMSettings
+from llama_index_contextual.context.run import LLMOptions
 from llama_index_contextual.context.usage import Prices
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.memory import MemorySettings
@@ -63,7 +63,7 @@ MAKERS = {
     ContextualBM25Retriever: ContextualBM25Retriever,
     ContextualVectorRetriever: over_a_store,
     ContextualFusionRetriever: fused,
-    LLMSettings: LLMSettings,
+    LLMOptions: LLMOptions,
     PatternContextGenerator: PatternContextGenerator,
     HeadingContextGenerator: HeadingContextGenerator,
     MemorySettings: MemorySettings,
@@ -98,7 +98,7 @@ def test_the_settings_are_found():
         (ContextualFusionRetriever, "expand"),
         (RecencyPostprocessor, "top_k"),
         (HeadingAwareMarkdownNodeParser, "max_chunk_size"),
-        (LLMSettings, "max_tokens"),
+        (LLMOptions, "max_tokens"),
         (LocalEmbedding, "threads"),
         (Prices, "cached"),
     ]:
@@ -148,11 +148,11 @@ def test_a_count_may_be_any_kind_of_whole_number(value):
 
 
 def test_a_million_tokens_may_be_written_as_1e6():
-    settings = LLMSettings(max_tokens=1e6)
+    settings = LLMOptions(max_tokens=1e6)
     assert repr(settings.max_tokens) == "1000000"
-    assert settings == LLMSettings(max_tokens=1_000_000)
-    with pytest.raises(SettingError, match=r"max_tokens=1\.5 cannot work\. Cure: input should be a valid integer"):
-        LLMSettings(max_tokens=1.5)
+    assert settings == LLMOptions(max_tokens=1_000_000)
+    with pytest.raises(SettingError, match=r"max_tokens=1\.5 cannot work\. Cure: give a whole number"):
+        LLMOptions(max_tokens=1.5)
 
 
 @pytest.mark.parametrize("weights", [[math.nan, 1], [math.inf, 1], [-1, 1], [0, 0], ["x", 1], [1]])

@@ -19,7 +19,9 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.prompts import ChatPromptTemplate
 from llama_index.core.response_synthesizers import BaseSynthesizer
 
-from llama_index_contextual.context import DEFAULT_MODEL, context_window, count_tokens, make_llm, model_name, probe
+from llama_index_contextual.app.settings.llm import made, resolve_llm
+from llama_index_contextual.context.models import context_window, model_name, probe
+from llama_index_contextual.context.prompts import count_tokens
 from llama_index_contextual.errors import AnswerError, MissingExtraError
 from llama_index_contextual.text import sentence_starts
 
@@ -218,10 +220,8 @@ class CitedSynthesizer(BaseSynthesizer):
         self, llm: str | LLM | None = None, *, streaming: bool = False, prompt: BasePromptTemplate | None = None
     ) -> None:
         named = llm or Settings._llm  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-        model = named or DEFAULT_MODEL
         try:
-            if isinstance(model, str):
-                model = make_llm(model, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
+            model = made(resolve_llm(llm, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS))
         except MissingExtraError as error:
             if named:
                 raise

@@ -10,18 +10,9 @@ from llama_index_contextual.context.base import (
 )
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.free import HeadingContextGenerator, PatternContextGenerator
-from llama_index_contextual.context.kinds import LLM, OFF, resolve_generator
+from llama_index_contextual.context.kinds import CONTEXTS, LLM, OFF, context_name, resolve_generator
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.context.models import (
-    DEFAULT_MODEL,
-    context_window,
-    make_llm,
-    model_name,
-    probe,
-    require_key,
-)
-from llama_index_contextual.context.prompts import count_tokens
-from llama_index_contextual.context.requests import Answer, Caller, CallFailedError
+from llama_index_contextual.context.run import LLMOptions
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -34,6 +25,7 @@ __all__ = [  # what users import
     "DocumentChunks",
     "HeadingContextGenerator",
     "LLMContextGenerator",
+    "LLMOptions",
     "PatternContextGenerator",
     "Prices",
     "SQLiteKVStore",

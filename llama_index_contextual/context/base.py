@@ -88,6 +88,15 @@ class ContextGenerator(ABC):
     """Whether it costs neither money nor noticeable time, so that it may run while a query waits."""
 
     @property
+    def model_name(self) -> str:
+        """The language model that it asks; empty where it asks none."""
+        return ""
+
+    def available(self) -> bool:
+        """Whether it can make contexts now; a check that costs nothing."""
+        return True
+
+    @property
     @abstractmethod
     def version(self) -> str:
         """Hash of everything that its contexts depend on, apart from the chunk and its document."""

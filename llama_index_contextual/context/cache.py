@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
 from llama_index.core.schema import MetadataMode
@@ -19,27 +19,23 @@ from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import counted, replace_surrogates, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.app.config import Reuse
     from llama_index_contextual.context.base import SourceDocument
 
-OBJECT: Final = "object:"  # before the name of something that was passed as an object
+Reuse: TypeAlias = Literal["chunk", "document"]
+OBJECT: Final = "object:"  # before the class of an object in plain data
 CONTEXTS: Final = "contexts"
 _FAILURES: Final = "context_failures"
-_LEFT_ALONE_AFTER: Final = 3  # times that a chunk got no context
 _STATES: Final = "context_states"
+_MOST_FAILURES: Final = 3  # of a chunk, before it is left alone
 _FILE: Final = "contexts.sqlite"
 
 
 def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> BaseKVStore | None:
-    """Return the store that a setting names.
-
-    Args:
-        cache: A file (SQLite); a store; True or None for a file in LlamaIndex's cache folder; False for none.
-    """
+    """The store of a setting: a file (SQLite), a store; True or None for a file in LlamaIndex's cache folder."""
     if cache is False:
         return None
     if isinstance(cache, BaseKVStore):
@@ -47,15 +43,15 @@ def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> Bas
     if cache is None or cache is True:
         return SQLiteKVStore(Path(get_cache_dir()) / "contextual" / _FILE)
     if isinstance(cache, str) and cache.startswith(OBJECT):
-        raise SettingError(f"cache={cache!r} was a store, which is never written down. Cure: pass it again.")
+        raise SettingError(f"cache={cache!r} was a store, which plain data cannot hold. Cure: pass it again.")
     if isinstance(cache, str | os.PathLike) and os.fspath(cache):
         path = Path(cache)
         return SQLiteKVStore(path / _FILE if path.is_dir() else path)
     raise SettingError(f"cache={cache!r} is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.")
 
 
-def _text_of(value: object) -> str | None:
-    """Return the context in a stored value; None for anything that no model's answer becomes."""
+def _usable_text(value: object) -> str | None:
+    """The context in a stored value; None for anything that no model's answer becomes."""
     text = value.get("text") if isinstance(value, dict) else None
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_CHARS or len(text.splitlines()) > 1:
         return None
@@ -72,38 +68,35 @@ class ContextCache:
 
     Args:
         store: Where; None stores nothing.
-        versions_of: Returns the hashes of model and prompt for a document: the present one, then earlier ones whose
-            contexts are as good.
+        version_of: The hash of model and prompt for a document.
         reuse: ``"chunk"`` or ``"document"``.
     """
 
-    def __init__(
-        self, store: BaseKVStore | None, versions_of: Callable[[SourceDocument], Sequence[str]], reuse: Reuse
-    ) -> None:
-        self.store, self._versions_of, self._reuse = store, versions_of, reuse
+    def __init__(self, store: BaseKVStore | None, version_of: Callable[[SourceDocument], str], reuse: Reuse) -> None:
+        self.store, self._version_of, self._reuse = store, version_of, reuse
         self._last_failed_run = ""
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
-        """Return the contexts of chunks; None for those that have none.
+        """The contexts of chunks; None for those that have none.
 
         A store may be shared: what is no context there counts as none, with a warning.
         """
         rows = self._get(nodes, document, CONTEXTS)
-        contexts = [next(filter(None, map(_text_of, values)), None) for values in rows]
+        contexts = [next(filter(None, map(_usable_text, values)), None) for values in rows]
         unusable = sum(context is None and bool(values) for context, values in zip(contexts, rows, strict=True))
         if unusable:
             what = f"{counted(unusable, 'kept context')} of {document.path or document.id} cannot be used"
             warnings.warn(f"{what}: no text of one line. The model is asked again.", ContextualWarning, stacklevel=2)
         return contexts
 
-    def keep(self, contexts: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
+    def keep(self, contexts: Iterable[tuple[BaseNode, str]], document: SourceDocument) -> None:
         """Store contexts; they are on disk when this returns."""
         self._put([(node, {"text": text}) for node, text in contexts], document, CONTEXTS)
 
-    def left_alone(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
-        """Return why chunks are not asked about any more, having failed too often; None for all others."""
+    def gave_up_reasons(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
+        """Why chunks are not asked about any more, having failed too often; None for all others."""
         rows = self._get(nodes, document, _FAILURES)
-        return [row[0]["reason"] if row and row[0]["times"] >= _LEFT_ALONE_AFTER else None for row in rows]
+        return [row[0]["reason"] if row and row[0]["times"] >= _MOST_FAILURES else None for row in rows]
 
     def note_failed(self, reasons: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
         """Count that chunks got no context, although the model could be asked, and why."""
@@ -113,7 +106,7 @@ class ContextCache:
         self._put([(node, {"reason": reason, "times": count}) for (node, reason), count in pairs], document, _FAILURES)
 
     def state(self, version: str) -> str:
-        """Return the mark of a version's last run that had to fall back; empty where none had to."""
+        """The mark of a version's last run that had to fall back; empty where none had to."""
         if self.store is None:
             return self._last_failed_run
         value = self.store.get(version, _STATES)
@@ -130,23 +123,22 @@ class ContextCache:
         if isinstance(self.store, SQLiteKVStore):
             self.store.close()
 
-    def _keys(self, node: BaseNode, document: SourceDocument, text_hash: str, version: str) -> tuple[str, ...]:
-        """Return the keys of a chunk for one version; ``text_hash`` is of the document's text."""
-        chunk = node.get_content(metadata_mode=MetadataMode.NONE)
-        parts = [chunk, str(value_of(node.metadata, HEADER_PATH) or ""), version]
-        by_text = short_hash([*parts, "text", text_hash])
-        if self._reuse == "document":
-            return (by_text,)
-        return short_hash([*parts, "path", document.path or document.id]), by_text
+    def _keys(self, nodes: Iterable[BaseNode], document: SourceDocument) -> list[list[str]]:
+        """The keys of each chunk, the best first."""
+        version, path, rows = self._version_of(document), document.path or document.id, []
+        text_hash = short_hash([document.text])
+        for node in nodes:
+            chunk = node.get_content(metadata_mode=MetadataMode.NONE)
+            parts = [chunk, str(value_of(node.metadata, HEADER_PATH) or ""), version]
+            by_text = short_hash([*parts, "text", text_hash])
+            rows.append([by_text] if self._reuse == "document" else [short_hash([*parts, "path", path]), by_text])
+        return rows
 
     def _get(self, nodes: Sequence[BaseNode], document: SourceDocument, collection: str) -> list[list[dict[str, Any]]]:
-        """Return the values of each chunk, the best first."""
+        """The values of each chunk, the best first."""
         if self.store is None:
             return [[] for _ in nodes]
-        text_hash, versions = short_hash([document.text]), self._versions_of(document)
-        rows = [
-            [key for version in versions for key in self._keys(node, document, text_hash, version)] for node in nodes
-        ]
+        rows = self._keys(nodes, document)
         keys = [key for row in rows for key in row]
         if (get_many := getattr(self.store, "get_many", None)) is not None:
             values = get_many(keys, collection)
@@ -160,6 +152,5 @@ class ContextCache:
     ) -> None:
         if self.store is None or not values:
             return
-        text_hash, version = short_hash([document.text]), self._versions_of(document)[0]
-        pairs = [(key, value) for node, value in values for key in self._keys(node, document, text_hash, version)]
-        self.store.put_all(pairs, collection)
+        rows = zip(self._keys((node for node, _ in values), document), values, strict=True)
+        self.store.put_all([(key, value) for keys, (_, value) in rows for key in keys], collection)

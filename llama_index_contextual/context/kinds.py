@@ -1,31 +1,51 @@
-"""Choose a context generator by its name."""
+"""Names of contexts, and the generators that they stand for."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.config import SETTINGS
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.errors import SettingError, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from collections.abc import Callable, Iterable
 
 OFF: Final = "off"
 LLM: Final = "llm"
+HEADINGS: Final = "headings"
+HEADERS: Final = "headers"  # another name of the same
+CONTEXTS: Final = (OFF, *FREE, LLM)
 _FALLBACK: Final = "pattern"
 
 
-def resolve_generator(spec: str | ContextGenerator | None = "headings", **options: Any) -> ContextGenerator | None:
-    """Return the generator that a setting names.
+def context_name(name: object) -> str:
+    """The name of a kind of contexts, of those in :data:`CONTEXTS`: ``None`` and ``False`` are ``"off"``.
+
+    Raises:
+        SettingError: There is no such kind.
+    """
+    if name is None or name is False:
+        return OFF
+    name = HEADINGS if name == HEADERS else name
+    if not isinstance(name, str) or name not in CONTEXTS:
+        names = ", ".join(map(repr, CONTEXTS))
+        raise SettingError(f"is not known. Cure: use one of {names}, or a ContextGenerator.", context=name)
+    return name
+
+
+def resolve_generator(
+    spec: str | ContextGenerator | bool | None = "headings", **options: Any
+) -> ContextGenerator | None:
+    """The generator of a setting; None where contexts are off.
 
     Args:
-        spec: ``"off"`` or None for none, the name of a kind, or a generator, which is returned as it is.
-        **options: Settings of that kind, as its class names them. Where a language model gives a chunk no context,
-            ``"pattern"`` stands in unless ``fallback`` says otherwise.
+        spec: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator, which is returned
+            as it is.
+        **options: Settings of that kind, as its class names them, for ``"llm"`` those of ``LLMOptions`` too. Where a
+            language model gives a chunk no context, ``"pattern"`` stands in unless ``fallback`` says otherwise.
 
     Raises:
         SettingError: The kind or an option is unknown; the message lists those that exist.
@@ -33,29 +53,25 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     if isinstance(spec, ContextGenerator):
         _refuse(options, "a generator that is already made", ())
         return spec
-    if spec is None or spec == OFF:
+    name = context_name(spec)
+    if name == OFF:
         _refuse(options, f"context={OFF!r}", ())
         return None
-    if spec not in (*FREE, LLM):
-        names = ", ".join(map(repr, (OFF, *FREE, LLM)))
-        raise SettingError(f"is not known. Cure: use one of {names}, or a ContextGenerator.", context=spec)
-    make: Callable[..., ContextGenerator] | None = FREE.get(spec)
-    if make is None:
+    if name == LLM:
         # Imported where a model is asked: that takes a tenth of a question's start.
-        from llama_index_contextual.context.llm import LLMContextGenerator
-        from llama_index_contextual.context.run import LLMSettings
+        from llama_index_contextual.context.llm import LLMContextGenerator, LLMOptions
 
-        _refuse(options, f"context={spec!r}", (*LLMSettings.model_fields, "cache", "api_key"))
-        return LLMContextGenerator(**{"fallback": _FALLBACK, **options})
-    _refuse(options, f"context={spec!r}", tuple(signature(make).parameters))
+        more = [field.name for field in fields(LLMOptions)]
+        own = signature(LLMContextGenerator).parameters.keys() - {"options"}
+        _refuse(options, f"context={LLM!r}", (*own, *more))
+        chosen = LLMOptions(**{key: options.pop(key) for key in more if key in options})
+        return LLMContextGenerator(**{"fallback": _FALLBACK, **options}, options=chosen)
+    make: Callable[..., ContextGenerator] = FREE[name]
+    _refuse(options, f"context={name!r}", signature(make).parameters)
     return make(**options)
 
 
-def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
-    """Raise a SettingError for options that a kind does not take; it says where else one of that name is set."""
-    cure, elsewhere = "", {one.table for one in SETTINGS.values() if one.name in set(options) - set(known)} - {""}
-    if "llm" in options and "llm" not in known and what.startswith("context="):
-        cure = "context='llm' (--context llm), or leave it out"
-    elif elsewhere:
-        cure = f"contextual.toml, under [{'], ['.join(sorted(elsewhere))}]"
-    refuse_unknown(what, options, known, cure)
+def _refuse(options: dict[str, Any], what: str, known: Iterable[str]) -> None:
+    """Raise a SettingError for options that a kind does not take."""
+    is_for_model = "llm" in options and "llm" not in known
+    refuse_unknown(what, options, known, "context='llm' (--context llm), or leave it out" if is_for_model else "")

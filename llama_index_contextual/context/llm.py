@@ -6,19 +6,21 @@ import asyncio
 import warnings
 from collections import Counter
 from copy import copy
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from llama_index.core.prompts import PromptTemplate
 from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.cache import OBJECT, ContextCache, open_store
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.models import Connection, is_local, model_name, require_key
-from llama_index_contextual.context.prompts import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.requests import Caller, CircuitBreaker, RunRecord
-from llama_index_contextual.context.run import LLMSettings, Run
-from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.context.models import Connection, is_local, model_name, probe, require_key
+from llama_index_contextual.context.prompts import PromptBudget, Prompts, check_prompt, plain_text
+from llama_index_contextual.context.requests import CircuitBreaker, RunRecord
+from llama_index_contextual.context.run import LLMOptions, Run
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, list_prices
+from llama_index_contextual.errors import ContextualWarning, one_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import short_hash
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
+    from llama_index_contextual.context.models import ModelSource
     from llama_index_contextual.errors import StorageError
 
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
@@ -55,29 +58,17 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     chunks fell back.
 
     Args:
-        llm: ``"ollama:qwen3:0.6b"``, ``"openai:gpt-4.1-mini"``, ``"openai:MODEL@http://HOST/v1"``, or any LlamaIndex
-            LLM. None takes ``Settings.llm`` where that has been set, else qwen3:0.6b on this machine's Ollama.
-        cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False. By default a
-            file in LlamaIndex's cache folder.
+        llm: Any LlamaIndex LLM, or what makes one when it is first needed. None takes ``Settings.llm``, where that has
+            been set.
         prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``,
             ``{date}`` and, after the document, ``{section}`` can be in it. By default there is one for prose and one
             for source code.
-        api_key: For a model given by name; by default the provider's environment variable.
-        **settings: Those of ``[context_options]`` in docs/settings.md, which says what each is, and those below.
-        chunk_timeout: Beside it there is the time in which the prompt is read. Where several calls wait for a server on
-            this machine, each may take longer.
-        max_calls: Over all runs, further attempts included (not those that an LLM object's client makes by itself);
-            what is left then fails, and a later run goes on with it. Each process of a pipeline's ``num_workers``
-            counts its own. ``max_tokens`` likewise.
-        context_window: A longer document is shown as its outline and what surrounds the chunks.
+        cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False. By default a
+            file in LlamaIndex's cache folder.
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
             names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
         fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None.
-        attempts: How often a request is sent when the server is busy or fails. An LLM object whose client tries again
-            by itself is asked once.
-        max_output_tokens: Tokens per context.
-        retry: Ask again about chunks that got no context three times. Otherwise they are left alone until their text,
-            the model or the prompt changes.
+        options: How the model is asked.
 
     Raises:
         SettingError: A setting cannot work.
@@ -87,36 +78,36 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     def __init__(
         self,
-        llm: str | LLM | None = None,
+        llm: ModelSource = None,
         *,
         prompt: str | BasePromptTemplate | None = None,
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
-        api_key: str | None = None,
-        **settings: Any,
+        beside: str | None = "pattern",
+        fallback: str | None = None,
+        options: LLMOptions | None = None,
     ) -> None:
-        self._connection, self.settings = Connection(llm, api_key), LLMSettings(**settings)
-        beside, fallback = self.settings.beside, self.settings.fallback
+        for name, value in (("beside", beside), ("fallback", fallback)):
+            one_of(name, value, (*FREE, None))
+        self._connection, self.options = Connection(llm), options or LLMOptions()
+        self.beside, self.fallback = beside, fallback
         self._free, self._stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
         self.prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
-        self.cache = ContextCache(open_store(cache), self._answer_versions, self.settings.reuse)
-        self._copies = UsageOfCopies()
+        self.cache = ContextCache(open_store(cache), self._answer_version, self.options.reuse)
         self._reset()
 
     def _reset(self) -> None:
         """Begin to count and to learn about the server anew, as each copy does."""
-        settings = self.settings
-        self.server, self.budget = CircuitBreaker(), PromptBudget(settings.batch_size, settings.max_output_tokens)
-        self.own_usage = ContextUsage()
+        options = self.options
+        self.server, self.budget = CircuitBreaker(), PromptBudget(options.batch_size, options.max_output_tokens)
+        self._usage = ContextUsage()
         self.last_failures: Mapping[str, int] = {}
         self.cache_error: StorageError | None = None
-        self.caller: Caller | None = None  # sends the requests; None: this process
 
     def __repr__(self) -> str:
         return f"LLMContextGenerator({self.name!r}, version={self.version!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {key: value for key, value in self.__dict__.items() if key != "caller"}
-        return {**state, "_connection": copy(self._connection)}  # so that copies do not close each other's loop
+        return {**self.__dict__, "_connection": copy(self._connection)}  # so that copies do not close each other's loop
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -124,80 +115,75 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     @property
     def llm(self) -> LLM:
-        """Return the model, which is made when it is first needed."""
-        return self._connection.llm(*self._room)
+        """The model, which is made when it is first needed."""
+        return self._connection.llm
 
     @property
-    def _room(self) -> tuple[int | None, int]:
-        """Return the tokens that the model takes and writes."""
-        return self.settings.context_window, self.settings.max_output_tokens * self.settings.batch_size
+    def model_name(self) -> str:
+        """The model's name, such as ``qwen3:0.6b``."""
+        return self._connection.model_name
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Return ``llm:``, the model's name, and what stands beside its sentences: ``llm:qwen3:0.6b+pattern``."""
-        return f"{self._model}+{self.settings.beside}" if self.settings.beside else self._model
-
-    @property
-    def _model(self) -> str:
-        model = self._connection.model
-        return f"llm:{model_name(model if isinstance(model, str) else self.llm)}"
+        """``llm:``, the model's name, and the kind that stands beside its sentences: ``llm:qwen3:0.6b+pattern``."""
+        return f"llm:{self.model_name}+{self.beside}" if self.beside else f"llm:{self.model_name}"
 
     @property
     def version(self) -> str:
-        """Return a hash of model, prompts, length and what stands beside; timeouts and such change no context."""
+        """A hash of model, prompts, length and what stands beside; timeouts and such change no context."""
         beside = None if self._free is None else self._free.version
-        return short_hash([self._model, _REVISION, *self.prompts.texts(), self.settings.max_output_tokens, beside])
+        texts = map(plain_text, self.prompts)
+        return short_hash([f"llm:{self.model_name}", _REVISION, *texts, self.options.max_output_tokens, beside])
 
-    def _answer_versions(self, document: SourceDocument) -> list[str]:
-        """Return hashes of what the model is asked about a document; its answers are stored under them."""
-        texts = self.prompts.texts(document)
-        return [short_hash([self._model, _REVISION, text, self.settings.max_output_tokens]) for text in texts]
+    def _answer_version(self, document: SourceDocument) -> str:
+        """A hash of the question about a document; answers are stored under it."""
+        text = self.prompts.text(document)
+        return short_hash([f"llm:{self.model_name}", _REVISION, text, self.options.max_output_tokens])
 
     @property
     def usage(self) -> ContextUsage:
-        """Return calls, tokens and chunks since it was made; those of copies in other processes count once they end."""
-        return self.own_usage + self._copies.total()
+        """Calls, tokens and chunks since it was made. Copies in other processes count their own."""
+        return self._usage
+
+    def available(self) -> bool:
+        """Whether the model's server answers; a question about its models, which costs nothing."""
+        return self.server.why_not(lambda: probe(self.llm)) is None
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Return one context per node of a document."""
+        """One context per node of a document."""
         return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
 
     def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
-        """Return the contexts of several documents, ``num_workers`` calls at a time.
+        """The contexts of several documents, ``num_workers`` calls at a time.
 
         Raises:
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
         future = self._start(batches, progress)
         try:
-            return self._warned(future.result())
+            return self._with_warnings(future.result())
         finally:
             future.cancel()  # where the wait was interrupted
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
-        """Do the same without blocking the event loop; when it is cancelled, so are the requests."""
-        return self._warned(await asyncio.wrap_future(self._start(batches, progress)))
+        """The contexts of several documents, without blocking the event loop; cancelling it cancels the requests."""
+        return self._with_warnings(await asyncio.wrap_future(self._start(batches, progress)))
 
     def _start(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Future[Contexts]:
-        return self._connection.start(self.llm, self._run, batches, progress)
+        return self._connection.start(self._run, batches, progress)
 
     async def _run(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Contexts:
-        self.own_usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
+        self._usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
         run = self._new_run(progress)
-        try:
-            sentences = await run(batches)
-        finally:
-            self._copies.store(self.own_usage)
+        sentences = await run(batches)
         self.last_failures, self.cache_error = run.record.failed, run.cache_error
-        return await asyncio.to_thread(lambda: list(map(self._composed, batches, sentences)))
+        return await asyncio.to_thread(lambda: list(map(self._compose, batches, sentences)))
 
     def _new_run(self, progress: Progress | None) -> Run:
-        llm, record = self.llm, RunRecord(self.name, self.own_usage, progress, self.settings)
-        caller = self.caller or Caller(llm)
-        parts = self.cache, self.prompts, self.budget, self.server
-        return Run(self.settings, llm, caller, *parts, record, self.version)
+        record = RunRecord(self.name, self._usage, progress, (self.options.max_calls, self.options.max_tokens))
+        return Run(self.options, self.llm, self.cache, self.prompts, self.budget, self.server, record, self.version)
 
-    def _composed(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
+    def _compose(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
         """Put the free contexts before the model's sentences; after the cache, so that they can change for nothing.
 
         Where there is no sentence, the fallback's context stands in.
@@ -215,8 +201,8 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
                 contexts[index] = ChunkContext("\n".join(filter(None, lines)), name, lexical, version)
         return contexts
 
-    def _warned(self, results: Contexts) -> Contexts:
-        """Warn once of all chunks that fell back, and of contexts that could not be stored; return the contexts."""
+    def _with_warnings(self, results: Contexts) -> Contexts:
+        """The contexts, after one warning of all chunks that fell back, and one where some could not be stored."""
         sources = [context.source for contexts in results for context in contexts if context is not None]
         if fallen := Counter(source for source in sources if source != self.name):
             others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
@@ -229,39 +215,37 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
                 stacklevel=3,
             )
         if self.cache_error is not None:
-            message = f"What was generated is used, and could not be kept everywhere: {self.cache_error}"
+            message = f"The generated contexts are used, and could not be kept everywhere: {self.cache_error}"
             warnings.warn(message, ContextualWarning, stacklevel=3)
         return results
 
-    def model_by_name(self) -> tuple[str, int | None, int] | None:
-        """Return what another process makes the model from: name, window, tokens to write; None for an object."""
-        name = self._connection.by_name()
-        return None if name is None else (name, *self._room)
-
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
-        """Return what a run over these chunks would cost, without asking the model about them."""
+        """The costs of a run over these chunks, without a question to the model about them."""
         return self._new_run(None).estimate(batches, prices)
 
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
-        if not self.settings.fallback_only:
+        if not self.options.fallback_only:
             require_key(self.llm, "no context can be made")
 
     def config(self) -> dict[str, Any]:
-        """Return the settings as plain data: names instead of objects, and no key."""
+        """The settings as plain data: names instead of objects, and no key."""
         store = self.cache.store
         cache = False if store is None else f"{OBJECT}{type(store).__name__}"
         if isinstance(store, SQLiteKVStore):
             cache = str(store.path)
-        plain = self.settings.model_dump(exclude={"llm", "prompt"})
-        return {"spec": "llm", "llm": self._connection.config(), "cache": cache, **plain}
+        llm = None if self._connection.source is None else f"{OBJECT}{self.model_name}"
+        custom = self.prompts.prose if isinstance(self.prompts.prose, PromptTemplate) else None
+        prompt = None if custom is None or self.prompts == Prompts() else custom.template
+        plain = {"cache": cache, "beside": self.beside, "fallback": self.fallback, "prompt": prompt}
+        return {"spec": "llm", "llm": llm, **plain, **asdict(self.options)}
 
     def at_query_time(self) -> ContextGenerator | None:
-        """Return the fallback: a model would keep a query waiting."""
+        """The fallback: a model would keep a query waiting."""
         return self._stand_in
 
     def state(self) -> str:
-        """Return a mark of the last run that left chunks without a context; without a cache, of this object's runs."""
+        """A mark of the last run that left chunks without a context; without a cache, of this object's runs."""
         return self.cache.state(self.version)
 
     def close(self) -> None:
@@ -281,6 +265,6 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
 
 def _shortened(text: str, sentence: str) -> str:
-    """Return a free context within what a sentence leaves of the room; its first line says most."""
+    """A free context within the room that a sentence leaves; its first line says most."""
     room = max(MAX_CHARS - len(sentence), MAX_CHARS // 4)
     return text if len(text) <= room else f"{text.partition(chr(10))[0][: room - 1].rstrip()}…"

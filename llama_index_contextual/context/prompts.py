@@ -42,16 +42,6 @@ CODE_PROMPT: Final = PromptTemplate(
     "what that is for, and which class, module or feature it is part of. Use the names that stand in the code. "
     "Do not repeat the code. " + _FORM
 )
-# Contexts that were paid for with this prompt of earlier versions are as good.
-_EARLIER_PROMPT: Final = PromptTemplate(
-    "<document>\n{document}\n</document>\n\n"
-    "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
-    "For each chunk write a short context, one or two sentences, that situates it within the whole document and makes "
-    "it easier to find: say which subject, names, section and time it belongs to, and replace pronouns by what they "
-    "stand for. Do not repeat the chunk. Answer with one line per chunk, its number first, in this form and with "
-    "nothing else:\n"
-    "1: context of chunk 1"
-)
 _DOCUMENT_MARK: Final = "\x00document\x00"
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "section", "date")
 _INSTRUCTION_TOKENS: Final = 300
@@ -74,12 +64,12 @@ def count_tokens(text: str) -> int:
 
 
 def _fits(text: str, window: int) -> bool:
-    """Return whether a text may be shown as a whole."""
+    """Whether a text may be shown as a whole."""
     return len(text) <= window * _MAX_CHARS_PER_TOKEN and count_tokens(text) <= window
 
 
 def _room(text: str, window: int) -> int:
-    """Return about how many of a text's characters may be shown."""
+    """About how many of a text's characters may be shown."""
     sample = text[:20_000]
     return int(window * len(sample) / max(1, count_tokens(sample)))
 
@@ -131,33 +121,29 @@ class PromptBudget:
             self.size, self._singly = 1, True
 
     def _divided(self, tokens: int) -> tuple[int, int]:
-        """Return the tokens for the document, and the chunks of a call."""
+        """The tokens for the document, and the chunks of a call."""
         per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + self._output_tokens + _MARK_TOKENS
         size = max(1, min(self._batch_size, tokens // 2 // per_chunk))
         return max(int((tokens - size * per_chunk - _INSTRUCTION_TOKENS) * _SAFETY), tokens // 8), size
 
 
 class Prompts(NamedTuple):
-    """What is asked about prose, and what about source code."""
+    """A prompt for prose, and one for source code."""
 
     prose: BasePromptTemplate = CONTEXT_PROMPT
     code: BasePromptTemplate = CODE_PROMPT
 
     def of(self, document: SourceDocument) -> BasePromptTemplate:
-        """Return the prompt for a document."""
+        """The prompt for a document."""
         return self.code if is_code(document.path) else self.prose
 
-    def texts(self, document: SourceDocument | None = None) -> list[str]:
-        """Return the prompt for a document as plain text, then earlier ones that asked the same; without one, all."""
-        if document is None:
-            return [_plain(self.prose), _plain(self.code)]
-        prompt = self.of(document)
-        earlier = [_EARLIER_PROMPT] if prompt in (CONTEXT_PROMPT, CODE_PROMPT) else []
-        return [_plain(prompt), *map(_plain, earlier)]
+    def text(self, document: SourceDocument) -> str:
+        """The prompt for a document as plain text."""
+        return plain_text(self.of(document))
 
 
 def check_prompt(template: str | BasePromptTemplate) -> BasePromptTemplate:
-    """Return a prompt that shows document and chunks, in this order, and has no field that nobody fills in.
+    """A prompt that shows document and chunks, in this order, and has no unknown field.
 
     Raises:
         SettingError: It does not.
@@ -185,13 +171,14 @@ def _filled(prompt: BasePromptTemplate, fields: dict[str, Any]) -> str:
     return prompt.format(**fields)
 
 
-def _plain(prompt: BasePromptTemplate) -> str:
+def plain_text(prompt: BasePromptTemplate) -> str:
+    """A prompt with its fields in braces."""
     return _filled(prompt, {field: f"{{{field}}}" for field in _FIELDS})
 
 
 @dataclass(frozen=True, slots=True)
 class FilledPrompt:
-    """What a call sends; a run sends it, an estimate only counts it.
+    """The prompt of a call; a run sends it, an estimate only counts it.
 
     Attributes:
         before: What stands before the document.
@@ -227,11 +214,11 @@ class FilledPrompt:
 
     @property
     def tokens(self) -> int:
-        """How long the prompt is, by LlamaIndex's tokenizer."""
+        """Its length by LlamaIndex's tokenizer."""
         return count_tokens(self.document) + count_tokens(f"{self.before}\n{self.after}")
 
     def messages(self, *, cache_point: bool) -> list[ChatMessage]:
-        """Return it as a chat; ``cache_point`` marks the end of the document, as Anthropic's interface wants it."""
+        """The messages of a chat; ``cache_point`` marks the end of the document, as Anthropic's interface wants it."""
         if not cache_point:
             content = f"{self.before}{self.document}{self.after}"
             return [ChatMessage(role=MessageRole.USER, content=content)]
@@ -261,7 +248,7 @@ def calls_of(nodes: Sequence[BaseNode], document: SourceDocument, size: int, win
 
 
 def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int) -> str:
-    """Return what a call for some chunks shows of their document; what is left out is marked.
+    """The part of a document that a call for some chunks shows; what is left out is marked.
 
     Args:
         nodes: The chunks that the call is about.
@@ -297,12 +284,12 @@ def _section(node: BaseNode) -> str:
 
 
 def _without_padding(document: SourceDocument) -> str:
-    """Return a document's text; where it was put together from chunks, without the lines that only keep offsets."""
+    """A document's text; where it was put together from chunks, without the lines that only keep offsets."""
     return _PADDING.sub("\n\n", document.text).strip("\n") if document.is_joined else document.text
 
 
 def _outline(nodes: Sequence[BaseNode], room: int) -> str:
-    """Return the header paths of a document, within so many characters: inner headings go first, then the last."""
+    """The header paths of a document, within so many characters: inner headings go first, then the last."""
     lines = [path for path in dict.fromkeys(map(_section, nodes)) if path.strip("/ ")]
     depth = max((line.count(" > ") for line in lines), default=0)
     while lines and sum(len(line) + 1 for line in lines) > room:

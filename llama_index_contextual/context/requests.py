@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from llama_index.core.llms import CustomLLM
 
 from llama_index_contextual.context.base import ContextProgress
-from llama_index_contextual.context.models import chat, probe
 from llama_index_contextual.context.usage import ContextCallEvent, Tokens, dispatcher
-from llama_index_contextual.service import LONGEST_WAIT, is_busy, retry_after
+from llama_index_contextual.service import LONGEST_WAIT, AnswerTooLargeError, is_busy, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from llama_index.core.llms import LLM, ChatMessage
 
-    from llama_index_contextual.app.config import ContextOptions
     from llama_index_contextual.context.base import Progress, SourceDocument
     from llama_index_contextual.context.usage import ContextUsage
 
@@ -33,13 +32,13 @@ _OVERFLOW: Final = re.compile(
     r"|prompt is too long|too many tokens|input length",
     re.IGNORECASE,
 )
-_WINDOW: Final = re.compile(r"n_ctx['\"]?\s*[:=]\s*(\d+)|maximum context length (?:is|of) (\d+)", re.IGNORECASE)
+_WINDOW: Final = re.compile(r"n_ctx['\"]?\s*[:=]\s*(\d{1,9})|maximum context length (?:is|of) (\d{1,9})", re.IGNORECASE)
+_TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 NO_ANSWER: Final = "server does not answer"
 _BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believed
 _BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
-_LEFT_ALONE: Final = 30.0  # seconds, after so many failed calls in a row
+_PAUSE: Final = 30.0  # seconds without calls, after so many failed ones in a row
 _FAILURES: Final = 3
-READING_RATE: Final = 200.0  # tokens a second: how fast a model reads its prompt at least
 
 
 class CallFailedError(Exception):
@@ -67,7 +66,7 @@ class ContextOverflowError(CallFailedError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said, and what that took, waiting and further attempts included.
+    """The text of an answer, and its costs, waiting and further attempts included.
 
     Attributes:
         tokens: As its server counted them.
@@ -80,47 +79,38 @@ class Answer:
     seconds: float = 0.0
 
 
-_NOTHING: Final = Answer()
+async def send(llm: LLM, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
+    """The answer to a request that is sent once, and cancelled after ``timeout`` seconds.
 
-
-class Caller:
-    """Sends requests to a model: from this process; a subclass has workers do so.
-
-    Attributes:
-        servers: How many servers of the model there are, each with its own queue.
+    Raises:
+        CallFailedError: There is none.
     """
-
-    servers = 1
-
-    def __init__(self, llm: LLM) -> None:
-        self._llm = llm
-
-    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
-        """Send a request once, and cancel it after ``timeout`` seconds.
-
-        Raises:
-            CallFailedError: It was not answered.
-        """
-        try:
-            with anyio.fail_after(timeout):
-                response = await chat(self._llm, messages, max_tokens)
-            return Answer(response.message.content or "", read_tokens(response))
-        except Exception as error:  # each integration has errors of its own
-            raise _explained(error) from error
-
-    def probe(self) -> str | None:
-        """Return why the model cannot be used, or None where its server answers in time."""
-        return probe(self._llm)
+    takes_limit = llm.class_name().casefold().startswith(_TAKE_MAX_TOKENS)
+    limit: dict[str, Any] = {"max_tokens": max_tokens} if takes_limit else {}
+    try:
+        with anyio.fail_after(timeout):
+            if isinstance(llm, CustomLLM) and type(llm).achat is CustomLLM.achat:  # its achat would block
+                response = await asyncio.to_thread(llm.chat, messages, **limit)
+            else:
+                response = await llm.achat(messages, **limit)
+        return Answer(response.message.content or "", read_tokens(response))
+    except Exception as error:  # each integration has errors of its own
+        raise _explained(error) from error
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether a request may be answered soon, as its server is busy or away and asks to wait no longer."""
+    """Whether a request may be answered soon, as its server is busy or away and asks to wait no longer."""
     return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= LONGEST_WAIT
 
 
 def _explained(error: Exception) -> CallFailedError:
-    """Return an integration's error in our words: a timeout, an HTTP status, no connection, a prompt too long."""
-    if isinstance(error, TimeoutError | asyncio.TimeoutError):  # two classes in Python 3.10
+    """An integration's error in our words: a timeout, an HTTP status, no connection, a prompt too long."""
+    causes = [error]
+    while isinstance(cause := causes[-1].__cause__, Exception):
+        causes.append(cause)
+    if any(isinstance(cause, AnswerTooLargeError) for cause in causes):
+        return CallFailedError("answer too large")
+    if any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in causes):
         return CallFailedError("timeout")  # it waited long enough already
     response, text = getattr(error, "response", None), str(error)
     codes = (getattr(source, "status_code", None) for source in (error, response))
@@ -132,16 +122,13 @@ def _explained(error: Exception) -> CallFailedError:
         return ContextOverflowError(int(window[1] or window[2]) if window else None)
     if status is not None:
         return CallFailedError(f"HTTP {status}", fatal=status != 400, transient=is_busy(status), wait=wait)  # noqa: PLR2004
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) or _CONNECTION.search(type(cause).__name__):
-            return CallFailedError("no connection", transient=True, wait=wait)
-        cause = cause.__cause__
+    if any(isinstance(cause, OSError) or _CONNECTION.search(type(cause).__name__) for cause in causes):
+        return CallFailedError("no connection", transient=True, wait=wait)
     return CallFailedError(type(error).__name__, fatal=False)
 
 
 def read_tokens(response: Any) -> Tokens:
-    """Return the token counts of a LlamaIndex chat response: OpenAI's, Anthropic's and Ollama's forms."""
+    """The token counts of a LlamaIndex chat response, in OpenAI's, Anthropic's and Ollama's forms."""
     usage = _get(getattr(response, "raw", None), "usage")
     if _get(usage, "input_tokens") is not None:  # Anthropic counts what it read from its cache beside, not among
         cached = _int(usage, "cache_read_input_tokens")
@@ -163,8 +150,8 @@ def _int(source: Any, name: str) -> int:
 class CircuitBreaker:
     """Whether a model's server is there: known from a probe before a run, and from how its calls end.
 
-    One watch serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
-    several calls in a row is left alone for a while, so that a dead server costs seconds and not hours.
+    One serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
+    several calls in a row is not called for a while, so that a dead server costs seconds and not hours.
     """
 
     def __init__(self) -> None:
@@ -172,27 +159,27 @@ class CircuitBreaker:
         self._until = float("-inf")  # when what is known becomes too old
         self._failures = 0
 
-    def why_not(self, look: Callable[[], str | None]) -> str | None:
-        """Return why a run need not begin, or None; ``look`` does as :func:`probe`, and may block."""
+    def why_not(self, probe: Callable[[], str | None]) -> str | None:
+        """Why a run need not begin, or None; ``probe`` may block."""
         if time.monotonic() >= self._until:
             self._failures = 0
-            self._believe(reason := look(), _BELIEVED_ALIVE if reason is None else _BELIEVED_ABSENT)
+            self._believe(reason := probe(), _BELIEVED_ALIVE if reason is None else _BELIEVED_ABSENT)
         return self._reason
 
     def allows_call(self) -> bool:
-        """Return whether a call may be sent now. A server that was left alone long enough gets one, to see."""
+        """Whether a call may be sent now. After the pause one call is sent as a trial."""
         if self._failures < _FAILURES:
             return True
         if time.monotonic() < self._until:
             return False
-        self._believe(NO_ANSWER, _LEFT_ALONE)  # other calls wait for how this one ends
+        self._believe(NO_ANSWER, _PAUSE)  # other calls wait for how this one ends
         return True
 
     def call_ended(self, *, failed: bool) -> None:
         """Note how a call ended; ``failed`` means that the server seems to be the cause."""
         self._failures = self._failures + 1 if failed else 0
         if self._failures >= _FAILURES:
-            self._believe(NO_ANSWER, _LEFT_ALONE)
+            self._believe(NO_ANSWER, _PAUSE)
         elif not failed:
             self._believe(None, _BELIEVED_ALIVE)
 
@@ -201,16 +188,24 @@ class CircuitBreaker:
 
 
 class RunRecord:
-    """What one run does and uses: ``source`` is the generator's name, ``usage`` what it has used in all its runs.
+    """Progress and costs of one run.
+
+    Args:
+        source: The generator's name.
+        usage: Of all runs of the generator.
+        progress: Called whenever chunks are done.
+        most: Calls and tokens at most, over all runs; None for no limit.
 
     Attributes:
         failed: Chunks that got no context, by reason.
         may_change: Whether another run asks about some of them again.
     """
 
-    def __init__(self, source: str, usage: ContextUsage, progress: Progress | None, settings: ContextOptions) -> None:
+    def __init__(
+        self, source: str, usage: ContextUsage, progress: Progress | None, most: tuple[int | None, int | None]
+    ) -> None:
         self._source, self._usage, self._progress = source, usage, progress
-        self._max_calls, self._max_tokens = settings.max_calls, settings.max_tokens
+        self._max_calls, self._max_tokens = most
         self.failed: Counter[str] = Counter()
         self.may_change = False
         self._done = self._total = self._cached = 0
@@ -258,7 +253,7 @@ class RunRecord:
             self._reserved -= prompt_tokens
 
     def another_attempt(self) -> bool:
-        """Count one more attempt at a request that failed; return False where the limit does not cover it."""
+        """Count one more attempt at a request that failed; False where the limit does not cover it."""
         is_allowed = self._may_call()
         self._usage.calls += is_allowed
         self._usage.retries += is_allowed
@@ -267,25 +262,13 @@ class RunRecord:
     def _may_call(self) -> bool:
         return self._max_calls is None or self._usage.calls < self._max_calls
 
-    def call(
-        self, document: SourceDocument, chunks: int, answer: Answer = _NOTHING, *, accepted: int = 0, error: str = ""
-    ) -> None:
-        """Count and report what a call took, and how many contexts its answer gave or why there was no answer."""
+    def call(self, document: SourceDocument, chunks: int, answer: Answer, accepted: int = 0, error: str = "") -> None:
+        """Count and report the costs of a call, and how many contexts its answer gave or why there was no answer."""
         usage, tokens = self._usage, answer.tokens
         usage.generated += accepted
         usage.tokens += tokens
         usage.uncounted += answer.uncounted
         usage.seconds += answer.seconds
-        dispatcher.event(
-            ContextCallEvent(
-                source=self._source,
-                document=document.path or document.id,
-                chunks=chunks,
-                accepted=accepted,
-                seconds=answer.seconds,
-                prompt_tokens=tokens.prompt,
-                cached_tokens=tokens.cached,
-                completion_tokens=tokens.completion,
-                error=error,
-            )
-        )
+        counts = {"chunks": chunks, "accepted": accepted, "seconds": answer.seconds, "error": error}
+        counts |= {f"{kind}_tokens": getattr(tokens, kind) for kind in ("prompt", "cached", "completion")}
+        dispatcher.event(ContextCallEvent(source=self._source, document=document.path or document.id, **counts))

@@ -8,31 +8,34 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from llama_index.core.schema import MetadataMode
 from tenacity import AsyncRetrying, retry_if_exception
 
-from llama_index_contextual.app.config import Calls, ContextOptions, Size
 from llama_index_contextual.context.answers import refusal, split_answers
+from llama_index_contextual.context.cache import ContextCache, Reuse
 from llama_index_contextual.context.models import (
     context_window,
     is_local,
     marks_cache,
     model_name,
+    probe,
     retries_by_itself,
 )
 from llama_index_contextual.context.prompts import FilledPrompt, calls_of, count_tokens
 from llama_index_contextual.context.requests import (
     NO_ANSWER,
-    READING_RATE,
+    Answer,
     CallFailedError,
+    CircuitBreaker,
     ContextOverflowError,
     RunRecord,
     may_pass,
+    send,
 )
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import StorageError, amount, one_of, whole
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.service import pause
 
@@ -42,34 +45,75 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
 
     from llama_index_contextual.context.base import DocumentChunks
-    from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.prompts import PromptBudget, Prompts
-    from llama_index_contextual.context.requests import Answer, Caller, CircuitBreaker
 
+ATTEMPTS: Final = 3  # of a request while its server is busy or away
+READING_RATE: Final = 200.0  # tokens a second: how fast a model reads its prompt at least
+_MOST: Final = 10**15  # no budget is larger
+_WHOLE: Final = {  # least and most
+    "batch_size": (1, 1000), "num_workers": (1, 1000), "max_calls": (0, _MOST), "max_tokens": (0, _MOST),
+    "context_window": (1, 10**9), "max_output_tokens": (1, 10**9),
+}  # fmt: skip
 _MAX_SHRINKS: Final = 4
 _CONTEXT_TOKENS: Final = 40  # of a usual context with its number
 _LOCAL_WRITING: Final = 20.0  # tokens a second that a model on this machine writes
 _REMOTE_READING, _REMOTE_WRITING = 5000.0, 60.0
 
 
-class LLMSettings(ContextOptions):
-    """How a language model is asked for contexts: ``[context_options]`` and more; the generator says what each is."""
+@dataclass(frozen=True, slots=True)
+class LLMOptions:
+    """How a language model is asked for contexts.
 
-    beside: Literal["headings", "pattern"] | None = "pattern"
-    fallback: Literal["headings", "pattern"] | None = None
-    attempts: Calls = 3
-    max_output_tokens: Size = 100
+    Attributes:
+        batch_size: Chunks per call.
+        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
+        chunk_timeout: Seconds that a call may take for each of its chunks, beside the time in which the prompt is read.
+            Where several calls wait for a server on this machine, each may take longer.
+        max_calls: Over all runs, further attempts included (not those that an LLM's client makes by itself); the
+            remaining chunks then fail, and a later run goes on with them. Each process counts its own.
+        max_tokens: In and out, likewise.
+        context_window: Tokens that the model takes. A longer document is shown as its outline and what surrounds the
+            chunks. Default: what the LLM says.
+        max_output_tokens: Tokens per context.
+        reuse: Whether a context outlives edits elsewhere in its document (``"chunk"``) or not (``"document"``).
+        retry: Ask again about chunks that got no context three times. Otherwise they are left alone until their text,
+            the model or the prompt changes.
+        fallback_only: Use the contexts in the cache and never call the model.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+
+    batch_size: int = 8
+    num_workers: int | None = None
+    chunk_timeout: float = 5.0
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    context_window: int | None = None
+    max_output_tokens: int = 100
+    reuse: Reuse = "chunk"
     retry: bool = False
+    fallback_only: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("reuse", self.reuse, get_args(Reuse))
+        amount("chunk_timeout", self.chunk_timeout)
+        for name in ("retry", "fallback_only"):
+            one_of(name, getattr(self, name), (True, False))
+        for name, (least, most) in _WHOLE.items():
+            value = getattr(self, name)
+            if value is not None or name in ("batch_size", "max_output_tokens"):
+                object.__setattr__(self, name, whole(name, value, least=least, most=most))
 
 
 @dataclass(slots=True)
 class Lookup:
-    """What the cache has of a document's chunks; a run fills in the missing contexts."""
+    """The cached contexts of a document's chunks; a run fills in the missing ones."""
 
     batch: DocumentChunks
     contexts: list[str | None]
     missing: list[int]  # indexes of the chunks that the model is to be asked about
-    left_alone: list[str]  # why others are not asked about again
+    gave_up: list[str]  # reasons of chunks that are not asked about again
 
 
 @dataclass
@@ -77,21 +121,19 @@ class Run:
     """Contexts for the chunks of some documents: from the cache, else from the model.
 
     Attributes:
-        settings: How the model is asked.
+        options: How the model is asked.
         llm: The model.
-        caller: Sends the requests.
         cache: The contexts of all runs.
-        prompts: What is asked.
+        prompts: For prose and for source code.
         budget: How much goes into a call; all runs of a generator learn it together, and so they do of the server.
         server: Whether the server is there.
-        record: What the run has done.
+        record: Progress and costs.
         version: Of the contexts; under it the cache keeps that a run left chunks without one.
         cache_error: Why contexts could not be stored; None where they were.
     """
 
-    settings: LLMSettings
+    options: LLMOptions
     llm: LLM
-    caller: Caller
     cache: ContextCache
     prompts: Prompts
     budget: PromptBudget
@@ -102,18 +144,17 @@ class Run:
 
     def __post_init__(self) -> None:
         self._local = is_local(self.llm)
-        self._workers = self.settings.num_workers or (1 if self._local else 4)
-        slots = self._workers * self.caller.servers
-        self._documents, self._calls = asyncio.Semaphore(slots), asyncio.Semaphore(slots)
+        self._workers = self.options.num_workers or (1 if self._local else 4)
+        self._documents, self._calls = asyncio.Semaphore(self._workers), asyncio.Semaphore(self._workers)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
-        """Return one context per chunk; None where there is none, for a reason that the record gives."""
+        """One context per chunk; None where there is none, for a reason that the record gives."""
         record = self.record
         lookups = await asyncio.to_thread(lambda: list(map(self._look_up, documents)))
         chunks = sum(len(lookup.contexts) for lookup in lookups)
         cached = sum(context is not None for lookup in lookups for context in lookup.contexts)
         record.start(chunks=chunks, cached=cached)
-        for reason in [reason for lookup in lookups for reason in lookup.left_alone]:
+        for reason in [reason for lookup in lookups for reason in lookup.gave_up]:
             record.fail(f"{reason}, 3 times", 1, again=False)
         to_ask = [lookup for lookup in lookups if lookup.missing]
         obstacle = await asyncio.to_thread(self._obstacle) if to_ask else None
@@ -131,8 +172,8 @@ class Run:
         contexts = self.cache.find(batch.nodes, batch.document)
         missing = [index for index, context in enumerate(contexts) if context is None]
         reasons: list[str | None] = [None] * len(missing)
-        if not self.settings.retry:
-            reasons = self.cache.left_alone([batch.nodes[index] for index in missing], batch.document)
+        if not self.options.retry:
+            reasons = self.cache.gave_up_reasons([batch.nodes[index] for index in missing], batch.document)
         to_ask = [index for index, reason in zip(missing, reasons, strict=True) if reason is None]
         return Lookup(batch, contexts, to_ask, list(filter(None, reasons)))
 
@@ -143,10 +184,10 @@ class Run:
             self.cache_error = error
 
     def _obstacle(self) -> str | None:
-        """Return why the model is not to be asked, or None; this may ask its server."""
-        if self.settings.fallback_only:
+        """Why the model is not to be asked, or None; this may ask its server."""
+        if self.options.fallback_only:
             return "fallback_only"
-        return self.server.why_not(self.caller.probe)
+        return self.server.why_not(lambda: probe(self.llm))
 
     async def _document(self, lookup: Lookup) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -184,14 +225,14 @@ class Run:
 
     async def _ask(self, lookup: Lookup, group: list[int]) -> Answer:
         """Send one request, again after an error that may pass."""
-        settings, record, prompt = self.settings, self.record, self._prompt(lookup, group)
+        options, record, prompt = self.options, self.record, self._prompt(lookup, group)
         if not self.server.allows_call():
             raise CallFailedError(NO_ANSWER, fatal=False)
         tokens = prompt.tokens
         waiting = self._workers if self._local else 1  # it answers one after the other
         messages = prompt.messages(cache_point=marks_cache(self.llm))
-        timeout = (settings.chunk_timeout * len(group) + tokens / READING_RATE) * waiting
-        attempts = 1 if retries_by_itself(self.llm) else settings.attempts
+        timeout = (options.chunk_timeout * len(group) + tokens / READING_RATE) * waiting
+        attempts = 1 if retries_by_itself(self.llm) else ATTEMPTS
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= attempts or not record.another_attempt(),
             wait=pause,
@@ -201,12 +242,11 @@ class Run:
         with record.request(tokens):
             started = time.monotonic()
             try:
-                answer: Answer = await retrying(
-                    self.caller.send, messages, timeout, settings.max_output_tokens * len(group)
-                )
+                most = options.max_output_tokens * len(group)
+                answer: Answer = await retrying(send, self.llm, messages, timeout, most)
             except CallFailedError as error:
                 self.server.call_ended(failed=error.fatal)
-                record.call(lookup.batch.document, len(group), error=error.reason)
+                record.call(lookup.batch.document, len(group), Answer(), error=error.reason)
                 raise
         self.server.call_ended(failed=False)
         uncounted = 0 if answer.tokens != Tokens() else tokens + count_tokens(answer.text)
@@ -235,12 +275,12 @@ class Run:
             await self._group(lookup, [index])
 
     def _refusal(self, context: str, lookup: Lookup, index: int) -> str | None:
-        """Return why a context cannot be used. The model knew the document's text, path, title, day and sections."""
+        """Why a context cannot be used, or None. The model knew the document's text, path, title, day and sections."""
         node, document = lookup.batch.nodes[index], lookup.batch.document
         metadata = {**document.metadata, **node.metadata}
         values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
         source = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
-        prompt = self.prompts.texts(document)[0]
+        prompt = self.prompts.text(document)
         return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), source, prompt)
 
     async def _refuse(self, lookup: Lookup, reasons: dict[int, str]) -> None:
@@ -252,7 +292,7 @@ class Run:
 
     def _divide_window(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""
-        self.budget.divide(self.settings.context_window or context_window(self.llm))
+        self.budget.divide(self.options.context_window or context_window(self.llm))
 
     def _split(self, lookup: Lookup, indexes: list[int]) -> list[list[int]]:
         """Split some chunks of a document, by their indexes, into those of one call each."""
@@ -267,8 +307,7 @@ class Run:
         return FilledPrompt.about(chunks, document, nodes, self.budget.window, self.prompts.of(document))
 
     def estimate(self, documents: Sequence[DocumentChunks], prices: Prices | None) -> ContextEstimate:
-        """Return what the run would cost: its calls are planned and added up, and the model is not asked."""
-        settings = self.settings
+        """The costs of the run: its calls are planned and added up, and the model is not asked."""
         self._divide_window()
         total, calls, calls_again = Tokens(), 0, 0
         lookups = list(map(self._look_up, documents))
@@ -277,7 +316,9 @@ class Run:
             for group in self._split(lookup, lookup.missing):
                 prompt = self._prompt(lookup, group)
                 cached = count_tokens(prompt.document) if prompt.document == before else 0
-                total += Tokens(prompt.tokens, cached, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
+                total += Tokens(
+                    prompt.tokens, cached, len(group) * min(_CONTEXT_TOKENS, self.options.max_output_tokens)
+                )
                 before, calls = prompt.document, calls + 1
                 calls_again += len(group) if len(group) > 1 else 0
         model, local = model_name(self.llm), self._local
@@ -301,7 +342,7 @@ class Run:
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do several works at once. When one fails, cancel the others with their requests, and raise its error."""
+    """Run several coroutines at once. When one fails, cancel the others with their requests, and raise its error."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         await asyncio.gather(*tasks)

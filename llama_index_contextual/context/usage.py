@@ -1,21 +1,14 @@
-"""What contexts cost: usage, prices, estimates, and the event that LlamaIndex's instrumentation gets."""
+"""Costs of contexts: usage, prices, estimates, and an event for LlamaIndex's instrumentation."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
-from typing import Any, Final
-from uuid import uuid4
-from weakref import finalize
+from dataclasses import dataclass, field
+from typing import Final
 
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events import BaseEvent
-from pydantic import TypeAdapter
 
 from llama_index_contextual.errors import amount
 
@@ -48,7 +41,7 @@ class Prices:
             amount(name, getattr(self, name), zero=True)
 
     def of(self, tokens: Tokens) -> float:
-        """Return the price of some tokens; cached ones cost as much as the others where their price is unknown."""
+        """The price of some tokens; cached ones cost as much as the others where their price is unknown."""
         cached = self.prompt if self.cached is None else self.cached
         fresh = tokens.prompt - tokens.cached
         return (fresh * self.prompt + tokens.cached * cached + tokens.completion * self.completion) / 1e6
@@ -66,7 +59,7 @@ _DATED_MODEL: Final = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")
 
 
 def list_prices(model: str) -> Prices | None:
-    """Return what a provider asked for a model in :data:`PRICES_OF`; None for a model that is not in the table."""
+    """A provider's prices of a model in :data:`PRICES_OF`; None for a model that is not in the table."""
     prices = _PRICES.get(_DATED_MODEL.sub("", model))
     return None if prices is None else Prices(*prices)
 
@@ -101,55 +94,8 @@ class ContextUsage:
 
     @property
     def price(self) -> float | None:
-        """Return what the counted tokens have cost, in dollars by our table; None where no price is known."""
+        """Dollars that the counted tokens cost by the table of list prices; None where no price is known."""
         return None if self.prices is None else self.prices.of(self.tokens)
-
-    def __add__(self, other: ContextUsage) -> ContextUsage:
-        names = [part.name for part in fields(self) if part.name != "prices"]
-        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return ContextUsage(**sums, prices=self.prices or other.prices)
-
-
-class UsageOfCopies:
-    """What copies of a generator in other processes have used, as those of ``IngestionPipeline.run(num_workers=2)``.
-
-    Each copy keeps its numbers in a file of a temporary folder, which the original makes when it is first pickled and
-    which goes with it. A copy on another machine has no such folder, and its numbers stay there.
-    """
-
-    def __init__(self, folder: str | None = None, process: int | None = None) -> None:
-        self._folder, self._original = folder, os.getpid() if process is None else process
-        self._name = uuid4().hex
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._folder is None:
-            self._folder = mkdtemp(prefix="llama-index-contextual-")
-            finalize(self, _remove, self._folder, self._original)
-        return _copy_of, (self._folder, self._original)
-
-    def store(self, usage: ContextUsage) -> None:
-        """Write down what this copy has used so far; does nothing in the process of the original."""
-        if self._folder is not None and self._original != os.getpid() and Path(self._folder).is_dir():
-            unfinished, file = Path(self._folder, self._name), Path(self._folder, f"{self._name}.json")
-            unfinished.write_bytes(TypeAdapter(ContextUsage).dump_json(usage))
-            unfinished.replace(file)
-
-    def total(self) -> ContextUsage:
-        """Return what all copies have written down."""
-        total = ContextUsage()
-        if self._folder is not None and self._original == os.getpid():
-            for file in Path(self._folder).glob("*.json"):
-                total += TypeAdapter(ContextUsage).validate_json(file.read_bytes())
-        return total
-
-
-def _copy_of(folder: str, original: int) -> UsageOfCopies:
-    return UsageOfCopies() if original == os.getpid() else UsageOfCopies(folder, original)
-
-
-def _remove(folder: str, original: int) -> None:
-    if original == os.getpid():  # a forked child has the object, too
-        rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,19 +130,19 @@ class ContextEstimate:
 
 
 class ContextCallEvent(BaseEvent):
-    """A model has answered, or has failed to answer (``error`` says how); ``source`` is the generator's name."""
+    """One call of a model: an answer, or ``error``; ``source`` is the generator's name."""
 
     source: str
     document: str
     chunks: int
-    accepted: int
-    seconds: float
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
+    accepted: int = 0
+    seconds: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
     error: str = ""
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the event's name."""
+        """The event's name."""
         return cls.__name__

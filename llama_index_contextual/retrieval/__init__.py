@@ -16,7 +16,6 @@ from llama_index_contextual.retrieval.reorder import (
     RecencyExplanation,
     RecencyPostprocessor,
 )
-from llama_index_contextual.retrieval.rerank import reranker
 from llama_index_contextual.retrieval.search import DenseSearch, KeywordSearch, SearchStore, StoreReader
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from llama_index_contextual.app.settings.llm import NamedModel
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 pytest.register_assert_rewrite("llm_runs")  # so that its assertions show their values, as those of test modules do
-
-FAST = {"attempts": 2, "chunk_timeout": 60.0}
 
 
 @pytest.fixture
@@ -16,9 +15,11 @@ def step(fake_model, tmp_path, monkeypatch):
     """Callable: a postprocessor that asks the fake model, with a cache in a file."""
 
     monkeypatch.setattr("llama_index_contextual.context.run.READING_RATE", 1e6)
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 2)
 
     def make(**options):
-        defaults = {"llm": fake_model.llm, "cache": tmp_path / "contexts.sqlite", "num_workers": 1, **FAST}
+        llm = NamedModel(fake_model.llm, 800, 3600.0, api_key=options.pop("api_key", None))
+        defaults = {"llm": llm, "cache": tmp_path / "contexts.sqlite", "num_workers": 1, "chunk_timeout": 60.0}
         return ContextualNodePostprocessor("llm", **{**defaults, **options})
 
     return make

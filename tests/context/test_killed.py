@@ -18,6 +18,7 @@ WORKERS, BATCH = 4, 8  # the defaults, for a server elsewhere
 SCRIPT = """
 import sys
 from llama_index.core.schema import TextNode
+from llama_index_contextual.app.settings.llm import NamedModel
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 llm, cache = sys.argv[1:]
@@ -25,7 +26,8 @@ nodes = [
     TextNode(text=f"Chunk {doc}-{number} of a text.", metadata={"path": f"{doc}.md", "header_path": f"Part {number}"})
     for doc in range(10) for number in range(50)
 ]
-ContextualNodePostprocessor("llm", llm=llm, cache=cache, num_workers=4, batch_size=8, fallback=None)(nodes)
+named = NamedModel(llm, 800)
+ContextualNodePostprocessor("llm", llm=named, cache=cache, num_workers=4, batch_size=8, fallback=None)(nodes)
 assert all(node.metadata["context_source"] == "llm:fake+pattern" for node in nodes)
 """
 

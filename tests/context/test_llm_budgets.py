@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import gc
-import time
-from pathlib import Path
-
 import pytest
 from fake_model import Reply, always
-from llama_index.core import Document
-from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
-from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import Prices
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.prompts import count_tokens
@@ -37,13 +29,14 @@ def test_budget_holds_for_concurrent_calls(step, fake_model):
     assert len(fake_model.requests) == 3
 
 
-def test_budget_of_calls_covers_further_attempts_too(step, fake_model):
+def test_budget_of_calls_covers_further_attempts_too(step, fake_model, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 3)
     fake_model.reply = always(Reply(status=429, headers={"Retry-After": "0"}))
-    one = step(max_calls=1, attempts=3)
+    one = step(max_calls=1)
     run(one, make_nodes(1), falls_back=1)
     assert (len(fake_model.requests), one.usage.calls, one.usage.retries) == (1, 1, 0)
     assert one.usage.failed == {"HTTP 429": 1}
-    one = step(max_calls=2, attempts=3)
+    one = step(max_calls=2)
     run(one, make_nodes(1, "other.md"), falls_back=1)
     assert (len(fake_model.requests), one.usage.calls, one.usage.retries) == (3, 2, 1)
 
@@ -175,27 +168,3 @@ def test_an_estimate_tells_servers_apart_and_knows_prices(step):
     assert (unknown.price, unknown.priced_by) == (None, "")
     assert known.seconds < here.seconds
     assert step().estimate(make_nodes(3), prices=Prices(1, 1)).priced_by == "given"
-
-
-def test_usage_counts_the_processes_of_a_pipeline_too(step, fake_model):
-    pages = [Document(text=f"Page {number} tells of ships.", metadata={"path": f"{number}.md"}) for number in range(4)]
-    one = step()
-    twin = copy.deepcopy(one)
-    made = IngestionPipeline(transformations=[HeadingAwareMarkdownNodeParser(), one]).run(
-        documents=pages, num_workers=2
-    )
-    assert {node.metadata["context_source"] for node in made} == {one.generator.name}
-    assert one.usage.calls == len(fake_model.requests) == 4
-    assert (one.usage.chunks, one.usage.generated, one.usage.tokens.prompt) == (4, 4, 400)
-    folder = one.generator._copies._folder
-    assert len(list(Path(folder).iterdir())) == 2, "a file for each process"
-    run(one, make_nodes(1))
-    assert one.usage.calls == 5
-    assert twin.usage.calls == 0, "a copy in the same process is one of its own"
-    del one
-    for _ in range(50):  # a thread of the pool may end a moment later, and hold a reference until then
-        gc.collect()
-        if not Path(folder).exists():
-            break
-        time.sleep(0.1)
-    assert not Path(folder).exists()

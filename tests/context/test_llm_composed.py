@@ -6,23 +6,11 @@ from fake_model import MODEL, Reply, always
 from llama_index.core import Document
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import TextNode
-from llm_runs import make_nodes, run
 
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.sqlite_store import SQLiteKVStore
-from llama_index_contextual.text import short_hash
 
 NOTE = "# Morning Check-in\n\nWe moved the freeze to the twelfth.\n"
 SENTENCE = "Explains matter A of this very treatise."
-EARLIER = (  # the prompt of the first versions, word for word
-    "<document>\n{document}\n</document>\n\n"
-    "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
-    "For each chunk write a short context, one or two sentences, that situates it within the whole document and makes "
-    "it easier to find: say which subject, names, section and time it belongs to, and replace pronouns by what they "
-    "stand for. Do not repeat the chunk. Answer with one line per chunk, its number first, in this form and with "
-    "nothing else:\n"
-    "1: context of chunk 1"
-)
 
 
 def note():
@@ -71,21 +59,6 @@ def test_a_node_that_has_only_the_sentence_gets_the_rest_for_nothing(step, fake_
     step()([node])
     assert node.metadata["context"].startswith("Document: memory/2026-01-28.md")
     assert len(fake_model.requests) == 1
-
-
-def test_what_an_earlier_version_was_told_is_not_paid_for_again(step, fake_model, tmp_path):
-    nodes = make_nodes(2)
-    version = short_hash([f"llm:{MODEL}", 1, EARLIER, 100])
-    store = SQLiteKVStore(tmp_path / "contexts.sqlite")
-    for node in nodes:
-        key = short_hash([node.text, node.metadata["header_path"], version, "path", "book.md"])
-        store.put(key, {"text": f"Told earlier of {node.node_id}."}, "contexts")
-    run(step(), nodes)
-    assert [node.metadata["context"].splitlines()[-1] for node in nodes] == [
-        "Told earlier of book.md#0.",
-        "Told earlier of book.md#1.",
-    ]
-    assert not fake_model.requests
 
 
 def test_both_parts_share_the_room(step, fake_model):

@@ -120,7 +120,7 @@ def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
         model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=1
     )
     fake_model.reply = always(Reply(status=500))
-    run(ContextualNodePostprocessor("llm", llm=llm, cache=False, attempts=5), make_nodes(1), falls_back=1)
+    run(ContextualNodePostprocessor("llm", llm=llm, cache=False), make_nodes(1), falls_back=1)
     assert len(fake_model.requests) == 1 + 1
 
 
@@ -141,10 +141,11 @@ def test_a_dead_server_is_not_asked_for_each_file_of_an_index(step, fake_model):
     assert (fake_model.probes, fake_model.requests) == (1, [])
 
 
-def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model):
+def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
     fake_model.reply = lambda _, number: Reply() if number < 2 else Reply(status=500)
     nodes = make_nodes(100)
-    one = step(attempts=1)
+    one = step()
     run(one, nodes, falls_back=84)
     assert len(fake_model.requests) == 2 + 3  # the breaker's threshold
     fake_model.reply = always(Reply())

@@ -12,7 +12,6 @@ import threading
 import time
 
 import pytest
-from anyio.from_thread import BlockingPortal
 from llama_index.core.llms import MockLLM
 
 from llama_index_contextual.context import models as model_room
@@ -27,7 +26,7 @@ async def nothing():
 
 
 def call(model):
-    future = model.start(LLM, nothing)
+    future = model.start(nothing)
     try:
         return future.result()
     finally:
@@ -50,16 +49,16 @@ def wait_until(condition):
 
 def test_a_call_that_begins_while_the_loop_is_closed_ends(monkeypatch):
     """The loop stops between the moment when a caller is given it and the moment when it is given the call."""
-    model = Connection(LLM, None)
+    model = Connection(LLM)
     assert call(model) == 1
-    begin = BlockingPortal.start_task_soon
+    begin = asyncio.run_coroutine_threadsafe
 
-    def late(portal, *arguments):
+    def late(*arguments):
         closing = threading.Thread(target=model.close)
         closing.start()
         closing.join(0.2)  # for as long as the loop must not be closed
         time.sleep(0.2)
-        return begin(portal, *arguments)
+        return begin(*arguments)
 
     ended = []
 
@@ -69,7 +68,7 @@ def test_a_call_that_begins_while_the_loop_is_closed_ends(monkeypatch):
         except BaseException as error:  # noqa: BLE001  whatever ends it
             ended.append(type(error))
 
-    monkeypatch.setattr(BlockingPortal, "start_task_soon", late)
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
     caller = threading.Thread(target=calling, daemon=True)
     caller.start()
     caller.join(10)
@@ -77,7 +76,7 @@ def test_a_call_that_begins_while_the_loop_is_closed_ends(monkeypatch):
 
 
 def test_closing_and_calling_at_once_leaves_no_caller_waiting(threads):
-    model, end, done = Connection(LLM, None), time.monotonic() + 2, []
+    model, end, done = Connection(LLM), time.monotonic() + 2, []
 
     def calling():
         while time.monotonic() < end:
@@ -100,7 +99,7 @@ def test_closing_and_calling_at_once_leaves_no_caller_waiting(threads):
 
 
 async def test_a_caller_on_a_loop_gets_its_result_and_cancels_what_it_no_longer_wants():
-    model, began, cancelled = Connection(LLM, None), threading.Event(), threading.Event()
+    model, began, cancelled = Connection(LLM), threading.Event(), threading.Event()
 
     async def long():
         began.set()
@@ -110,8 +109,8 @@ async def test_a_caller_on_a_loop_gets_its_result_and_cancels_what_it_no_longer_
             cancelled.set()
             raise
 
-    assert await asyncio.wrap_future(model.start(LLM, nothing)) == 1
-    task = asyncio.ensure_future(asyncio.wrap_future(model.start(LLM, long)))
+    assert await asyncio.wrap_future(model.start(nothing)) == 1
+    task = asyncio.ensure_future(asyncio.wrap_future(model.start(long)))
     assert await asyncio.to_thread(began.wait, 10)
     task.cancel()
     assert await asyncio.to_thread(cancelled.wait, 10)
@@ -129,13 +128,13 @@ def test_the_connections_are_closed_on_the_loop_that_opened_them_after_what_runs
         finally:
             events.append("cancelled")
 
-    async def close_client(_):
+    async def close_client(*_, **__):
         events.append(asyncio.get_running_loop())
         closed.set()
 
     monkeypatch.setattr(model_room, "close_client", close_client)
-    model = Connection(LLM, None)
-    future = model.start(LLM, long)
+    model = Connection(LLM)
+    future = model.start(long)
     assert began.wait(10)
     model.close()
     with pytest.raises(concurrent.futures.CancelledError):
@@ -149,7 +148,7 @@ def test_the_connections_are_closed_on_the_loop_that_opened_them_after_what_runs
 
 
 def test_a_connection_that_nobody_holds_any_more_ends_its_thread(threads):
-    model = Connection(LLM, None)
+    model = Connection(LLM)
     assert call(model) == 1
     assert threads()
     del model
@@ -158,7 +157,7 @@ def test_a_connection_that_nobody_holds_any_more_ends_its_thread(threads):
 
 
 def test_a_copy_has_a_loop_of_its_own(threads):
-    model = Connection(LLM, None)
+    model = Connection(LLM)
     assert call(model) == 1
     twin = pickle.loads(pickle.dumps(model))  # noqa: S301
     assert call(twin) == 1
@@ -171,7 +170,7 @@ def test_a_copy_has_a_loop_of_its_own(threads):
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_forked_child_starts_a_thread_of_its_own():
-    model = Connection(LLM, None)
+    model = Connection(LLM)
     assert call(model) == 1
     child = os.fork()
     if child == 0:

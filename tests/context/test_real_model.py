@@ -13,8 +13,10 @@ from llama_index.llms.ollama import Ollama
 from llm_runs import count_by_source
 from servers import llama_cpp
 
-from llama_index_contextual.context import LLMContextGenerator, probe
+from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.context import LLMContextGenerator, LLMOptions
 from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.models import probe
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 pytestmark = pytest.mark.server
@@ -66,8 +68,8 @@ def test_anthropic_by_object(llama_server, document, nodes):
 
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
 def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
-    spec = f"openai:{llama_server.model}@{llama_server.api_base}"
-    step = ContextualNodePostprocessor("llm", llm=spec, cache=tmp_path / "c.sqlite", documents=[document], **PATIENT)
+    llm = NamedModel(f"openai:{llama_server.model}@{llama_server.api_base}", 48, 600.0)
+    step = ContextualNodePostprocessor("llm", llm=llm, cache=tmp_path / "c.sqlite", documents=[document], **PATIENT)
     run(step, nodes)
     usage = step.usage
     assert usage.calls >= 2
@@ -81,7 +83,7 @@ def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
 @pytest.mark.parametrize("by", ["name", "object"])
 def test_ollama_interface(ollama_server, nodes, by):
-    spec = f"ollama:{ollama_server.model}@{ollama_server.url}"
+    named = NamedModel(f"ollama:{ollama_server.model}@{ollama_server.url}", 48, 600.0)
     given = Ollama(
         model=ollama_server.model,
         base_url=ollama_server.url,
@@ -89,7 +91,7 @@ def test_ollama_interface(ollama_server, nodes, by):
         request_timeout=120,
         additional_kwargs={"num_predict": 24},
     )
-    llm = spec if by == "name" else given
+    llm = named if by == "name" else given
     step = ContextualNodePostprocessor("llm", llm=llm, cache=False, **PATIENT)
     run(step, nodes[:1])
     assert step.usage.tokens.prompt > 0
@@ -97,15 +99,17 @@ def test_ollama_interface(ollama_server, nodes, by):
 
 
 def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
-    generator = LLMContextGenerator(f"ollama:qwen3:0.6b@{ollama_server.url}", cache=False)
+    generator = LLMContextGenerator(NamedModel(f"ollama:qwen3:0.6b@{ollama_server.url}", 48), cache=False)
+    assert not generator.available()
     assert probe(generator.llm) == "Ollama has no model 'qwen3:0.6b' (cure: ollama pull qwen3:0.6b)"
 
 
 def test_overflow_as_llama_cpp_reports_it(llama_server):
     """Told that the window is larger than it is, the server's error corrects it."""
     with llama_cpp("--context", "1024") as url:
-        spec = f"openai:{llama_server.model}@{url}/v1"
-        generator = LLMContextGenerator(spec, cache=False, context_window=99_000, **{**PATIENT, "batch_size": 1})
+        named = NamedModel(f"openai:{llama_server.model}@{url}/v1", 24, 600.0)
+        options = LLMOptions(context_window=99_000, **{**PATIENT, "batch_size": 1})
+        generator = LLMContextGenerator(named, cache=False, options=options)
         long = "\n\n".join(f"Entry {number}: {TEXT}" for number in range(10))
         nodes = SentenceSplitter(chunk_size=128, chunk_overlap=0)([Document(text=long)])
         [chunks] = group_by_document(nodes)

@@ -43,12 +43,13 @@ def stock(fake_model):
 
 
 @pytest.fixture
-def ours(fake_model, tmp_path):
+def ours(fake_model, tmp_path, monkeypatch):
     """Callable: ours on the same."""
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
 
     def make(**options):
         return ContextualNodePostprocessor(
-            "llm", llm=fake_model.llm, cache=tmp_path / "c.sqlite", attempts=1, num_workers=1, **options
+            "llm", llm=fake_model.model, cache=tmp_path / "c.sqlite", num_workers=1, **options
         )
 
     return make

@@ -14,7 +14,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from side_by_side import Case, compare, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
-from llama_index_contextual.retrieval.rerank import RerankWithContext, reranker
+from llama_index_contextual.app.settings.rerankers import resolve_reranker
+from llama_index_contextual.retrieval.rerank import RerankWithContext
 
 ALL = "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 7\nDoc: 3, Relevance: 2"
 
@@ -54,7 +55,7 @@ def stock(llm, top_n=10):
 
 
 def ours(llm, top_n=10):
-    return reranker("llm", top_n, llm)
+    return resolve_reranker("llm", top_n, llm)
 
 
 def wrapped(llm, top_n=10):

@@ -9,6 +9,7 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.ingestion.pipeline import get_transformation_hash
+from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
@@ -235,11 +236,11 @@ def test_a_subclass_has_fields_of_its_own():
 
 def test_a_prompt_may_be_a_text():
     text = "{document}\nSay where {chunks} stand."
-    step = ContextualNodePostprocessor("llm", llm="ollama:x", cache=False, prompt=text)
+    step = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False, prompt=text)
     assert {prompt.format(document="D", chunks="C") for prompt in step.generator.get_prompts().values()} == {
         "D\nSay where C stand."
     }
-    same = ContextualNodePostprocessor("llm", llm="ollama:x", cache=False, prompt=PromptTemplate(text))
+    same = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False, prompt=PromptTemplate(text))
     assert step.fingerprint == same.fingerprint
 
 
@@ -248,7 +249,7 @@ def test_a_prompt_may_be_a_text():
     [
         ({"context": "lm"}, "'lm' is not known"),
         ({"context": "headings", "colour": 1}, "does not take colour"),
-        ({"context": "headings", "include": ["*.txt"]}, r"does not take include. Cure: .* under \[files\]"),
+        ({"context": "headings", "include": ["*.txt"]}, "does not take include. Cure: "),
         ({"generator": HeadingContextGenerator(), "template": "x"}, "already made"),
         ({"context": ["x"]}, r"context=\['x'\] is not known"),
         ({"documents": Document(text="x")}, r"documents=Document.*Cure: documents=\[document\]"),
@@ -376,7 +377,7 @@ def test_other_descriptions_make_paid_contexts_anew_from_the_cache_for_nothing(f
     document = Document(text="# Pay\n\nBy card.", metadata={"path": "api/pay.md"})
     nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([document])
     for text in ("REST reference", "Reference of the API"):
-        options = {"llm": fake_model.llm, "cache": str(tmp_path / "cache"), "descriptions": {"api": text}}
+        options = {"llm": fake_model.model, "cache": str(tmp_path / "cache"), "descriptions": {"api": text}}
         step = ContextualNodePostprocessor("llm", **options)
         step(nodes)
         assert nodes[0].metadata["context"].endswith(f"\napi: {text}")

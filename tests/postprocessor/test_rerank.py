@@ -26,15 +26,15 @@ from servers import served
 
 from llama_index_contextual import service
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app.settings import rerankers
+from llama_index_contextual.app.settings.rerankers import resolve_reranker
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.metadata import put_context, set_views
-from llama_index_contextual.retrieval import rerank
 from llama_index_contextual.retrieval.rerank import (
     FastEmbedReranker,
     LLMReranker,
     RerankWithContext,
     ServiceReranker,
-    reranker,
 )
 
 QUESTION = "What is the default timeout of the gateway?"
@@ -98,7 +98,7 @@ def names(found):
 
 def test_a_service_reads_contexts_and_returns_all_hits(server, hits):
     for spec in (f"jina:m@{server.url}/v1", f"cohere:m@{server.url}/v1", f"llama.cpp:{server.url}"):
-        found = reranker(spec, 100).postprocess_nodes(hits, query_str=QUESTION)
+        found = resolve_reranker(spec, 100).postprocess_nodes(hits, query_str=QUESTION)
         assert names(found)[0] == "gateway"
         assert sorted(names(found)) == ["archive", "gateway", "scheduler"]
         assert found[0].score > found[1].score
@@ -109,7 +109,7 @@ def test_a_service_reads_contexts_and_returns_all_hits(server, hits):
 
 
 async def test_the_same_without_blocking(server, hits):
-    made = reranker(f"llama.cpp:{server.url}", 100)
+    made = resolve_reranker(f"llama.cpp:{server.url}", 100)
     assert names(await made.apostprocess_nodes(hits, query_str=QUESTION))[0] == "gateway"
     assert made.postprocess_nodes([], query_str=QUESTION) == []
     with pytest.raises(SettingError, match="needs the query"):
@@ -118,10 +118,10 @@ async def test_the_same_without_blocking(server, hits):
 
 def test_the_key_comes_from_the_environment_and_is_nowhere_else(server, hits, monkeypatch):
     monkeypatch.setenv("JINA_API_KEY", "secret")
-    made = reranker("jina:jina-reranker-v2-base-multilingual", 100)
+    made = resolve_reranker("jina:jina-reranker-v2-base-multilingual", 100)
     assert made.base_url == "https://api.jina.ai/v1"
     assert "secret" not in json.dumps(made.to_dict())
-    reranker(f"jina:m@{server.url}/v1", 100).postprocess_nodes(hits, query_str=QUESTION)
+    resolve_reranker(f"jina:m@{server.url}/v1", 100).postprocess_nodes(hits, query_str=QUESTION)
     assert server.keys == ["Bearer secret"]
 
 
@@ -157,14 +157,14 @@ def test_a_missing_package_names_its_extra(spec, module, extra, monkeypatch):
     if module:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"\[{extra}\]"):
-        reranker(spec, 10)
+        resolve_reranker(spec, 10)
 
 
 def test_a_server_that_fails_or_talks_nonsense_is_named(server, hits, monkeypatch):
     monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
-    made = reranker(f"llama.cpp:{server.url}", 100)
+    made = resolve_reranker(f"llama.cpp:{server.url}", 100)
     for fault, message in [
-        ((503, "loading"), r"failed 3 times: HTTP 503 'loading'"),
+        ((503, "loading"), r"failed 4 times: HTTP 503 'loading'"),
         ((501, "not started for it"), r"refused the request: HTTP 501 'not started for it'.* Cure: see that"),
         ((400, "no such model"), r"refused the request: HTTP 400 'no such model'"),
         ((200, '{"message": "hello"}'), "answered without scores"),
@@ -213,7 +213,7 @@ async def test_a_stock_reranker_that_hides_contexts_reads_them_inside_ours(make,
     llm.said.clear()
     assert names(make(llm).postprocess_nodes(hits, query_str=QUESTION)) == ["gateway", "archive"]
     assert "Gateway > Timeout" not in llm.said.pop(), "LlamaIndex has changed: it shows contexts now"
-    for step in (RerankWithContext(make(llm)), reranker(make(llm), pool=9)):
+    for step in (RerankWithContext(make(llm)), resolve_reranker(make(llm), pool=9)):
         found = step.postprocess_nodes(hits, query_str=QUESTION)
         assert "context: Gateway > Timeout The default value is 60." in " ".join(llm.said.pop().split())
         assert [one.node for one in found] == [hits[2].node, hits[0].node], "the hits themselves"
@@ -258,11 +258,11 @@ class Chooses(MockLLM):
 
 def test_a_language_model_reads_contexts_and_loses_no_hit(hits):
     llm = Chooses()
-    found = reranker("llm", 100, llm).postprocess_nodes(hits, query_str=QUESTION)
+    found = resolve_reranker("llm", 100, llm).postprocess_nodes(hits, query_str=QUESTION)
     assert names(found) == ["gateway", "archive", "scheduler"]
     assert "Document 3:\ncontext: Gateway > Timeout" in llm.said[0]
     many = [chunk(str(n), "x") for n in range(100)]
-    found = reranker("llm", 100, llm).postprocess_nodes(many, query_str=QUESTION)
+    found = resolve_reranker("llm", 100, llm).postprocess_nodes(many, query_str=QUESTION)
     assert len(llm.said) == 1 + 3, "ten a call, and 30 hits are read"
     assert names(found)[:8] == ["2", "12", "22", "6", "16", "26", "0", "1"]
     assert sorted(names(found)) == sorted(names(many))
@@ -272,26 +272,26 @@ def test_a_language_model_reads_contexts_and_loses_no_hit(hits):
 def test_a_language_model_that_is_away_is_named(hits, fake_model):
     fake_model.stop()
     with pytest.raises(RetrievalError, match="language model that reranks failed"):
-        reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+        resolve_reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
 
 
 def test_a_language_model_by_name_has_little_time_and_few_words(hits, fake_model, monkeypatch):
     fake_model.reply = always(Reply("Doc: 2, Relevance: 9"))
-    found = reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+    found = resolve_reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
     assert names(found)[0] == "scheduler"
     assert fake_model.requests[0].body["max_tokens"] == 200
-    monkeypatch.setattr(rerank, "_SECONDS", 0.2)
+    monkeypatch.setattr(rerankers, "_SECONDS", 0.2)
     fake_model.reply = always(Reply(delay=600))
     with pytest.raises(
         RetrievalError, match=r"that reranks failed \(APITimeoutError.* Cure: see that it answers in time"
     ):
-        reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+        resolve_reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
     assert len(fake_model.requests) == 2, "it is not asked again"
 
 
 @pytest.mark.server
 def test_a_real_language_model_answers_something(hits, llama_server):
-    found = reranker(f"openai:{llama_server.model}@{llama_server.api_base}", 100).postprocess_nodes(
+    found = resolve_reranker(f"openai:{llama_server.model}@{llama_server.api_base}", 100).postprocess_nodes(
         hits, query_str=QUESTION
     )
     assert sorted(names(found)) == ["archive", "gateway", "scheduler"]

@@ -29,10 +29,11 @@ from llama_index_contextual.app.evaluation.questions import answers_of
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.app.settings.rerankers import resolve_reranker
 from llama_index_contextual.context import HeadingContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import EVERY_KEY
-from llama_index_contextual.retrieval import POOL, ContextualVectorRetriever, reranker
+from llama_index_contextual.retrieval import POOL, ContextualVectorRetriever
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import counted
 
@@ -212,7 +213,7 @@ class Experiment:
 
     def reranker(self, spec: str | BaseNodePostprocessor) -> tuple[str, BaseNodePostprocessor]:
         """Return name and step of a reranker."""
-        return (spec, reranker(spec, POOL, self._llm)) if isinstance(spec, str) else (type(spec).__name__, spec)
+        return (spec, resolve_reranker(spec, POOL, self._llm)) if isinstance(spec, str) else (type(spec).__name__, spec)
 
     def work(self, costs: Mapping[str, ContextEstimate]) -> str:
         """Return what a run will take: chunks, minutes of embedding, calls. Embeds a few texts."""

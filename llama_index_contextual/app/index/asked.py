@@ -288,9 +288,11 @@ def chosen_postprocessors(
         steps.append(RecencyPostprocessor(half_life_days=days))
     model = configuration["retrieval.rerank"] if rerank is None else rerank
     if model:
-        from llama_index_contextual.retrieval import reranker  # LlamaIndex's prompts, which few need
+        from llama_index_contextual.app.settings.rerankers import (
+            resolve_reranker,  # LlamaIndex's prompts, which few need
+        )
 
-        steps.append(reranker(model, pool, llm))
+        steps.append(resolve_reranker(model, pool, llm))
     if per_file := configuration["retrieval.per_file"]:
         steps.append(GroupingPostprocessor(group_size=per_file))
     return steps

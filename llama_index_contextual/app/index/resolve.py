@@ -30,6 +30,7 @@ from llama_index_contextual.app.index.settings import (
 )
 from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
+from llama_index_contextual.app.settings.llm import named_model
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
@@ -94,7 +95,7 @@ def resolve_settings(
         context,
         show_context_to_llm=config["show_context_to_llm"] if shown is None else bool(shown),
         descriptions={**config["descriptions"], **descriptions},
-        **({"cache": cache, **options} if context == LLM else options),  # paid for, so kept with the index
+        **({"cache": cache, **named_model(options)} if context == LLM else options),  # paid for, so kept with the index
     )
     rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
     settings = IndexSettings(

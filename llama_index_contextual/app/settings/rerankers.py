@@ -1,0 +1,100 @@
+"""Names of rerankers, as LlamaIndex's postprocessors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
+from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
+
+from llama_index_contextual.app.settings.llm import made, resolve_llm
+from llama_index_contextual.context.models import require_key
+from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
+from llama_index_contextual.retrieval.rerank import (
+    FastEmbedReranker,
+    LLMReranker,
+    RerankWithContext,
+    ServiceReranker,
+    key_of,
+)
+
+if TYPE_CHECKING:
+    from llama_index.core.llms import LLM
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+
+FORMS: Final = (
+    "'cohere:MODEL', 'jina:MODEL', 'llama.cpp:http://HOST', 'fastembed:MODEL', 'sentence-transformers:MODEL', 'llm', "
+    "'ollama:MODEL', 'openai:MODEL', or any LlamaIndex postprocessor"
+)
+_KEYS: Final = {"cohere": ("CO_API_KEY", "COHERE_API_KEY"), "jina": ("JINA_API_KEY",)}  # the first that is set
+_URLS: Final = {"cohere": "https://api.cohere.com/v2", "jina": "https://api.jina.ai/v1"}
+_SECONDS: Final = 60.0  # of silence
+_ANSWER: Final = 200  # tokens for a line on each of ten; a small model does not end by itself
+
+
+def resolve_reranker(
+    spec: str | BaseNodePostprocessor, pool: int, llm: str | LLM | None = None
+) -> BaseNodePostprocessor:
+    """A reranker by name, or an object so that it reads contexts.
+
+    Args:
+        spec: One of ``FORMS``. ``cohere:`` and ``jina:`` take the address of another server of their kind after ``@``:
+            ``"jina:MODEL@http://HOST/v1"``.
+        pool: How many hits it is given. It returns all of them.
+        llm: The language model of ``"llm"``, as a name or an object. Default: LlamaIndex's ``Settings.llm``.
+
+    Raises:
+        SettingError: There is no such form, the key is missing, or the model cannot be loaded.
+        MissingExtraError: The package that runs it is not installed.
+    """
+    if not isinstance(spec, str):
+        hides_contexts = isinstance(spec, LLMRerank | StructuredLLMRerank | RankGPTRerank)
+        return RerankWithContext(spec) if hides_contexts and not isinstance(spec, LLMReranker) else spec
+    kind, _, model = spec.partition(":")
+    if kind in _URLS and model:
+        name, _, url = model.partition("@")
+        if not url and not key_of(_KEYS[kind]):
+            cure = f"needs a key. Cure: set the environment variable {_KEYS[kind][0]}."
+            raise SettingError(cure, rerank=f"{kind}:{name}")
+        return ServiceReranker(base_url=url or _URLS[kind], model=name, key_names=_KEYS[kind])
+    if kind == "llama.cpp" and model.startswith("http"):
+        return ServiceReranker(base_url=f"{model.rstrip('/').removesuffix('/v1')}/v1")
+    if kind in ("fastembed", "sentence-transformers", "huggingface") and model:
+        return _on_this_machine(kind, model, pool)
+    if spec == "llm" or (kind in ("ollama", "openai") and model):
+        return _by_llm(llm if spec == "llm" else spec, pool)
+    raise SettingError(f"names no reranker. Cure: {FORMS}", rerank=spec)
+
+
+def _on_this_machine(kind: str, model: str, pool: int) -> BaseNodePostprocessor:
+    try:
+        if kind == "fastembed":
+            return FastEmbedReranker(model=model)
+        from llama_index.core.postprocessor import SentenceTransformerRerank
+
+        return SentenceTransformerRerank(model=model, top_n=pool)
+    except ContextualError:
+        raise
+    except ImportError as error:
+        raise MissingExtraError("sentence-transformers", "huggingface") from error
+    except Exception as error:  # the hub's, the file system's, onnxruntime's own
+        raise SettingError(
+            f"cannot be loaded ({type(error).__name__}: {error}). Cure: the name of a cross-encoder that the library "
+            "knows, and a network the first time.",
+            rerank=f"{kind}:{model}",
+        ) from error
+
+
+def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
+    from llama_index.core import Settings
+
+    if llm is None and Settings._llm is None:  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+        raise SettingError(
+            "needs a language model. Cure: name one, as 'ollama:MODEL', or [context_options] llm in contextual.toml, "
+            "or set LlamaIndex's Settings.llm.",
+            rerank="llm",
+        )
+    model = made(resolve_llm(llm, max_tokens=_ANSWER, seconds=_SECONDS))
+    if isinstance(llm, str):
+        require_key(model, "nothing can be reranked")
+    return LLMReranker(llm=model, top_n=pool)
