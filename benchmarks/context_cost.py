@@ -35,6 +35,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai_like import OpenAILike
 
+from llama_index_contextual.app.settings.llm import NamedModel
 from llama_index_contextual.context.prompts import CONTEXT_PROMPT
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
@@ -106,7 +107,7 @@ def ours(server: Server, cache: Path) -> Callable[[Document, bool], TransformCom
     def make(document: Document, other_prompt: bool) -> TransformComponent:
         return ContextualNodePostprocessor(
             "llm",
-            llm=f"openai:counting@{server.api_base}",
+            llm=NamedModel(f"openai:counting@{server.api_base}", 800, 3600.0),
             cache=cache,
             prompt=OURS_OTHER_PROMPT if other_prompt else None,
             documents=[document],
