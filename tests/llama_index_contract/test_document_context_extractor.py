@@ -24,6 +24,11 @@ TEXT = " ".join(f"Ship number {number} waits for the tide." for number in range(
 CALLS: list[str] = []
 
 
+@pytest.fixture(autouse=True)
+def _one_attempt(monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+
+
 class Situates(MockLLM):
     """Says the same of each chunk that it is asked about: alone, or by number in our prompt."""
 
@@ -64,7 +69,7 @@ def stock(llm=None, docstore=None):
 
 
 def ours(llm=None, docstore=None):
-    options = {"attempts": 1, "fallback": "headings", "beside": None, "cache": False}
+    options = {"fallback": "headings", "beside": None, "cache": False}
     return ContextualNodePostprocessor("llm", llm=llm or Situates(), docstore=docstore or store(), **options)
 
 
