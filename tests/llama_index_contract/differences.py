@@ -310,7 +310,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "extractor-no-llm",
             "raises `AssertionError` without `llm=`",
-            "takes `Settings.llm`, else a model of this machine's Ollama",
+            "takes `Settings.llm`, and says what to give where that is not set",
             "that is where LlamaIndex keeps a default",
         ),
     ),
