@@ -157,7 +157,7 @@ def systems(
         if graph is STOCK:
             stock = VectorStoreIndex.from_vector_store(store, embed_model=embedding)
             yield System("LlamaIndex's `VectorIndexRetriever` on Chroma", _retrieved(stock, known))
-        ours = ContextualVectorRetriever(store, embedding)
+        ours = ContextualVectorRetriever(store, embed_model=embedding)
         yield System(f"`ContextualVectorRetriever`, {name}", _candidates(ours, known))
     for node in nodes:
         node.embedding = None

@@ -125,7 +125,7 @@ def test_the_stock_fusion_over_our_arms_with_recency_after_it(documents, store, 
         transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding], vector_store=store
     ).run(documents=documents)
     arms = [
-        ContextualVectorRetriever(store, embedding, similarity_top_k=10),
+        ContextualVectorRetriever(store, embed_model=embedding, similarity_top_k=10),
         ContextualBM25Retriever.from_defaults(vector_store=store, similarity_top_k=10),
     ]
     stock = QueryFusionRetriever(
@@ -144,7 +144,7 @@ def test_a_query_engine_with_a_real_model_cites_what_it_was_given(documents, sto
         transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding], vector_store=store
     ).run(documents=documents)
     retriever = ContextualFusionRetriever(
-        [ContextualVectorRetriever(store, embedding), ContextualBM25Retriever.from_defaults(vector_store=store)],
+        [ContextualVectorRetriever(store, embed_model=embedding), ContextualBM25Retriever.from_defaults(vector_store=store)],
         similarity_top_k=2,
     )
     llm = OpenAILike(model="smollm2", api_base=llama_server.api_base, api_key="none", is_chat_model=True, max_tokens=24)

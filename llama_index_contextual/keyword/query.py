@@ -22,7 +22,7 @@ from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.text import normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from llama_index_contextual.keyword.analyzer import Analyzer
     from llama_index_contextual.keyword.evidence import Group
@@ -51,7 +51,7 @@ class ParsedQuery:
     filters: MetadataFilters | None = None
 
 
-def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
+def parse_query(text: str, analyzer: Analyzer, is_known: Callable[[str], bool] | None = None) -> ParsedQuery:
     """Return a query's text apart from its operators; where it has no other words, the text is what these name.
 
     Args:

@@ -15,7 +15,7 @@ from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_mess
 from llama_index_contextual.memory.ranking import day_of, entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit, PoolSearch, days_filter
 from llama_index_contextual.memory.settings import MOST_HITS, MemorySettings
-from llama_index_contextual.retrieval import AUTO, RecencyPostprocessor, least_relevance
+from llama_index_contextual.retrieval import AUTO, RecencyPostprocessor, min_score_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -87,7 +87,7 @@ class MemoryContext:
             return self._derived(message, seen, present)
         asked, how = self._read(message, present)
         pool = self._search.search(asked.text, **how)
-        dated = self._search.search(asked.text, _days(asked), **how) if asked.dates else HitPool()
+        dated = self._search.search(asked.text, _days(asked), compares_all=False, **how) if asked.dates else HitPool()
         return self._digest(asked, pool, dated, seen, present)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
@@ -141,9 +141,9 @@ class MemoryContext:
                 now=now,
             )
         ranked = rank(pool, dated, asked.dates, recency, settings)
-        least = least_relevance(settings.min_relevance, measured=pool.measured)
-        judged = None if pool.relevance is None or not least else least
-        if judged and settings.min_relevance == AUTO and (pool.relevance or 0.0) >= judged:
+        least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
+        judged = None if pool.judgement.relevance is None or not least else least
+        if judged and settings.min_relevance == AUTO and (pool.judgement.relevance or 0.0) >= judged:
             judged = _ANY
         analyzer, current = self._search.analyzer, dict[str, Current]()
         terms, groups = analyzer.tokens, analyzer.query_groups(asked.text)
@@ -158,9 +158,9 @@ class MemoryContext:
         entries = entries_of(chosen, groups, terms, settings.max_tokens, current)
         notes = [*([_CUT_NOTE] if asked.is_cut else []), *map(_note, pool.notes)]
         notes += [_note(f"none of these is of {' or '.join(days)}")] if _elsewhen(chosen, asked) else []
-        doubt = _doubt(pool)
+        doubt = _low_relevance_note(pool)
         if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
-            notes += map(_note, filter(None, [pool.unknown, doubt if entries else ""]))
+            notes += map(_note, filter(None, [pool.judgement.unknown_words, doubt if entries else ""]))
         if ranked and not chosen and judged and ranked[0].score < judged:
             notes.append(_note(left_out(ranked, judged)))
         reason = "found" if entries else ("nothing relevant enough" if ranked else "nothing found")
@@ -211,7 +211,7 @@ class MemoryContext:
         groups = analyzer.query_groups(clean_message(query))
         entries = entries_of(chosen, groups, analyzer.tokens, settings.max_tokens)
         reason = "found" if entries else "nothing found"
-        notes = tuple(map(_note, filter(None, (*pool.notes, pool.unknown, _doubt(pool)))))
+        notes = tuple(map(_note, filter(None, (*pool.notes, pool.judgement.unknown_words, _low_relevance_note(pool)))))
         left_out = pool.left_out + len(ranked) - len(entries)
         return MemoryDigest(
             applicable=True, reason=reason, entries=entries, queries=(query,), notes=notes, left_out=left_out
@@ -223,11 +223,11 @@ def _note(text: str) -> str:
     return f"Search: {on_one_line(text)}."
 
 
-def _doubt(pool: HitPool) -> str:
+def _low_relevance_note(pool: HitPool) -> str:
     """Say that hits hardly answer, where it was measured what relevance means."""
-    if not pool.hits or not pool.measured or pool.relevance is None or pool.relevance >= _SURE:
+    if not pool.hits or not pool.judgement.is_calibrated or pool.judgement.relevance is None or pool.judgement.relevance >= _SURE:
         return ""
-    return f"the notes may not answer this, relevance {pool.relevance:.2f}"
+    return f"the notes may not answer this, relevance {pool.judgement.relevance:.2f}"
 
 
 def _days(asked: Asked) -> MetadataFilters:

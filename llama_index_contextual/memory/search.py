@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import MetadataMode, QueryBundle
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
@@ -27,11 +27,16 @@ from llama_index_contextual.keyword import (
 )
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
 from llama_index_contextual.retrieval import (
+    Answer,
     ContextualFusionRetriever,
+    Judgement,
     Mode,
+    Question,
     RecencyPostprocessor,
+    answer_flow,
+    explanation_of,
     keyword_of,
-    search_of,
+    run,
 )
 from llama_index_contextual.text import counted, epoch_seconds
 
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.memory.settings import MemorySettings
-    from llama_index_contextual.retrieval import Hit, Least, Search
+    from llama_index_contextual.retrieval import Hit, MinScore
 
 _CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)(?![=<>])([^\n]{0,300})")
 _OPERATORS: Final = {
@@ -83,14 +88,10 @@ class HitPool:
     """What a retriever proposed."""
 
     hits: tuple[PoolHit, ...] = ()
-    relevance: float | None = None
-    """How likely the best hit answers the message, 0 to 1; None where the retriever does not tell."""
-    measured: bool = False
-    """Whether it was measured what relevance means for this retriever."""
+    judgement: Judgement = Judgement()
+    """How likely the best hit answers the message."""
     notes: tuple[str, ...] = ()
     """What was degraded, ignored, or left out."""
-    unknown: str = ""
-    """A line on the words of the message that no note holds; "" where all are known."""
     queries: tuple[str, ...] = ()
     """What was asked: the text, and the sentences of a message."""
     aged: bool = False
@@ -147,7 +148,8 @@ class PoolSearch:
         form: str = "question",
         subject: str = "",
         today: date | None = None,
-        least: Least = 0.0,
+        least: MinScore = 0.0,
+        compares_all: bool = True,
     ) -> HitPool:
         """Ask all notes, or those that the filters admit; nothing is found where the arms cannot filter.
 
@@ -158,33 +160,38 @@ class PoolSearch:
             subject: What a relevant note holds of the text; default all of it.
             today: From which "last week" and ages count; default the day it is.
             least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
+            compares_all: Whether scores are those among all notes, and not among those that the filters admit.
         """
         if filters is not None and not self.can_filter:
             return HitPool()
         fusion = self._fusion if filters is None else self._fusion.with_filters(filters)
         # Recency is left to memory: applied twice it would count twice.
         others = [one for one in fusion.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
-        mode = Mode(fusion.mode)
-        search = search_of(
-            fusion,
-            [text],
-            explained=True,
-            mode=Mode.MESSAGE if form == "message" and mode is Mode.LEARNED else mode,
+        settings = fusion.fusion
+        is_message = form == "message" and settings.mode is Mode.LEARNED
+        settings = replace(
+            settings,
+            mode=Mode.MESSAGE if is_message else settings.mode,
             similarity_top_k=self.pool,
-            candidate_pool=max(self.pool, fusion.candidate_pool),
+            candidate_pool=max(self.pool, settings.candidate_pool),
             node_postprocessors=others,
-            subject=subject or None,
-            today=today,
             min_score=least,
+        )
+        question = Question(
+            queries=(QueryBundle(text),),
+            is_explained=True,
+            subject=subject,
+            today=today,
+            compares_all=compares_all,
             **self._aging,
         )
-        return self._hits(search.run(), text)
+        return self._hits(run(answer_flow(settings, question, None)), text)
 
-    def _hits(self, search: Search, text: str) -> HitPool:
-        explanation = search.explanation()
+    def _hits(self, answer: Answer, text: str) -> HitPool:
+        explanation, is_message = explanation_of(answer), answer.fusion.mode is Mode.MESSAGE
         groups = None if self._keywords is not None else self.analyzer.query_groups(text)
         # A reranker of the user's has the last word on the order, and its scores may mean anything.
-        reranked = bool(search.node_postprocessors)
+        reranked = bool(answer.fusion.node_postprocessors)
         likely = 1.0 if explanation.relevance is None else explanation.relevance
         hits = tuple(
             PoolHit(
@@ -192,19 +199,17 @@ class PoolSearch:
                 likely * ((_K + 1) / (_K + hit.rank) if reranked or hit.fused is None else max(hit.fused.score, 0.0)),
                 hit.cosine,
                 {term.term: term.idf for term in hit.terms} if groups is None else self._held(hit.node.node, groups),
-                _reasons(hit) if search.mode is Mode.MESSAGE else (),
+                _reasons(hit) if is_message else (),
             )
             for hit in explanation
         )
         return HitPool(
             hits,
-            explanation.relevance,
-            explanation.measured,
+            explanation.judgement,
             explanation.warnings,
-            explanation.unknown,
             explanation.queries,
-            search.mode is Mode.MESSAGE,
-            search.left_out,
+            is_message,
+            answer.pool.left_out,
         )
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:

@@ -11,8 +11,9 @@ import logging
 import math
 import sys
 import warnings
+from collections.abc import Generator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
@@ -27,6 +28,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
     VectorStoreQuery,
     VectorStoreQueryMode,
+    VectorStoreQueryResult,
 )
 
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
@@ -49,6 +51,8 @@ logger = logging.getLogger(__name__)
 _PAGE: Final = 1000  # nodes that a store is asked for by id at a time
 _UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
 _MORE: Final = 4  # times as many, each time that too few hits pass
+# Modes in which similarity_top_k says how many hits there are.
+_COUNTED: Final = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR})
 _EVERYWHERE: Final = frozenset(
     {FilterOperator.EQ, FilterOperator.IN, *(FilterOperator(sign) for sign in (">", ">=", "<", "<="))}
 )
@@ -135,8 +139,13 @@ class AnyStore:
         return self.store.is_embedding_query and query.mode not in by_words
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Do nothing: what is asked next may see another state of the store."""
+        """Return a context that changes nothing: the next question may read another state of the store."""
         return nullcontext()
+
+    @property
+    def asks_async(self) -> bool:
+        """Return whether the store has a query of its own for an event loop."""
+        return type(self.store).aquery is not BasePydanticVectorStore.aquery
 
     def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
         """Return for each of some queries what :meth:`search` returns."""
@@ -145,10 +154,38 @@ class AnyStore:
     def search(self, query: VectorStoreQuery) -> list[Candidate]:
         """Return the best ``query.similarity_top_k`` that ``query.filters`` and ``query.node_ids`` admit, with nodes.
 
+        Of a hybrid query that is all that the store gives: how many that is, is its own.
+
         Raises:
             SettingError: A filter cannot work.
             StorageError: The store names a node that nobody holds.
         """
+        flow, outcome = self._flow(query), _Outcome()
+        while (call := _advance(flow, outcome)) is not None:
+            try:
+                outcome = _Outcome(self.store.query(call, **self._arguments(call)))
+            except Exception as error:  # noqa: BLE001  the flow decides what it means
+                outcome = _Outcome(error=error)
+        return outcome.found
+
+    async def asearch(self, query: VectorStoreQuery) -> list[Candidate]:
+        """Return what :meth:`search` returns, by the store's query for an event loop."""
+        flow, outcome = self._flow(query), _Outcome()
+        while (call := _advance(flow, outcome)) is not None:
+            try:
+                outcome = _Outcome(await self.store.aquery(call, **self._arguments(call)))
+            except Exception as error:  # noqa: BLE001  the flow decides what it means
+                outcome = _Outcome(error=error)
+        return outcome.found
+
+    def _arguments(self, query: VectorStoreQuery) -> dict[str, Any]:
+        """Return the keyword arguments of a query; LlamaIndex's Chroma takes ids as one of them."""
+        by_ids = query.node_ids is not None and is_chroma(self.store)
+        return {**self._options, "ids": query.node_ids} if by_ids else self._options
+
+    def _flow(self, query: VectorStoreQuery) -> Flow:
+        """Yield queries for the store, and return the hits."""
+        most = query.similarity_top_k if query.mode in _COUNTED else None
         top_k, filters, ids = min(query.similarity_top_k, MOST), query.filters, query.node_ids
         if self._companion is not None and filters is not None:
             chosen = self._companion.selected_ids(filters)
@@ -164,7 +201,10 @@ class AnyStore:
         while True:
             pushed = MetadataFilters(filters=list(parts)) if parts else None
             try:
-                candidates = self._ask(replace(query, similarity_top_k=size, filters=pushed))
+                call = replace(query, similarity_top_k=size, filters=pushed)
+                candidates = self._candidates(call, (yield call))
+            except Warning:  # so says LanceDB that it found nothing
+                return []
             except Exception as error:
                 if parts or query.node_ids:
                     logger.info("%s refuses filters (%s); its hits are filtered", type(self.store).__name__, error)
@@ -181,8 +221,8 @@ class AnyStore:
                 if (node := candidate.node) is not None
                 and admits(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, parts)
             ]
-            results = [candidate for candidate in admitted if among is None or candidate.node_id in among][:top_k]
-            if len(results) == top_k or len(candidates) < size or (filters is None and ids is None):
+            results = [candidate for candidate in admitted if among is None or candidate.node_id in among][:most]
+            if len(results) >= top_k or len(candidates) < size or (filters is None and ids is None):
                 return results
             size = min(size * _MORE, MOST)
 
@@ -201,12 +241,8 @@ class AnyStore:
             return {}
         return self._elsewhere.completed(nodes) if self._elsewhere else nodes
 
-    def _ask(self, query: VectorStoreQuery) -> list[Candidate]:
-        try:
-            among = {"ids": query.node_ids} if query.node_ids is not None and is_chroma(self.store) else {}
-            result = self.store.query(query, **self._options, **among)
-        except Warning:  # so says LanceDB that it found nothing
-            return []
+    def _candidates(self, query: VectorStoreQuery, result: VectorStoreQueryResult) -> list[Candidate]:
+        """Return the hits of a store with their nodes."""
         nodes = {node.node_id: node for node in result.nodes or []}
         ids = [node.node_id for node in result.nodes or []] or list(result.ids or [])
         if nodes and self._elsewhere:
@@ -228,6 +264,29 @@ class AnyStore:
         ]
 
 
+Flow = Generator[VectorStoreQuery, VectorStoreQueryResult, list[Candidate]]
+
+
+@dataclass
+class _Outcome:
+    """What a store answered, and at the end the hits."""
+
+    result: VectorStoreQueryResult | None = None
+    error: Exception | None = None
+    found: list[Candidate] = field(default_factory=list)
+
+
+def _advance(flow: Flow, outcome: _Outcome) -> VectorStoreQuery | None:
+    """Return the next query of a flow; None where it has ended, with the hits in the outcome."""
+    try:
+        if outcome.error is not None:
+            return flow.throw(outcome.error)
+        return next(flow) if outcome.result is None else flow.send(outcome.result)
+    except StopIteration as end:
+        outcome.found = end.value
+        return None
+
+
 class ReadStore:
     """Search a store that something else changes, by its reader.
 
@@ -236,6 +295,7 @@ class ReadStore:
     """
 
     filters_words = True
+    asks_async = False
 
     def __init__(self, reader: StoreReader[DenseSearch]) -> None:
         self._reader = reader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
 import warnings
@@ -67,13 +68,32 @@ class Arm:
         """Return whether it leaves out some nodes."""
         return getattr(self.retriever, "filters", None) is not None
 
-    def obeying(self, filters: MetadataFilters | None) -> Arm:
+    @property
+    def computes(self) -> bool:
+        """Return whether it computes in a thread, so that an event loop has nothing to wait for."""
+        return self.ours is not None and not self.asks_async
+
+    @property
+    def asks_async(self) -> bool:
+        """Return whether it asks a store on an event loop."""
+        return isinstance(self.retriever, ContextualVectorRetriever) and self.retriever.asks_async
+
+    def with_query_filters(self, filters: MetadataFilters | None) -> Arm:
         """Return an arm that evaluates the filters of a query's operators, where it can."""
         return self.filtered(filters) if self.ours is not None and self.ours.filters_words else self
 
     def filtered(self, filters: MetadataFilters | None) -> Arm:
         """Return an arm that returns only what the filters admit."""
         return replace(self, retriever=cast("Any", self.retriever).with_filters(filters))
+
+    def without_filters(self) -> Arm | None:
+        """Return an arm over all chunks; None where it is not ours, or its scores are not comparable."""
+        retriever = self.ours
+        if retriever is None or not (self.is_keyword or getattr(retriever, "cosines_of", "")):
+            return None
+        view = copy.copy(retriever)
+        view.filters = None
+        return replace(self, retriever=view)
 
 
 def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
@@ -182,17 +202,17 @@ class ArmAnswer(NamedTuple):
     error: Exception | None = None
 
 
-def queries_for(arms: Sequence[Arm], queries: Sequence[QueryBundle], variants: str) -> list[ArmQuery]:
-    """Return every query for every arm that gets it; variants reach "all" arms, "keyword" arms or "vector" arms."""
+def arm_queries(arms: Sequence[Arm], queries: Sequence[QueryBundle], *, to_keywords: bool) -> list[ArmQuery]:
+    """Return the first query for every arm, and the others for keyword arms, or for those that are none."""
     return [
-        ArmQuery(arm, number, own_copy(query))
+        ArmQuery(arm, number, copy_of(query))
         for number, query in enumerate(queries)
         for arm in arms
-        if number == 0 or variants == "all" or arm.is_keyword is (variants == "keyword")
+        if number == 0 or arm.is_keyword is to_keywords
     ]
 
 
-def own_copy(query: QueryBundle, text: str | None = None) -> QueryBundle:
+def copy_of(query: QueryBundle, text: str | None = None) -> QueryBundle:
     """Return a copy of a query, with another text if one is given."""
     return QueryBundle(
         query.query_str if text is None else text,
@@ -203,11 +223,8 @@ def own_copy(query: QueryBundle, text: str | None = None) -> QueryBundle:
 
 
 @contextmanager
-def one_look(arms: Iterable[Arm]) -> Iterator[None]:
-    """Have the arms answer a question from one state of what they read.
-
-    One that cannot look says so when it is asked.
-    """
+def shared_snapshot(arms: Iterable[Arm]) -> Iterator[None]:
+    """Let the arms answer a question from one state of their stores; a store without one fails when it is asked."""
     with ExitStack() as stack:
         for retriever in (arm.ours for arm in arms):
             if retriever is not None:
@@ -229,8 +246,8 @@ def ask_arms(queries: Sequence[ArmQuery], pool: int) -> list[ArmAnswer]:
     return sorted(answers, key=lambda answer: queries.index(answer.query))
 
 
-async def ask_arms_async(queries: Sequence[ArmQuery], pool: int) -> list[ArmAnswer]:
-    """Ask all at once on an event loop, which is not blocked; return answers in order of the queries."""
+async def aask_arms(queries: Sequence[ArmQuery], pool: int) -> list[ArmAnswer]:
+    """Ask all at once without blocking the event loop; return answers in order of the queries."""
     parts = await asyncio.gather(*(_attempt_async(request, pool) for request in _requests(queries)))
     return sorted((answer for part in parts for answer in part), key=lambda answer: queries.index(answer.query))
 
@@ -282,13 +299,16 @@ async def _attempt_async(request: list[ArmQuery], pool: int) -> list[ArmAnswer]:
     try:
         if _blocks(first.arm):
             return await asyncio.wrap_future(in_thread(_attempt, request, pool))
-        with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=1) as facts:
-            results = await first.arm.retriever.aretrieve(first.bundle)
-            candidates = _plain(first.arm, results, pool)
-            facts["candidates"] = len(candidates)
+        with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=len(request)) as facts:
+            if isinstance(first.arm.retriever, ContextualVectorRetriever):
+                bundles = [query.bundle for query in request]
+                candidates = list(map(_best_highest, await first.arm.retriever.acandidates_of_each(bundles, pool)))
+            else:
+                candidates = [_plain(first.arm, await first.arm.retriever.aretrieve(first.bundle), pool)]
+            facts["candidates"] = sum(map(len, candidates))
     except Exception as error:  # noqa: BLE001  as above
         return _failed(request, error)
-    return [ArmAnswer(first, candidates)]
+    return list(map(ArmAnswer, request, candidates))
 
 
 def _failed(request: Sequence[ArmQuery], error: Exception) -> list[ArmAnswer]:
@@ -296,10 +316,10 @@ def _failed(request: Sequence[ArmQuery], error: Exception) -> list[ArmAnswer]:
 
 
 def _blocks(arm: Arm) -> bool:
-    """Return whether an arm would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
+    """Return whether an arm would compute on the event loop, as LlamaIndex's default does."""
     retriever = arm.retriever
     if arm.ours is not None:
-        return True
+        return not arm.asks_async
     if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
         return True
     store = getattr(retriever, "_vector_store", None)

@@ -254,6 +254,10 @@ class ContextualBM25Retriever(BM25Retriever):
 
         return self._reader.ask(work)
 
+    def is_known(self, word: str) -> bool:
+        """Return whether some node holds a word."""
+        return any(self.term_scores(word, []).frequencies)
+
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""
         ids = list(dict.fromkeys(node_ids))
@@ -265,7 +269,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def _matches(self, store: KeywordSearch, text: str, top_k: int) -> list[Candidate]:
         """Answer a query with its operators, or as plain text where no node satisfies them."""
-        parsed = parse_query(text, self.analyzer)
+        parsed = parse_query(text, self.analyzer, self.is_known)
         filters = both(self.filters, parsed.filters)
         matches = store.keyword_query(_groups(self.analyzer, parsed.text), top_k, filters)
         if matches or not parsed.operators or store.count(filters):
@@ -276,7 +280,7 @@ class ContextualBM25Retriever(BM25Retriever):
         def work(store: KeywordSearch) -> list[NodeWithScore]:
             matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
             if not matches and query_bundle.query_str.strip():
-                filters = both(self.filters, parse_query(query_bundle.query_str, self.analyzer).filters)
+                filters = both(self.filters, parse_query(query_bundle.query_str, self.analyzer, self.is_known).filters)
                 ids = store.selected_ids(filters) or store.selected_ids(self.filters)
                 matches = [Candidate(node_id, 0.0) for node_id in ids[: self.similarity_top_k]]
             nodes = store.nodes(match.node_id for match in matches)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index_contextual import metadata
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode
+from llama_index_contextual.retrieval.relevance import Judgement
 from llama_index_contextual.text import counted, readable
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.report.pages import Marker
     from llama_index_contextual.keyword import TermEvidence
-    from llama_index_contextual.retrieval.relevance import Evidence
 
 _SNIPPET = 60  # characters
 
@@ -120,10 +120,7 @@ class Explanation:
         warnings: What was degraded, ignored or left out: arms that failed, operators that nothing satisfies, hits that
             are less relevant than they have to be.
         operators: Operators of the query that the answer obeys, such as ``path:notes/``.
-        relevance: How likely the index answers the question at all, 0 to 1; None where that is not known.
-        measured: Whether it was measured what relevance means for such arms and such a question.
-        evidence: What relevance is made of; None where nothing is known of it.
-        unknown: A line on the words of the question that the index does not know; "" where it knows all.
+        judgement: How likely the index answers the question at all.
     """
 
     queries: tuple[str, ...]
@@ -134,10 +131,12 @@ class Explanation:
     pool_size: int
     warnings: tuple[str, ...] = field(default=())
     operators: tuple[str, ...] = ()
-    relevance: float | None = None
-    measured: bool = False
-    evidence: Evidence | None = None
-    unknown: str = ""
+    judgement: Judgement = Judgement()
+
+    @property
+    def relevance(self) -> float | None:
+        """Return how likely the index answers the question at all, 0 to 1; None where that is not known."""
+        return self.judgement.relevance
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -146,9 +145,10 @@ class Explanation:
         return len(self.hits)
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """Return all that there is to say beside the hits, a line each."""
-        return (*self.warnings, self.unknown) if self.unknown else self.warnings
+    def remarks(self) -> tuple[str, ...]:
+        """Return the warnings and the line on unknown words."""
+        unknown = self.judgement.unknown_words
+        return (*self.warnings, unknown) if unknown else self.warnings
 
     @property
     def nodes(self) -> list[NodeWithScore]:
@@ -165,8 +165,8 @@ class Explanation:
             "k": self.k,
             "pool_size": self.pool_size,
             "relevance": self.relevance,
-            "evidence": self.evidence and self.evidence._asdict(),
-            "unknown": self.unknown,
+            "evidence": self.judgement.evidence and self.judgement.evidence._asdict(),
+            "unknown": self.judgement.unknown_words,
             "warnings": list(self.warnings),
             "hits": [hit.to_dict() for hit in self.hits],
         }
@@ -199,7 +199,7 @@ class Explanation:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
         ]
         lines.insert(1, "  ".join("-" * width for width in widths))
-        warnings = [f"! {one_line(warning)}" for warning in self.said]
+        warnings = [f"! {one_line(warning)}" for warning in self.remarks]
         return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warnings])
 
     __repr__ = __str__  # whole nodes would fill the screen
@@ -223,7 +223,7 @@ class Explanation:
             "hits.html",
             title=self.queries[0],
             summary=f"{counted(len(self), 'hit')}. Fusion: {fusion}; {proposed}.",
-            warnings=self.said,
+            warnings=self.remarks,
             hits=list(hit_views(self, address)),
         )
 

@@ -32,10 +32,10 @@ _OTHER_WORDS: Final = 0.5  # the best hit holds less of a question's words than 
 _BY_VECTORS: Final = 0.3  # relevance of a question in other words at most: of those few have an answer
 _TENTH: Final = 9
 
-Least: TypeAlias = float | Literal["auto"]
+MinScore: TypeAlias = float | Literal["auto"]
 
 
-def checked_least(name: str, value: Least) -> Least:
+def checked_min_score(name: str, value: MinScore) -> MinScore:
     """Return the relevance that a hit needs: 0 to 1, or ``"auto"``.
 
     Raises:
@@ -46,24 +46,24 @@ def checked_least(name: str, value: Least) -> Least:
     return value if value == AUTO else amount(name, value, zero=True, most=1)
 
 
-def said_least(said: float | None) -> Least:
-    """Return the relevance that a hit needs where people read the hits; ``said`` is what the configuration says."""
-    return AUTO if said is None else said
+def default_min_score(configured: float | None) -> MinScore:
+    """Return the relevance that a hit needs where people read the hits."""
+    return AUTO if configured is None else configured
 
 
-def least_relevance(chosen: Least, *, measured: bool) -> float:
-    """Return what a hit needs.
+def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
+    """Return the relevance that a hit needs as a number.
 
     Args:
-        chosen: What the user says, of each hit; ``"auto"`` leaves it to us, and asks it of a question's best hit alone:
-            what an arm puts first may stand far down in the fusion.
-        measured: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of ours,
+        chosen: The user's choice, for each hit; ``"auto"`` is ours, for a question's best hit alone: what an arm puts
+            first may stand far down in the fusion.
+        is_calibrated: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of ours,
             and neither filters nor operators, because who narrows a search wants what is there. Elsewhere ``"auto"``
             leaves out nothing.
     """
     if chosen != AUTO:
         return float(chosen)
-    return LEAST if measured else 0.0
+    return LEAST if is_calibrated else 0.0
 
 
 class Evidence(NamedTuple):
@@ -90,7 +90,7 @@ class Evidence(NamedTuple):
     spelled: bool = True
 
     @property
-    def measured(self) -> bool:
+    def is_calibrated(self) -> bool:
         """Whether it was measured what relevance means for such arms."""
         return self.model in _MEASURED and self.nearest is not None and self.words is not None
 
@@ -104,6 +104,22 @@ class Evidence(NamedTuple):
             "words": self.words or 0.0,
             "lead": (self.words or 0.0) * self.lead,  # nonsense with one rare word stands out, too
         }
+
+
+class Judgement(NamedTuple):
+    """How likely an index answers a question.
+
+    Args:
+        relevance: 0 to 1; None where that is not known.
+        is_calibrated: Whether it was measured what relevance means for such arms and such a question.
+        evidence: What the relevance is computed from.
+        unknown_words: A line on the words of the question that the index does not know; "" where it knows all.
+    """
+
+    relevance: float | None = None
+    is_calibrated: bool = False
+    evidence: Evidence | None = None
+    unknown_words: str = ""
 
 
 def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None) -> float | None:
@@ -141,7 +157,7 @@ def evidence_of(
     scores: Sequence[float] = (),
     *,
     model: str,
-    subject: str | None = None,
+    subject: str = "",
 ) -> Evidence:
     """Return what speaks for an answer.
 
@@ -152,7 +168,7 @@ def evidence_of(
         keyword: The keyword arm.
         scores: What it gave, best first.
         model: Whose cosines they are; see :class:`Evidence`.
-        subject: What a relevant hit holds of the question; default all of it.
+        subject: What a relevant hit holds of the question; "" for all of it.
     """
     evidence = Evidence(spelled=model == E5 or is_spelled(query), model=model)
     if keyword is not None:

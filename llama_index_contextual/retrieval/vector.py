@@ -49,10 +49,10 @@ class ContextualVectorRetriever(BaseRetriever):
     event loop.
 
     Args:
-        vector_store: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its callbacks,
-            too; or a store that holds text.
+        index: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its callbacks, too; or a
+            store that holds text.
+        similarity_top_k: Most nodes a query returns; of a hybrid query the store says how many.
         embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
-        similarity_top_k: Most nodes a query returns.
         filters: Nodes that may be returned. They mean the same on every store: what a store does not filter as we do is
             filtered on its hits, and it is asked for more until there are enough or no more.
         doc_ids: Only nodes of these documents; None for all.
@@ -71,26 +71,26 @@ class ContextualVectorRetriever(BaseRetriever):
 
     def __init__(
         self,
-        vector_store: Any,
-        embed_model: BaseEmbedding | None = None,
-        *,
+        index: Any,
         similarity_top_k: int = 10,
-        filters: MetadataFilters | None = None,
-        doc_ids: Sequence[str] | None = None,
-        node_ids: Sequence[str] | None = None,
         vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
+        filters: MetadataFilters | None = None,
         alpha: float | None = None,
+        node_ids: Sequence[str] | None = None,
+        doc_ids: Sequence[str] | None = None,
         sparse_top_k: int | None = None,
         hybrid_top_k: int | None = None,
+        callback_manager: CallbackManager | None = None,
+        object_map: dict[str, Any] | None = None,
+        embed_model: BaseEmbedding | None = None,
+        verbose: bool = False,
+        *,
+        objects: list[IndexNode] | None = None,
         vector_store_kwargs: Mapping[str, Any] | None = None,
         companion: NodeSearch | None = None,
-        callback_manager: CallbackManager | None = None,
-        objects: list[IndexNode] | None = None,
-        object_map: dict[str, Any] | None = None,
-        verbose: bool = False,
     ) -> None:
         check_filters(filters)
-        store, index = _store_and_index(vector_store)
+        store, index = _store_and_index(index)
         if objects is None and object_map is None:
             object_map = getattr(index, "_object_map", None)
         callback_manager = callback_manager or getattr(index, "_callback_manager", None)
@@ -173,16 +173,34 @@ class ContextualVectorRetriever(BaseRetriever):
 
     def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return for each of some queries what :meth:`candidates` returns; the vectors are read once for all."""
+        answers = iter(self._store.search_each(self._store_queries(queries, top_k)))
+        return [next(answers) if _asks(query) else [] for query in queries]
+
+    async def acandidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+        """Return what :meth:`candidates_of_each` returns, without blocking the event loop."""
+        store = self._store
+        if isinstance(store, ReadStore) or not store.asks_async:
+            return await asyncio.to_thread(self.candidates_of_each, queries, top_k)
+        # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
+        store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
+        answers = iter(await asyncio.gather(*map(store.asearch, store_queries)))
+        return [next(answers) if _asks(query) else [] for query in queries]
+
+    @property
+    def asks_async(self) -> bool:
+        """Return whether the store has a query of its own for an event loop."""
+        return self._store.asks_async
+
+    def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
+        """Return the queries that are not empty as a store takes them."""
         questions = [query for query in queries if _asks(query)]
         needs_vectors = self._store.needs_vector(self._query)
         embeddings = self._embeddings(questions) if needs_vectors else [query.embedding for query in questions]
         settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
-        store_queries = [
+        return [
             replace(settings, query_embedding=embedding, query_str=query.query_str)
             for embedding, query in zip(embeddings, questions, strict=True)
         ]
-        answers = iter(self._store.search_each(store_queries))
-        return [next(answers) if _asks(query) else [] for query in queries]
 
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
         """Return the vector that came with each query, else one that is made; several are made at the same time."""
@@ -215,8 +233,8 @@ class ContextualVectorRetriever(BaseRetriever):
         return self._scored(self.candidates(query_bundle, self.similarity_top_k))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+        [candidates] = await self.acandidates_of_each([query_bundle], self.similarity_top_k)
+        return await asyncio.to_thread(self._scored, candidates)
 
 
 class _Embedded:
@@ -245,13 +263,13 @@ class _Embedded:
                 del self._vectors[text]
 
 
-def _store_and_index(vector_store: Any) -> tuple[BasePydanticVectorStore, Any]:
-    """Return the vector store that was given, and the index where that was given instead, else None."""
-    is_store = isinstance(vector_store, BasePydanticVectorStore)
-    store, index = (vector_store, None) if is_store else (getattr(vector_store, "vector_store", None), vector_store)
+def _store_and_index(given: Any) -> tuple[BasePydanticVectorStore, Any]:
+    """Return a vector store and its index; None for the index where the store was given alone."""
+    is_store = isinstance(given, BasePydanticVectorStore)
+    store, index = (given, None) if is_store else (getattr(given, "vector_store", None), given)
     if not isinstance(store, BasePydanticVectorStore) or not (store.stores_text or index):
         raise SettingError(
-            f"vector_store={type(store or vector_store).__name__} holds no text. "
+            f"index={type(store or given).__name__} holds no text. "
             "Cure: the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
         )
     return store, index

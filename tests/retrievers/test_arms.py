@@ -93,7 +93,7 @@ async def test_our_arms_and_stock_ones_leave_the_loop(index, embedding, monkeypa
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(type(collection), "query", query)
-    await ContextualVectorRetriever(index, embedding).aretrieve("dog")
+    await ContextualVectorRetriever(index, embed_model=embedding).aretrieve("dog")
     await ContextualFusionRetriever([index.as_retriever()]).aretrieve("dog")
     assert seen == {False}
     await index.as_retriever().aretrieve("dog")  # the stock class alone: Chroma on the loop
@@ -102,7 +102,7 @@ async def test_our_arms_and_stock_ones_leave_the_loop(index, embedding, monkeypa
 
 def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embedding, companion=keyword), keyword])
+    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword])
     expected = pairs(retriever.retrieve("budget of the house"))
     stop = threading.Event()
 
@@ -127,7 +127,7 @@ def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding)
 def test_it_answers_inside_a_running_loop(index, embedding):
     # The stock class runs a nested loop there, which fails without nest_asyncio.
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embedding), keyword])
+    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
 
     async def caller():
         return retriever.retrieve("dog")

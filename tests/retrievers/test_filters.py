@@ -79,9 +79,9 @@ def test_every_arm_returns_the_same_nodes(filters, expected, nodes, index, embed
     keyword = ContextualBM25Retriever(nodes)
     assert ids(keyword.with_filters(filters).retrieve(EVERYTHING)) == expected
     for companion in (keyword, None):
-        vector = ContextualVectorRetriever(index, embedding, companion=companion, filters=filters)
+        vector = ContextualVectorRetriever(index, embed_model=embedding, companion=companion, filters=filters)
         assert ids(vector.retrieve(EVERYTHING)) == expected
-    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(index, embedding), keyword])
+    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
     assert ids(hybrid.with_filters(filters).retrieve(EVERYTHING)) == expected
 
 
@@ -164,12 +164,12 @@ def test_a_bound_without_end_is_not_taken_for_another(nodes, bounds):
 @pytest.mark.parametrize("wrong", [{"a": 1}, {}, [], MetadataFilter(key="a", value=1)], ids=str)
 def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
     keyword = ContextualBM25Retriever(nodes)
-    vector = ContextualVectorRetriever(index, embedding)
+    vector = ContextualVectorRetriever(index, embed_model=embedding)
     given = [
         *(arm.with_filters for arm in (keyword, vector, ContextualFusionRetriever([vector, keyword]))),
         keyword.selected_ids,
         lambda filters: ContextualBM25Retriever(nodes, filters=filters),
-        lambda filters: ContextualVectorRetriever(index, embedding, filters=filters),
+        lambda filters: ContextualVectorRetriever(index, embed_model=embedding, filters=filters),
     ]
     for give in given:
         with pytest.raises(SettingError, match=r"filters=.* Cure: MetadataFilters\("):
@@ -179,7 +179,7 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
 def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, nodes, embedding):
     keyword = ContextualBM25Retriever(nodes)
     store.delete_nodes(["cat"])
-    vector = ContextualVectorRetriever(index, embedding, companion=keyword, filters=one("tags", "contains", "home"))
+    vector = ContextualVectorRetriever(index, embed_model=embedding, companion=keyword, filters=one("tags", "contains", "home"))
     assert ids(vector.retrieve("dog cat")) == {"dog"}
 
 

@@ -50,7 +50,7 @@ def pairs(found):
 @pytest.fixture
 def arms(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualVectorRetriever(index, embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword
 
 
 def stock(retrievers, **settings):
@@ -179,7 +179,7 @@ def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(arms, mode):
 
 def test_empty_index_answers_nothing(store, embedding):
     keyword = ContextualBM25Retriever([])
-    assert ContextualFusionRetriever([ContextualVectorRetriever(store, embedding), keyword]).retrieve("q") == []
+    assert ContextualFusionRetriever([ContextualVectorRetriever(store, embed_model=embedding), keyword]).retrieve("q") == []
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def ids(found):
 @pytest.fixture
 def hybrid(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    vector = ContextualVectorRetriever(index, embedding, companion=keyword)
+    vector = ContextualVectorRetriever(index, embed_model=embedding, companion=keyword)
     return ContextualFusionRetriever([vector, keyword], similarity_top_k=3)
 
 
@@ -145,7 +145,7 @@ def page(name, body):
 def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding, tmp_path):
     def answer(query):
         keyword = ContextualBM25Retriever.open(tmp_path, store)
-        vector = ContextualVectorRetriever(changing, embedding, companion=keyword)
+        vector = ContextualVectorRetriever(changing, embed_model=embedding, companion=keyword)
         return {one.node.metadata["path"] for one in ContextualFusionRetriever([vector, keyword]).retrieve(query)}
 
     changing.insert(page("dog", "Cookie loves carrots."))
@@ -165,7 +165,7 @@ def test_the_context_counts_in_both_arms(changing, store, embedding):
     changing.insert(page("Oven", "It gets warm by itself."))
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
     assert [one.node.metadata["path"] for one in keyword.retrieve("kubernetes")] == ["Kubernetes.md"]
-    best = ContextualVectorRetriever(changing, embedding).retrieve("kubernetes")[0]
+    best = ContextualVectorRetriever(changing, embed_model=embedding).retrieve("kubernetes")[0]
     assert best.node.metadata["path"] == "Kubernetes.md"
 
 
@@ -176,7 +176,7 @@ def test_metadata_of_the_directory_reader_is_no_obstacle(tmp_path, changing, sto
     for document in documents:
         changing.insert(document)
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(changing, embedding, companion=keyword), keyword])
+    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(changing, embed_model=embedding, companion=keyword), keyword])
     (hit,) = hybrid.retrieve("carrots")
     assert hit.node.metadata["file_name"] == "dog.md"
     assert keyword.retrieve("file_path")[0].score == 0  # key names are not words to search for, as they are by default

@@ -43,7 +43,7 @@ class Fixed(BaseRetriever):
 @pytest.fixture
 def arms(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualVectorRetriever(index, embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword
 
 
 @pytest.fixture

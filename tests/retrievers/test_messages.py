@@ -119,7 +119,7 @@ def test_sentences_are_those_of_a_message_that_has_several():
 
 def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, index):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    arms = [ContextualVectorRetriever(index, embedding, companion=keyword), keyword]
+    arms = [ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword]
     retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=3)
     message = "I am back from my holidays. The kitchen of the new house needs tiles, and the budget is small."
     explanation = retriever.explain(message)

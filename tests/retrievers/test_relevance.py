@@ -39,7 +39,7 @@ ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 def arms(index, embedding):
     """Arms with an embedding for which relevance was not measured."""
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualVectorRetriever(index, embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword
 
 
 @pytest.fixture

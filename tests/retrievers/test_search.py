@@ -62,7 +62,7 @@ def readers(index, nodes, collection):
 @pytest.mark.parametrize("filters", [None, NEW])
 def test_arms_over_a_reader_answer_as_arms_of_their_own_do(readers, index, embedding, filters):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    vector = ContextualVectorRetriever(index, embedding, companion=keyword)
+    vector = ContextualVectorRetriever(index, embed_model=embedding, companion=keyword)
     vectors, keywords = readers
     arms = ContextualVectorRetriever.over(vectors, embedding), ContextualBM25Retriever.over(keywords)
     for own, over in zip((vector, keyword), arms, strict=True):

@@ -99,7 +99,7 @@ def _explanation_of(
 
 def _tell_said(explanation: Explanation) -> None:
     """Say on standard error what of a question was changed, and which hits were left out by which option."""
-    for line in explanation.said:
+    for line in explanation.remarks:
         cli.tell(line.replace("min_score=", f"{SETTINGS['retrieval.min_score'].option} "))
 
 

@@ -23,7 +23,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     GroupingPostprocessor,
     RecencyPostprocessor,
-    said_least,
+    default_min_score,
 )
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Asked:
             from llama_index_contextual.app.answering import CitedSynthesizer
 
             refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
-            options.setdefault("min_score", said_least(self.settings.configuration["retrieval.min_score"]))
+            options.setdefault("min_score", default_min_score(self.settings.configuration["retrieval.min_score"]))
             writer = CitedSynthesizer(llm, streaming=options.get("streaming", False))
             options, llm = {**options, "response_synthesizer": writer}, writer.llm
         retriever, rest = self._retriever_of("as_query_engine", make, similarity_top_k, options)
@@ -253,7 +253,7 @@ def explained(index: Asked, question: str, most: int, filters: MetadataFilters |
     Raises:
         SettingError: A setting is wrong.
     """
-    least = said_least(index.settings.configuration["retrieval.min_score"])
+    least = default_min_score(index.settings.configuration["retrieval.min_score"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
         return index.as_retriever(most, filters=filters, min_score=least).explain(question)

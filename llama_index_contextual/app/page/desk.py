@@ -126,7 +126,7 @@ class Desk:
         return explained(self._index, question, most, filters)
 
     def _html(self, explanation: Explanation) -> str:
-        return render("found.html", hits=list(hit_views(explanation, address)), warnings=explanation.said)
+        return render("found.html", hits=list(hit_views(explanation, address)), warnings=explanation.remarks)
 
     def document(self, path: str, node_id: str = "") -> dict[str, Any]:
         """Return an indexed document as HTML, each chunk a band that has its lines.

@@ -1,11 +1,10 @@
-"""The retriever over several others: its settings, and what LlamaIndex asks of it."""
+"""The retriever that fuses several others: its settings, and its methods for LlamaIndex."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -19,11 +18,11 @@ from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
 from llama_index_contextual.retrieval.fusion import Mode
 from llama_index_contextual.retrieval.neighbours import Reach, checked_reach
-from llama_index_contextual.retrieval.pipeline import Search
-from llama_index_contextual.retrieval.relevance import Least, checked_least
+from llama_index_contextual.retrieval.relevance import MinScore, checked_min_score
+from llama_index_contextual.retrieval.steps import Answer, Fusion, Question, Work, answer_flow, arun, explanation_of, run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
@@ -54,19 +53,20 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             ``similarity_top_k``.
         retriever_weights: One an arm, in any scale. Default: keyword arms share .6, the others .4 (measured on three
             sets); equal weights if there is one kind only.
-        mode: ``"learned"``: a model of five numbers, trained on questions with known answers. It compares scores, and
-            looks at how much of the question is found, how near its words stand to each other, and whether a chunk is
-            of a day that the question names; weights only divide between arms of one kind. ``"message"``: another one
-            for what people tell an assistant; it ranks sessions, each by its best chunk, and looks at their age
-            (:mod:`llama_index_contextual.retrieval.messages`). ``"reciprocal_rerank"``,
+        mode: ``"learned"``: a line of a few numbers, trained on questions with known answers. It compares scores, and
+            reads how much of the question is found, how near its words stand to each other, whether a chunk is of a day
+            that the question names, and whether the question is the name of a document; weights only divide between
+            arms of one kind. ``"message"``: another one
+            for what people tell an assistant; it ranks sessions, each by its best chunk, and reads their age
+            (:mod:`llama_index_contextual.retrieval.sessions`). ``"reciprocal_rerank"``,
             ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as LlamaIndex names them; weights count.
             Default: learned where a :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither
             weights nor ``rrf_k`` are given, else reciprocal ranks, which fit arms of any kind.
         rrf_k: RRF's constant: small values favour the top ranks. 60 is the original paper's.
         similarity_top_k: Nodes to return.
         candidate_pool: Candidates an arm proposes; at least ``similarity_top_k``.
-        num_queries: Above 1, an LLM writes ``num_queries - 1`` variants of the query; at 1 no LLM is resolved.
-        variants: Which arms get variants: ``"keyword"`` (variants widen keywords and blur vectors) or ``"all"``.
+        num_queries: Above 1, an LLM writes ``num_queries - 1`` variants of the query for the keyword arms, because variants widen
+            keywords and blur vectors; at 1 no LLM is resolved.
         node_postprocessors: Applied to the whole pool before the cut.
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
@@ -86,27 +86,25 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def __init__(
         self,
         retrievers: Sequence[BaseRetriever],
-        *,
-        retriever_weights: Sequence[float] | None = None,
-        mode: str | None = None,
-        rrf_k: float | None = None,
-        similarity_top_k: int = 10,
-        candidate_pool: int = POOL,
-        num_queries: int = 1,
-        variants: Literal["keyword", "all"] = "keyword",
-        node_postprocessors: Sequence[BaseNodePostprocessor] = (),
-        expand: Reach = 0,
-        min_score: Least = 0.0,
         llm: LLM | str | None = None,
         query_gen_prompt: str | None = None,
+        mode: str | None = None,
+        similarity_top_k: int = 10,
+        num_queries: int = 1,
         use_async: bool = True,
+        verbose: bool = False,
         callback_manager: CallbackManager | None = None,
         objects: list[IndexNode] | None = None,
         object_map: dict[str, Any] | None = None,
-        verbose: bool = False,
+        retriever_weights: Sequence[float] | None = None,
+        *,
+        rrf_k: float | None = None,
+        candidate_pool: int = POOL,
+        node_postprocessors: Sequence[BaseNodePostprocessor] = (),
+        expand: Reach = 0,
+        min_score: MinScore = 0.0,
     ) -> None:
         retrievers = checked_retrievers(retrievers)
-        one_of("variants", variants, ("keyword", "all"))
         mode = mode or default_mode(retrievers, retriever_weights, rrf_k)
         one_of("mode", mode, tuple(member.value for member in Mode))
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
@@ -126,10 +124,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             sizes = f"similarity_top_k={similarity_top_k}, candidate_pool={candidate_pool}"
             raise SettingError(f"{sizes}. Cure: 1 <= similarity_top_k <= candidate_pool.")
         self.num_queries = whole("num_queries", num_queries)  # the original query is one
-        self.variants = variants
         self.node_postprocessors = list(node_postprocessors)
         self.expand = checked_reach(expand)
-        self.min_score = checked_least("min_score", min_score)
+        self.min_score = checked_min_score("min_score", min_score)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
         self._retrievers = retrievers
@@ -154,6 +151,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def with_filters(self, filters: MetadataFilters | None) -> ContextualFusionRetriever:
         """Return a view whose arms return only what the filters admit; it shares every index.
 
+        A filter leaves chunks out and changes no score, where the arms are ours and the fusion is learned.
+
         Raises:
             SettingError: An arm cannot be filtered, or the filters are not LlamaIndex's.
         """
@@ -171,51 +170,53 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        search = self._search([query_bundle]).run()
-        return search.results or self._first_nodes(search)
+        answer = run(self._flow([query_bundle]))
+        return answer.results or self._first_nodes(answer)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        search = await self._search([query_bundle]).arun()
-        return search.results or await asyncio.to_thread(self._first_nodes, search)
+        answer = await arun(self._flow([query_bundle]))
+        return answer.results or await asyncio.to_thread(self._first_nodes, answer)
 
-    def _first_nodes(self, search: Search) -> list[NodeWithScore]:
-        """Return what the keyword arm gives where no arm found anything: an engine has to answer "Hello!", too."""
+    def _first_nodes(self, answer: Answer) -> list[NodeWithScore]:
+        """Return the first nodes of the keyword arm where no arm found anything: an engine has to answer "Hello!"."""
         keyword = keyword_of(self._retrievers)
-        if keyword is None or self.min_score or search.fused:
+        if keyword is None or self.min_score or answer.pool.fused:
             return []
-        return keyword.retrieve(search.queries[0])[: self.similarity_top_k]
+        return keyword.retrieve(answer.question.queries[0])[: self.similarity_top_k]
 
     def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
-        """Answer a query together with variants of it, the original first; no LLM is asked.
-
-        Variants reach the arms that ``variants`` names.
-        """
-        return self._search(queries, writers=None).run().results
+        """Return the answer to a query together with variants of it, the original first; no LLM is asked."""
+        return run(self._flow(queries, writes=False)).results
 
     def explain(self, *queries: str | QueryBundle) -> Explanation:
         """Return the answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
-        return self._search(queries, explained=True).run().explanation()
+        return explanation_of(run(self._flow(queries, is_explained=True)))
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
-        """Explain an answer as :meth:`explain` does, without blocking the event loop."""
-        search = await self._search(queries, explained=True).arun()
-        return await asyncio.to_thread(search.explanation)
+        """Return what :meth:`explain` returns, without blocking the event loop."""
+        answer = await arun(self._flow(queries, is_explained=True))
+        return await asyncio.to_thread(explanation_of, answer)
 
-    def _search(self, queries: Sequence[str | QueryBundle], **changes: Any) -> Search:
-        """Return distinct queries as a search; of a single one an LLM may write variants."""
+    @property
+    def fusion(self) -> Fusion:
+        """Return the present settings."""
+        return Fusion(
+            arms=tuple(self._arms),
+            mode=Mode(self.mode),
+            rrf_k=self.rrf_k,
+            similarity_top_k=self.similarity_top_k,
+            candidate_pool=self.candidate_pool,
+            node_postprocessors=self.node_postprocessors,
+            expand=self.expand,
+            min_score=self.min_score,
+        )
+
+    def _flow(
+        self, queries: Sequence[str | QueryBundle], *, writes: bool = True, is_explained: bool = False
+    ) -> Generator[Work, Any, Answer]:
+        """Return the flow of distinct queries; of a single one an LLM may write variants."""
         bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
-        firsts = {bundle.query_str: bundle for bundle in reversed(bundles)}
-        distinct = [firsts.pop(bundle.query_str) for bundle in bundles if bundle.query_str in firsts]
-        more = len(distinct) == 1 and self.num_queries > 1
-        names = {field.name for field in fields(Search)} & vars(self).keys()
-        settings: dict[str, Any] = {name: vars(self)[name] for name in names}
-        settings |= {"mode": Mode(self.mode), "writers": (self._get_queries, self._aget_queries) if more else None}
-        return Search(queries=distinct, arms=self._arms, **(settings | changes))
-
-
-def search_of(retriever: ContextualFusionRetriever, queries: Sequence[str], **changes: Any) -> Search:
-    """Return queries as a search with the settings of a retriever, but for fields of :class:`Search` that are others.
-
-    The original comes first. Memory asks so, because it knows more of a question than LlamaIndex's interface takes.
-    """
-    return retriever._search(queries, **changes)  # noqa: SLF001
+        distinct = {bundle.query_str: bundle for bundle in reversed(bundles)}
+        question = Question(queries=tuple(reversed(distinct.values())), is_explained=is_explained)
+        writes = writes and len(distinct) == 1 and self.num_queries > 1
+        return answer_flow(self.fusion, question, (self._get_queries, self._aget_queries) if writes else None)

@@ -2,7 +2,7 @@
 
 "It really works! My head rarely feels dizzy now" asks nothing. What answers it is the session that it goes on with:
 what a note says on one day, or under one heading where it names no day. So sessions are ranked, by a sum in log-odds
-as in :mod:`~llama_index_contextual.retrieval.learned`:
+as in :func:`~llama_index_contextual.retrieval.fusion.fuse_learned`:
 
 =============== =====================================================================================================
 session vector  the mean of the session's three best vector scores, stretched as in learned fusion; 0 for one that is
@@ -22,25 +22,27 @@ The chunk that says most by itself tells of its session first; each further one 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from llama_index_contextual.metadata import DATE, HEADER_PATH, PATH
 from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode, best_first, in_ranks, shipped_weights, stretch
 from llama_index_contextual.text import date_from_path, parse_day, sentences_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
     from datetime import date
-
-    import numpy.typing as npt
 
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
     from llama_index_contextual.retrieval.fusion import Ranking
-    from llama_index_contextual.retrieval.learned import Words
+    from llama_index_contextual.retrieval.signals import Signals
+
+Scale = Callable[[list[float], int | None], npt.NDArray[np.float64]]
 
 FEATURES: Final = ("session vector", "session keyword", "sentence", "date", "age")
 HALF_LIFE_DAYS: Final = 30.0
@@ -115,7 +117,7 @@ def sessions_of(
 def fuse_sessions(
     rankings: Sequence[Ranking],
     keyword: Mapping[str, bool],
-    words: Words,
+    signals: Signals,
     sessions: Sessions,
     trust: Mapping[str, float] | None = None,
     *,
@@ -127,7 +129,7 @@ def fuse_sessions(
     Args:
         rankings: Of all arms for the message, and of arms that do not match words for its sentences.
         keyword: For each arm's name whether it matches words.
-        words: What the keyword arm knows of the message's words.
+        signals: Of the keyword arm for the message.
         sessions: Of the chunks that are candidates: those that the whole message finds.
         trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
         weights: Of the features; default the shipped ones.
@@ -142,13 +144,13 @@ def fuse_sessions(
     whole = [one for one in rankings if one.query == 0]
     vectors, matches = ([one for one in whole if keyword[one.arm] is kind] for kind in (False, True))
     sentences = [one for one in rankings if one.query and not keyword[one.arm]]
-    known = words.weight or 1.0
-    spread = max((float(np.std(in_ranks(one)[1])) for one in vectors if one.candidates), default=0.0)
+    known = signals.weight or 1.0
+    spread = max((float(np.std(in_ranks(one)[1][: one.compared])) for one in vectors if one.candidates), default=0.0)
     features = {
-        "session vector": _weighed(vectors, trust, lambda scores: stretch(scores, Mode.LEARNED)),
-        "session keyword": _weighed(matches, trust, lambda scores: np.minimum(np.array(scores) / known, 1.0)),
+        "session vector": _weighted(vectors, trust, lambda scores, compared: stretch(scores, Mode.LEARNED, compared)),
+        "session keyword": _weighted(matches, trust, lambda scores, _: np.minimum(np.array(scores) / known, 1.0)),
         "sentence": _above_the_last(sentences or vectors, trust, _RANGE * spread),
-        "date": words.date,
+        "date": signals.shares.get("date", {}),
     }
     ids = sorted(sessions.of)
     table = np.array([[of.get(one, 0.0) for of in features.values()] for one in ids]).reshape(-1, len(features))
@@ -175,8 +177,8 @@ def fuse_sessions(
     return [Fused(one, raw[one], max(raw[one] / top, _LEAST), tuple(earned.get(one, ()))) for one in order]
 
 
-def _weighed(
-    rankings: Sequence[Ranking], trust: Mapping[str, float], scaled: Callable[[list[float]], npt.NDArray[np.float64]]
+def _weighted(
+    rankings: Sequence[Ranking], trust: Mapping[str, float], scaled: Scale
 ) -> dict[str, float]:
     """Return the scaled scores of the arms of one kind, which share by their weights."""
     total = math.fsum(one.weight for one in rankings) or 1.0
@@ -184,7 +186,7 @@ def _weighed(
     for ranking in rankings:
         ids, scores = in_ranks(ranking)
         share = trust.get(ranking.arm, 1.0) * ranking.weight / total
-        for node_id, value in zip(ids, scaled(scores).tolist(), strict=True):
+        for node_id, value in zip(ids, scaled(scores, ranking.compared).tolist(), strict=True):
             values[node_id] = values.get(node_id, 0.0) + share * value
     return values
 
@@ -194,8 +196,9 @@ def _above_the_last(rankings: Sequence[Ranking], trust: Mapping[str, float], uni
     values = dict[str, float]()
     for ranking in rankings if unit else ():
         ids, scores = in_ranks(ranking)
+        last = next(reversed(scores[: ranking.compared]), 0.0)
         for node_id, score in zip(ids, scores, strict=True):
-            above = trust.get(ranking.arm, 1.0) * (score - scores[-1]) / unit
+            above = trust.get(ranking.arm, 1.0) * (score - last) / unit
             values[node_id] = max(values.get(node_id, 0.0), above)
     return values
 

@@ -1,0 +1,115 @@
+"""The signals of candidates beyond their scores: what a keyword arm of ours and the metadata of chunks tell.
+
+========== ==========================================================================================================
+match      BM25 as a share of the summed rarity (idf) of the question's words: how much of the question is found
+nearness   how near to each other the question's neighbouring words stand, weighted by their rarity
+date       1 on a day that the question names, less over the week after it
+names      1 for the best chunk of a document whose name (file, title, alias) is the question, 0.5 for a heading
+========== ==========================================================================================================
+
+They mean the same for every question, and are 0 for all candidates where there is no keyword arm of ours. A vector arm
+counts for less where its model knows little of the question's language: see :func:`trust_in`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
+from llama_index_contextual.metadata import DATE
+from llama_index_contextual.retrieval.names import named_documents
+from llama_index_contextual.retrieval.vector import E5, MINILM
+from llama_index_contextual.text import parse_day, tell_language
+from llama_index_contextual.text.tokens import share_spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import date
+
+    from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
+    from llama_index_contextual.retrieval.fusion import Ranking
+
+_KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is at home
+_LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
+_E5_TRUST: Final = 0.8  # of multilingual-e5 where the words are found, beside English; where none is, one more
+_FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """The signals of a keyword arm of ours for the candidates of a question.
+
+    Args:
+        arm: Its name.
+        weight: The summed idf of the question's words, which no BM25 score exceeds.
+        shares: By signal the value of each candidate that has one, 0 to 1.
+        names: The document of each candidate that the question names, and how surely, 0 to 1.
+    """
+
+    arm: str
+    weight: float
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+
+def signals_of(
+    query: str,
+    name: str,
+    arm: ContextualBM25Retriever,
+    node_ids: Sequence[str],
+    today: date | None = None,
+    *,
+    is_message: bool = False,
+) -> Signals:
+    """Return the signals of some candidates.
+
+    Args:
+        query: The question.
+        name: The arm's.
+        arm: The keyword arm.
+        node_ids: The candidates.
+        today: From which "last week" counts; default the present day.
+        is_message: Whether nearness and names are left out: nearness takes long for a long text.
+    """
+    near_ids = [] if is_message else list(node_ids)
+    nearness = arm.nearness(query, near_ids)
+    dates = find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query))
+    days = arm.values(DATE, node_ids) if dates else {}
+    shares = {
+        "nearness": dict(zip(near_ids, nearness.shares.tolist(), strict=True)),
+        "date": {node_id: closeness(parse_day(value), dates) for node_id, value in days.items() if value},
+    }
+    return Signals(name, nearness.weight, shares, named_documents(query, arm, near_ids))
+
+
+def trust_in(
+    models: Mapping[str, str], query: str, rankings: Sequence[Ranking], signals: Signals | None
+) -> dict[str, float]:
+    """Return the factors for scores of arms, by the arm's name; those of other arms are 1.
+
+    The vectors of all-MiniLM-L6-v2 count by the share of the question that its vocabulary knows: all for an English
+    question, a fifth for a Japanese one. Those of multilingual-e5 count all for an English question, and less for one
+    in another language, where words find more. They count for more, and the keywords for less, where no chunk holds
+    much of the question: it may be in another language than the notes. No answers are needed to know either.
+    Figures: ``benchmarks/results/languages.md``.
+
+    Args:
+        models: Of vector arms whose model is known, by the arm's name; see ``ContextualVectorRetriever.cosines_of``.
+        query: The question.
+        rankings: What the arms answered.
+        signals: Of the keyword arm; None where there is none.
+    """
+    trust = {name: english_trust(query) for name, model in models.items() if model == MINILM}
+    if signals and signals.weight and (multilingual := [name for name, model in models.items() if model == E5]):
+        scores = (one.score or 0.0 for ranking in rankings if ranking.arm == signals.arm for one in ranking.candidates)
+        share_found = min(max(scores, default=0.0) / signals.weight / _FOUND, 1.0)
+        least = 1.0 if tell_language(query) == "en" else _E5_TRUST
+        trust |= {signals.arm: share_found, **dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - share_found))}
+    return trust
+
+
+def english_trust(query: str) -> float:
+    """Return what the vectors of all-MiniLM-L6-v2 count for a question, 0.2 to 1: all where it is in English."""
+    return max(_LEAST_TRUST, min(1.0, share_spelled(query) / _KNOWN))
