@@ -77,7 +77,7 @@ def ask(index: ContextualIndex, data: DataSet, kind: str, question: Question, ve
         firsts.append(bool(covered) and any(one.rank == 1 for one in (hit.fused.credits if hit.fused else ())))
     scores = np.array([hit.score for hit in found])
     shares = scores / scores[0] if len(scores) else scores
-    return Asked(kind, found.evidence or Evidence(), shares, np.array(gained), np.array(firsts, bool))
+    return Asked(kind, found.judgement.evidence or Evidence(), shares, np.array(gained), np.array(firsts, bool))
 
 
 def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEmbedding) -> list[Asked]:

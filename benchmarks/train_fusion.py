@@ -42,9 +42,9 @@ from llama_index.core.schema import QueryBundle
 from retrieval import POOL, Bench, Row
 
 from llama_index_contextual.metadata import DATE
-from llama_index_contextual.retrieval import learned
-from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
-from llama_index_contextual.retrieval.learned import FEATURES, fuse_learned, words_of
+from llama_index_contextual.retrieval import fusion
+from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse, fuse_learned
+from llama_index_contextual.retrieval.signals import signals_of
 from llama_index_contextual.text import parse_day
 
 if TYPE_CHECKING:
@@ -62,8 +62,10 @@ SETS: Final[dict[str, Callable[[], DataSet]]] = {
     "course-lessons": course_lessons,
     "chat-notes": chat_notes,
 }
+FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
 TRAINED: Final = len(FEATURES) - 1  # all but the date
 DATE_WEIGHT: Final = 1.0
+NAMES_WEIGHT: Final = 8.0  # above what all others give together: no set asks for names
 TRIED: Final = ("cosine", "words", "title", "rest", "first", "length", "ranks")
 WIDTH: Final = 2 * POOL
 STEPS, RATE, SHRINK = 300, 0.04, 0.01  # Adam on standardised features
@@ -150,8 +152,8 @@ def _features(
     """The candidates, the model's features of each, and its scores in the two older modes."""
     rankings = [Ranking("vector", 0, 0.4, answers["vector"]), Ranking("keyword", 0, 0.6, answers["keyword"])]
     ids = sorted({one.node_id for ranking in rankings for one in ranking.candidates})
-    words = words_of(text, "keyword", keyword, ids, today)
-    fused = {one.node_id: one for one in fuse_learned(rankings, _KINDS, words, weights=_UNIT)}
+    signals = signals_of(text, "keyword", keyword, ids, today)
+    fused = {one.node_id: one for one in fuse_learned(rankings, _KINDS, signals, weights=_UNIT)}
     parts = [{one.arm: one.credit for one in fused[node_id].credits} for node_id in ids]
     found = np.array([[part.get(name, 0.0) for name in FEATURES] for part in parts]).reshape(-1, len(FEATURES))
     older = []
@@ -265,7 +267,7 @@ def calibrate(sets: Sequence[Pools], wrong: Sequence[Pools], weights: Any) -> di
         curve = (design * (w * chance * (1 - chance))[:, None]).T @ design
         line = line + np.linalg.solve(curve + 1e-9 * np.eye(2), design.T @ (w * (y - chance)))
     scaled = dict(zip(FEATURES[:TRAINED], (line[1] * weights).round(3).tolist(), strict=True))
-    return {**scaled, "date": DATE_WEIGHT}
+    return {**scaled, "date": DATE_WEIGHT, "names": NAMES_WEIGHT}
 
 
 def dates(sets: Sequence[Pools], model: dict[str, float]) -> str:
@@ -353,7 +355,7 @@ def main() -> None:
     if options.out:
         options.out.write_text(text, "utf-8")
     if options.write:
-        Path(learned.__file__).with_name("learned.json").write_text(content + "\n", "utf-8")
+        Path(fusion.__file__).with_name("learned.json").write_text(content + "\n", "utf-8")
 
 
 if __name__ == "__main__":

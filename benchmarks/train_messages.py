@@ -28,10 +28,10 @@ from llama_index.core.schema import MetadataMode, QueryBundle
 from memory import conversations
 
 from llama_index_contextual.metadata import PATH
-from llama_index_contextual.retrieval import messages
-from llama_index_contextual.retrieval.fusion import Ranking
-from llama_index_contextual.retrieval.learned import fuse_learned, words_of
-from llama_index_contextual.retrieval.messages import FEATURES, Sessions, fuse_sessions, sentences_of, sessions_of
+from llama_index_contextual.retrieval import sessions as session_fusion
+from llama_index_contextual.retrieval.fusion import Ranking, fuse_learned
+from llama_index_contextual.retrieval.sessions import FEATURES, Sessions, fuse_sessions, sentences_of, sessions_of
+from llama_index_contextual.retrieval.signals import signals_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,16 +84,16 @@ def _asked(message: Message, index: ContextualIndex, nodes: Mapping[str, Any], c
     answers.append(Ranking("keyword", 0, 1.0, keyword.candidates(QueryBundle(message.text), POOL)))
     whole = [one for one in answers if not one.query]
     ids = list(dict.fromkeys(one.node_id for answer in whole for one in answer.candidates))
-    words = words_of(message.text, "keyword", keyword, ids, message.day)
+    signals = signals_of(message.text, "keyword", keyword, ids, message.day)
     sessions = sessions_of(keyword, ids, message.day)
     note = {node_id: str(session[0]) for node_id, session in sessions.of.items()}  # type: ignore[index]
     found = {}
-    for one in fuse_sessions(answers, _KINDS, words, sessions, weights=_UNIT):
+    for one in fuse_sessions(answers, _KINDS, signals, sessions, weights=_UNIT):
         found.setdefault(note[one.node_id], {credit.arm: credit.credit for credit in one.credits if not credit.rank})
     rows = np.array([[part.get(name, 0.0) for name in TRAINED] for part in found.values()])
     if nodes:
-        rows = np.hstack([rows, _tried(list(found), answers, words, sessions, note, nodes, centres)])
-    learned = fuse_learned(whole, _KINDS, words, explained=False)
+        rows = np.hstack([rows, _tried(list(found), answers, signals, sessions, note, nodes, centres)])
+    learned = fuse_learned(whole, _KINDS, signals, explained=False)
     return Asked(message, list(found), rows, [note[one.node_id] for one in learned])
 
 
@@ -112,7 +112,7 @@ def _tried(
         for one in answer.candidates:
             own = best[answer.arm]
             own[note[one.node_id]] = max(own[note[one.node_id]], one.score or 0.0)
-    for node_id, share in words.nearness.items():
+    for node_id, share in signals.shares["nearness"].items():
         best["near"][note[node_id]] = max(best["near"][note[node_id]], share)
     ages = {str(session[0]): age or 0 for session, age in sessions.ages.items()}  # type: ignore[index]
     many = Counter(note[one.node_id] for answer in (answers[0], answers[-1]) for one in answer.candidates)
@@ -128,7 +128,7 @@ def _tried(
         [
             [
                 best["vector"][name],
-                best["keyword"][name] / (words.weight or 1.0),
+                best["keyword"][name] / (signals.weight or 1.0),
                 np.log1p(many[name]),
                 best["near"][name],
                 0.5 ** (ages[name] / 10),
@@ -232,7 +232,7 @@ def main() -> None:
     if options.out:
         options.out.write_text(text, "utf-8")
     if options.write:
-        Path(messages.__file__).with_name("messages.json").write_text(content + "\n", "utf-8")
+        Path(session_fusion.__file__).with_name("messages.json").write_text(content + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,10 @@ def test_a_query_engine_with_a_real_model_cites_what_it_was_given(documents, sto
         transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding], vector_store=store
     ).run(documents=documents)
     retriever = ContextualFusionRetriever(
-        [ContextualVectorRetriever(store, embed_model=embedding), ContextualBM25Retriever.from_defaults(vector_store=store)],
+        [
+            ContextualVectorRetriever(store, embed_model=embedding),
+            ContextualBM25Retriever.from_defaults(vector_store=store),
+        ],
         similarity_top_k=2,
     )
     llm = OpenAILike(model="smollm2", api_base=llama_server.api_base, api_key="none", is_chat_model=True, max_tokens=24)

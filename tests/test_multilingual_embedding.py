@@ -158,7 +158,7 @@ def test_an_index_of_english_notes_answers_a_spanish_question_and_remembers_its_
         ]
         strict = index.as_retriever(min_score="auto")
         assert all(strict.retrieve(question) for question in SPANISH)
-        assert strict.explain(SPANISH[0]).measured
+        assert strict.explain(SPANISH[0]).judgement.is_calibrated
         assert not any(strict.retrieve(question) for question in NONSENSE)
 
 

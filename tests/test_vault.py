@@ -117,14 +117,14 @@ def test_a_filter_on_a_key_that_nothing_has_is_named(index):
     retriever = index.as_retriever(filters=note_filters(where=["unheard=3", "status=open"]))
     with pytest.warns(ContextualWarning, match="no chunk has 'unheard', which the filters ask for"):
         assert retriever.retrieve("dredging") == []
-    assert retriever.explain("dredging").said == ("no chunk passes the filters: none has unheard == 3",)
+    assert retriever.explain("dredging").remarks == ("no chunk passes the filters: none has unheard == 3",)
 
 
 def test_filters_that_admit_nothing_together_say_so(vault):
     with ContextualIndex.open(vault) as index:  # vectors find something unless nothing passes
         index.refresh()
         both = index.as_retriever(filters=note_filters(where=["status=open", "rating<4"]))
-        [said] = both.explain("dredging").said
+        [said] = both.explain("dredging").remarks
     assert said == "no chunk passes the filters: each admits some, together they admit none"
 
 

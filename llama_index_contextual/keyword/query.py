@@ -3,7 +3,9 @@
 ``path:notes/``, ``tag:work`` and ``collection:docs`` count in every query. Quotation marks and hyphens occur in
 ordinary questions too, so
 ``"…"`` and ``-…`` count only in a query of keywords: one that has no stop word outside of quotation marks. "What is
-"Little Women" about?" is a question and stays as it is; ``"Little Women" plot -film`` is a query of keywords.
+"Little Women" about?" is a question and stays as it is; ``"Little Women" plot -film`` is a query of keywords. ``-…`` is
+an operator only where nothing else explains it: the word is one of the language or of the index, no chunk has it with
+its dash, and no other token is of a shell (``rm -rf build``) or a negative number.
 
 What operators ask becomes metadata filters, so every arm that takes filters obeys them.
 """
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 _FIELD: Final = re.compile(r'(?<!\S)(path|tag|collection):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
 _QUOTED: Final = re.compile(r'(?<!\S)(-?)"([^"\n]{1,200})"(?!\S)')
 _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
+_OF_A_SHELL: Final = ("./", "../", "~/", "/", "$", "*.", "|", "`", ">", "<")  # how a token of a command may begin
+_ALONE: Final = frozenset({".", "..", "&&", "*"})
+_LEAST: Final = 3  # letters of an excluded word; flags are shorter
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
 _NAMED: Final = 3  # unknown words that a message names
@@ -51,12 +56,13 @@ class ParsedQuery:
     filters: MetadataFilters | None = None
 
 
-def parse_query(text: str, analyzer: Analyzer, is_known: Callable[[str], bool] | None = None) -> ParsedQuery:
+def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool] = str.isalpha) -> ParsedQuery:
     """Return a query's text apart from its operators; where it has no other words, the text is what these name.
 
     Args:
         text: The query.
         analyzer: Knows stop words, which tell a question from a query of keywords.
+        may_exclude: Whether ``-word`` can be an operator, given the word; default where it has letters only.
     """
     if len(text) > _LONGEST or not any(mark in text for mark in ('"', "-", "path:", "tag:", "collection:")):
         return ParsedQuery(text)
@@ -66,7 +72,8 @@ def parse_query(text: str, analyzer: Analyzer, is_known: Callable[[str], bool] |
     if not analyzer.has_stop_words(_QUOTED.sub(" ", rest)):
         quoted = list(_QUOTED.finditer(rest))
         rest = _QUOTED.sub(lambda match: "" if match[1] else match[2], rest)
-        excluded, rest = list(_EXCLUDED.finditer(rest)), _EXCLUDED.sub("", rest)
+        if not _is_command(rest, may_exclude):
+            excluded, rest = list(_EXCLUDED.finditer(rest)), _EXCLUDED.sub("", rest)
     rest = " ".join(rest.split())
     operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
     pairs = [(match[1], match[2] or match[3]) for match in fields]
@@ -84,6 +91,16 @@ def parse_query(text: str, analyzer: Analyzer, is_known: Callable[[str], bool] |
         words = [_words(value, exact=len(value.split()) > 1) for value in unwanted]
         parts.append(MetadataFilters(filters=[*words], condition=FilterCondition.NOT))
     return ParsedQuery(rest, operators, MetadataFilters(filters=parts))
+
+
+def _is_command(text: str, may_exclude: Callable[[str], bool]) -> bool:
+    """Return whether the dashes of a text are those of flags or numbers: ``rm -rf build``, ``-18 degrees``."""
+    tokens = text.split()
+    words = [token[1:] for token in tokens if token.startswith("-") and len(token) > 1]
+    others = [token for token in tokens if not token.startswith("-")]
+    if not words or any(token.startswith(_OF_A_SHELL) or token in _ALONE for token in others):
+        return bool(words)
+    return not others or not all(len(word) >= _LEAST and word[0].isalpha() and may_exclude(word) for word in words)
 
 
 def _part_of(key: str, value: str) -> MetadataFilter:

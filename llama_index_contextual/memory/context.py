@@ -225,7 +225,12 @@ def _note(text: str) -> str:
 
 def _low_relevance_note(pool: HitPool) -> str:
     """Say that hits hardly answer, where it was measured what relevance means."""
-    if not pool.hits or not pool.judgement.is_calibrated or pool.judgement.relevance is None or pool.judgement.relevance >= _SURE:
+    if (
+        not pool.hits
+        or not pool.judgement.is_calibrated
+        or pool.judgement.relevance is None
+        or pool.judgement.relevance >= _SURE
+    ):
         return ""
     return f"the notes may not answer this, relevance {pool.judgement.relevance:.2f}"
 

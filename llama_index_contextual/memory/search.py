@@ -88,7 +88,7 @@ class HitPool:
     """What a retriever proposed."""
 
     hits: tuple[PoolHit, ...] = ()
-    judgement: Judgement = Judgement()
+    judgement: Judgement = field(default_factory=Judgement)
     """How likely the best hit answers the message."""
     notes: tuple[str, ...] = ()
     """What was degraded, ignored, or left out."""

@@ -8,13 +8,13 @@ from llama_index_contextual.retrieval.contextual import ContextualNodePostproces
 from llama_index_contextual.retrieval.explain import Explanation, Hit, hit_views
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 from llama_index_contextual.retrieval.fusion_retriever import POOL, RRF_K, ContextualFusionRetriever
-from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, default_min_score, min_score_for
 from llama_index_contextual.retrieval.recency import (
     CollectionWeights,
     GroupingPostprocessor,
     RecencyExplanation,
     RecencyPostprocessor,
 )
+from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, default_min_score, min_score_for
 from llama_index_contextual.retrieval.search import DenseSearch, KeywordSearch, SearchStore, StoreReader
 from llama_index_contextual.retrieval.steps import Answer, Question, answer_flow, explanation_of, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever

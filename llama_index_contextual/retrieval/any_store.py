@@ -7,6 +7,7 @@ for more until there are enough or no more.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import sys
@@ -164,7 +165,7 @@ class AnyStore:
         while (call := _advance(flow, outcome)) is not None:
             try:
                 outcome = _Outcome(self.store.query(call, **self._arguments(call)))
-            except Exception as error:  # noqa: BLE001  the flow decides what it means
+            except Exception as error:  # noqa: BLE001, PERF203  the flow decides what it means
                 outcome = _Outcome(error=error)
         return outcome.found
 
@@ -173,10 +174,20 @@ class AnyStore:
         flow, outcome = self._flow(query), _Outcome()
         while (call := _advance(flow, outcome)) is not None:
             try:
-                outcome = _Outcome(await self.store.aquery(call, **self._arguments(call)))
-            except Exception as error:  # noqa: BLE001  the flow decides what it means
+                outcome = _Outcome(await self._aquery(call))
+            except Exception as error:  # noqa: BLE001, PERF203  the flow decides what it means
                 outcome = _Outcome(error=error)
         return outcome.found
+
+    async def _aquery(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
+        """Return what a store answers; by its other query, in a thread, where it was made without an async client."""
+        try:
+            return await self.store.aquery(query, **self._arguments(query))
+        except Exception as error:  # noqa: BLE001  it is raised again
+            try:
+                return await asyncio.to_thread(self.store.query, query, **self._arguments(query))
+            except Exception:  # noqa: BLE001  the first one counts
+                raise error from None
 
     def _arguments(self, query: VectorStoreQuery) -> dict[str, Any]:
         """Return the keyword arguments of a query; LlamaIndex's Chroma takes ids as one of them."""

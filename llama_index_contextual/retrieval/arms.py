@@ -89,7 +89,7 @@ class Arm:
     def without_filters(self) -> Arm | None:
         """Return an arm over all chunks; None where it is not ours, or its scores are not comparable."""
         retriever = self.ours
-        if retriever is None or not (self.is_keyword or getattr(retriever, "cosines_of", "")):
+        if retriever is None or (isinstance(retriever, ContextualVectorRetriever) and not retriever.gives_cosines):
             return None
         view = copy.copy(retriever)
         view.filters = None

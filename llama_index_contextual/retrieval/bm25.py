@@ -7,7 +7,7 @@ import copy
 import logging
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
@@ -32,6 +32,7 @@ from llama_index_contextual.keyword import (
     unknown_words,
 )
 from llama_index_contextual.retrieval.any_store import stored_ids, stored_nodes
+from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrieval.search import KeywordSearch, StoreReader
 
 logger = logging.getLogger(__name__)
+
+_READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
+_AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
 class ContextualBM25Retriever(BM25Retriever):
@@ -254,9 +258,17 @@ class ContextualBM25Retriever(BM25Retriever):
 
         return self._reader.ask(work)
 
-    def is_known(self, word: str) -> bool:
-        """Return whether some node holds a word."""
-        return any(self.term_scores(word, []).frequencies)
+    def may_exclude(self, word: str) -> bool:
+        """Return whether ``-word`` can be an operator: it is a word of English or the index, and no flag in a chunk."""
+
+        def work(store: KeywordSearch) -> bool:
+            hits = store.keyword_query(_groups(self.analyzer, word), _READ_FOR_FLAGS)
+            texts = store.texts(hit.node_id for hit in hits).values()
+            flag = f"-{word}"
+            written = any(flag in text and flag in (part.strip(_AROUND) for part in text.split()) for text in texts)
+            return (bool(hits) or is_spelled(word)) and not written
+
+        return self._reader.ask(work)
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""
@@ -269,7 +281,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def _matches(self, store: KeywordSearch, text: str, top_k: int) -> list[Candidate]:
         """Answer a query with its operators, or as plain text where no node satisfies them."""
-        parsed = parse_query(text, self.analyzer, self.is_known)
+        parsed = parse_query(text, self.analyzer, self.may_exclude)
         filters = both(self.filters, parsed.filters)
         matches = store.keyword_query(_groups(self.analyzer, parsed.text), top_k, filters)
         if matches or not parsed.operators or store.count(filters):
@@ -280,7 +292,9 @@ class ContextualBM25Retriever(BM25Retriever):
         def work(store: KeywordSearch) -> list[NodeWithScore]:
             matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
             if not matches and query_bundle.query_str.strip():
-                filters = both(self.filters, parse_query(query_bundle.query_str, self.analyzer, self.is_known).filters)
+                filters = both(
+                    self.filters, parse_query(query_bundle.query_str, self.analyzer, self.may_exclude).filters
+                )
                 ids = store.selected_ids(filters) or store.selected_ids(self.filters)
                 matches = [Candidate(node_id, 0.0) for node_id in ids[: self.similarity_top_k]]
             nodes = store.nodes(match.node_id for match in matches)

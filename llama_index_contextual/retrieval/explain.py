@@ -131,7 +131,7 @@ class Explanation:
     pool_size: int
     warnings: tuple[str, ...] = field(default=())
     operators: tuple[str, ...] = ()
-    judgement: Judgement = Judgement()
+    judgement: Judgement = field(default_factory=Judgement)
 
     @property
     def relevance(self) -> float | None:

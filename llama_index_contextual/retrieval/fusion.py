@@ -272,7 +272,7 @@ def fuse_learned(
     for number, column in enumerate(columns):
         table[list(map(rows.__getitem__, column.ids)), number] = column.credits
     raw = dict(zip(rows, map(math.fsum, table.tolist()), strict=True))
-    named = _named(raw, signals, weights["names"])
+    named = _named(raw, signals, weights.get("names", 0.0))
     for name in named:
         raw[name.ids[0]] += float(name.credits[0])
     order = best_first(raw)

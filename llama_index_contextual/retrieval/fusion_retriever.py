@@ -19,7 +19,16 @@ from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, d
 from llama_index_contextual.retrieval.fusion import Mode
 from llama_index_contextual.retrieval.neighbours import Reach, checked_reach
 from llama_index_contextual.retrieval.relevance import MinScore, checked_min_score
-from llama_index_contextual.retrieval.steps import Answer, Fusion, Question, Work, answer_flow, arun, explanation_of, run
+from llama_index_contextual.retrieval.steps import (
+    Answer,
+    Fusion,
+    Question,
+    Work,
+    answer_flow,
+    arun,
+    explanation_of,
+    run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -65,8 +74,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         rrf_k: RRF's constant: small values favour the top ranks. 60 is the original paper's.
         similarity_top_k: Nodes to return.
         candidate_pool: Candidates an arm proposes; at least ``similarity_top_k``.
-        num_queries: Above 1, an LLM writes ``num_queries - 1`` variants of the query for the keyword arms, because variants widen
-            keywords and blur vectors; at 1 no LLM is resolved.
+        num_queries: Above 1, an LLM writes ``num_queries - 1`` variants of the query for the keyword arms, because
+            variants widen keywords and blur vectors; at 1 no LLM is resolved.
         node_postprocessors: Applied to the whole pool before the cut.
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 
 _LINK: Final = re.compile(r"!?\[\[([^\[\]|#^\n]{1,200})(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]")
-_QUOTES: Final = "\"'“”„«»`´’‘()<>"
+_QUOTES: Final = "\"'“”„«»`’‘<>"
 _SEPARATORS: Final = re.compile(r"[\s\-_./\\]+")
 _LONGEST: Final = 200  # characters of a name
 _FILE_PATH: Final = "file_path"
@@ -40,9 +40,7 @@ def names_of_path(path: str) -> Iterator[str]:
         yield from (folded_name("/".join(parts[start:])) for start in range(len(parts)))
 
 
-def named_documents(
-    query: str, arm: ContextualBM25Retriever, node_ids: Sequence[str]
-) -> dict[str, tuple[str, float]]:
+def named_documents(query: str, arm: ContextualBM25Retriever, node_ids: Sequence[str]) -> dict[str, tuple[str, float]]:
     """Return the document of each candidate whose name the question is, and 1, or 0.5 where it is a heading's.
 
     Args:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
 from typing import Annotated, Final
 
-from llama_index.core.bridge.pydantic import Field
+from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
@@ -19,10 +19,11 @@ from llama_index_contextual.errors import Checked
 from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path, value_of
 from llama_index_contextual.text import date_from_heading, date_from_path, date_from_words, parse_date
 
-Now = datetime | date | Callable[[], datetime]
+Now = datetime | date
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 _DAY = 86_400.0
+_DATE_CHARS: Final = 10  # of a date without a time, as text
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
 _FIRST: Final = 1e8  # seconds: March 1973
 _MODIFIED: Final = "last_modified_date"
@@ -60,17 +61,19 @@ def age_in_days(when: date | datetime, now: datetime) -> float:
     return float((now.date() - when).days)
 
 
-def weigh(scores: Sequence[float], multipliers: Sequence[float]) -> list[float]:
+def apply_multipliers(scores: Sequence[float], multipliers: Sequence[float], *, is_plain: bool = False) -> list[float]:
     """Multiply what each score has above the pool's baseline; a multiplier of 1 leaves its score as it is.
 
     Plain products fail twice: a reranker's logits are negative, and raw RRF scores are so flat (at k = 60) that a
     factor of 0.5 moves rank 1 to rank 63. So the baseline is the lowest score. Only, the lower of two near equals
     would then be its own baseline and could never win: so the baseline is at least half of the best score's size below
-    the best.
+    the best. Plain products have no baseline, unless a score is negative.
     """
     if not scores:
         return []
     best, lowest = max(scores), min(scores)
+    if is_plain and lowest >= 0:
+        return [score * multiplier for score, multiplier in zip(scores, multipliers, strict=True)]
     baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
     return [
         baseline + (score - baseline) * multiplier if multiplier != 1 else score
@@ -121,13 +124,24 @@ class RecencyPostprocessor(_Reordering):
         default=30.0, gt=0, allow_inf_nan=False, description="Days after which the decay factor is one half."
     )
     # benchmarks/results/memory.md: 0.1 costs 0.1 points of recall@4, 1 costs 34
-    weight: _Share = Field(default=0.1, description="How much of it age may take: 0 nothing, 1 all of it.")
+    weight: _Share = Field(
+        default=0.1, description="How much of it age may take: 0 nothing; 1 multiplies scores by the plain factor."
+    )
     evergreen: tuple[str, ...] = Field(
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
     )
     date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
     top_k: int | None = Field(default=None, ge=1, description="Return at most this many nodes; None returns all.")
-    now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
+    now: Now | None = Field(default=None, description="The present; None is the clock, in local time.")
+
+    @field_validator("now", mode="before")
+    @classmethod
+    def _now_of_text(cls, now: object) -> object:
+        return date.fromisoformat(now) if isinstance(now, str) and len(now) == _DATE_CHARS else now
+
+    @field_serializer("now")
+    def _now_as_text(self, now: Now | None) -> str | None:
+        return None if now is None else now.isoformat()
 
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
         """Say for every node, in the given order, what its age does to its score. Changes nothing."""
@@ -140,11 +154,12 @@ class RecencyPostprocessor(_Reordering):
         ages = [None if when is None else age_in_days(when, now) for when, _ in dates]
         factors = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
         multipliers = [1.0 - self.weight * (1.0 - factor) for factor in factors]
-        rows = zip(nodes, scores, weigh(scores, multipliers), multipliers, ages, dates, strict=True)
+        after = apply_multipliers(scores, multipliers, is_plain=self.weight == 1)
+        rows = zip(nodes, scores, after, multipliers, ages, dates, strict=True)
         weighed = []
-        for hit, before, after, multiplier, age, (_, reason) in rows:
+        for hit, before, score_after, multiplier, age, (_, reason) in rows:
             past = None if age is None else max(0.0, age)
-            explanation = RecencyExplanation(hit.node.node_id, before, after, multiplier, past, reason)
+            explanation = RecencyExplanation(hit.node.node_id, before, score_after, multiplier, past, reason)
             weighed.append((explanation, age or 0.0))
         return weighed
 
@@ -158,7 +173,7 @@ class RecencyPostprocessor(_Reordering):
         return [hit for hit, _, _ in rows[: self.top_k]]
 
     def _now(self) -> datetime:
-        now = self.now() if callable(self.now) else self.now
+        now = self.now
         if now is None:
             return datetime.now(timezone.utc).astimezone()
         if not isinstance(now, datetime):

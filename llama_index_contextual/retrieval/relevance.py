@@ -55,11 +55,11 @@ def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
     """Return the relevance that a hit needs as a number.
 
     Args:
-        chosen: The user's choice, for each hit; ``"auto"`` is ours, for a question's best hit alone: what an arm puts
-            first may stand far down in the fusion.
-        is_calibrated: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of ours,
-            and neither filters nor operators, because who narrows a search wants what is there. Elsewhere ``"auto"``
-            leaves out nothing.
+        chosen: The user's choice, for each hit; ``"auto"`` is ours, for a question's best hit alone: the first hit of
+            an arm may stand far down in the fusion.
+        is_calibrated: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of
+            ours, and neither filters nor operators, because who narrows a search wants what is there. Elsewhere
+            ``"auto"`` leaves out nothing.
     """
     if chosen != AUTO:
         return float(chosen)

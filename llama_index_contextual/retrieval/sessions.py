@@ -177,9 +177,7 @@ def fuse_sessions(
     return [Fused(one, raw[one], max(raw[one] / top, _LEAST), tuple(earned.get(one, ()))) for one in order]
 
 
-def _weighted(
-    rankings: Sequence[Ranking], trust: Mapping[str, float], scaled: Scale
-) -> dict[str, float]:
+def _weighted(rankings: Sequence[Ranking], trust: Mapping[str, float], scaled: Scale) -> dict[str, float]:
     """Return the scaled scores of the arms of one kind, which share by their weights."""
     total = math.fsum(one.weight for one in rankings) or 1.0
     values = dict[str, float]()

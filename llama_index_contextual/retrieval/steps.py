@@ -1,12 +1,12 @@
 """The steps of an answer, as plain functions: parse a question, fuse what the arms propose, cut.
 
-A question goes ``parse → ask (arms.py) → fuse_answers → postprocessors → cut``. :func:`answer_flow` is that way, written
-once: it yields each piece of work that may block as a pair of calls, one for a thread and one for an event loop, and
-:func:`run` and :func:`arun` drive it.
+A question goes ``parse → ask (arms.py) → fuse_answers → postprocessors → cut``. :func:`answer_flow` is that
+way, written once: it yields each piece of work that may block as a pair of calls, one for a thread and one for an event
+loop, and :func:`run` and :func:`arun` drive it.
 
 A filter leaves chunks out and changes no score. So where the arms are ours and something narrows the question, the
-same question is asked of all chunks, too, and all that is compared with others (the spread of an arm's scores, the best
-hit, the tenth) is taken from that answer.
+same question is asked of all chunks, too. All that is compared (the spread of an arm's scores, the best hit, the tenth)
+is taken from that answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualWarning
@@ -47,6 +46,8 @@ from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 
 Work = tuple[Callable[[], Any], Callable[[], Awaitable[Any]]]
@@ -236,7 +237,7 @@ def parse(fusion: Fusion, question: Question) -> ParsedQuestion:
     admitted: frozenset[str] | None = None
     notes: list[str] = []
     if keyword is not None:
-        query = parse_query(queries[0].query_str, keyword.analyzer, keyword.is_known)
+        query = parse_query(queries[0].query_str, keyword.analyzer, keyword.may_exclude)
         if query.operators:
             admitted = frozenset(keyword.selected_ids(query.filters)) or None
             operators = query.operators if admitted else ()
@@ -249,6 +250,8 @@ def parse(fusion: Fusion, question: Question) -> ParsedQuestion:
         queries += tuple(map(QueryBundle, sentences_of(queries[0].query_str)))
     for note in notes:
         warnings.warn(f"Query {question.queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
+    excluded = [one for one in operators if one.startswith("-")]
+    notes += [f"{' and '.join(excluded)} leaves chunks out"] if excluded else []
     return ParsedQuestion(queries, arms, operators, admitted, tuple(notes))
 
 
@@ -291,14 +294,14 @@ class _Everything:
             (other.arm, other.query): [one for one in other.candidates if one.node_id not in known] for other in others
         }
         return [
-            replace(one, candidates=[*one.candidates, *more.get((one.arm, one.query), ())], compared=len(one.candidates))
+            replace(
+                one, candidates=[*one.candidates, *more.get((one.arm, one.query), ())], compared=len(one.candidates)
+            )
             for one in self.rankings
         ]
 
 
-def _unfiltered(
-    fusion: Fusion, question: Question, parsed: ParsedQuestion, arms: Sequence[Arm]
-) -> _Everything | None:
+def _unfiltered(fusion: Fusion, question: Question, parsed: ParsedQuestion, arms: Sequence[Arm]) -> _Everything | None:
     """Return the answers without filters; None where nothing is filtered, or that is not comparable."""
     if not (question.compares_all and fusion.mode.is_learned and any(arm.has_filters for arm in arms)):
         return None
@@ -475,7 +478,11 @@ def explanation_of(answer: Answer) -> Explanation:
         place = places.get(node_id)
         earned = () if place is None else place.credits
         cosines = [credit.score for credit in earned if credit.query == 0 and credit.arm in vectors]
-        likely = None if pool.judgement.relevance is None or place is None else pool.judgement.relevance * max(place.score, 0.0)
+        likely = (
+            None
+            if pool.judgement.relevance is None or place is None
+            else pool.judgement.relevance * max(place.score, 0.0)
+        )
         reasons = tuple(terms.get(node_id, ())), tuple(answer.steps.get(node_id, ()))
         hits.append(Hit(rank, result, place, max(cosines, default=None), likely, *reasons))
     return Explanation(

@@ -147,13 +147,18 @@ class ContextualVectorRetriever(BaseRetriever):
         return self._store.filters_words
 
     @property
+    def gives_cosines(self) -> bool:
+        """Return whether the scores are cosine similarities."""
+        return self._store.gives_cosines(self._query)
+
+    @property
     def cosines_of(self) -> str:
         """Return whose cosines the scores are, whoever runs that model: :data:`MINILM`, :data:`E5`, or "" for others.
 
         What other cosines mean for fusion and relevance is not known.
         """
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
-        name = str(getattr(model, "model_name", "")).lower() if self._store.gives_cosines(self._query) else ""
+        name = str(getattr(model, "model_name", "")).lower() if self.gives_cosines else ""
         return next((part for part in (MINILM, E5) if part in name), "")
 
     @property

@@ -101,8 +101,6 @@ def test_variants_reach_the_keyword_arm_only(arms):
     credits_ = [one for hit in explanation for one in hit.fused.credits]
     assert {one.query for one in credits_ if one.arm == "vector"} == {0}
     assert {one.query for one in credits_ if one.arm == "bm25"} == {0, 1, 2}
-    everywhere = ContextualFusionRetriever(arms, variants="all").explain("Cookie", "carrots")
-    assert {one.query for hit in everywhere for one in hit.fused.credits if one.arm == "vector"} == {0, 1}
 
 
 def test_variants_find_more(arms):
@@ -161,7 +159,7 @@ def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     arms[1].add([dog.model_copy(update={"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"})])
     explanation = ContextualFusionRetriever([arms[1]]).explain("Cookie\n2  \x1b[31m")
     text = str(explanation)
-    assert len(text.splitlines()) == 3 + len(explanation) + len(explanation.said)
+    assert len(text.splitlines()) == 3 + len(explanation) + len(explanation.remarks)
     assert "\x1b" not in text
     assert "a.md 1  1.000  forged\ufffd[2Jb .md" in text
     assert any("\n" in hit["source"] for hit in explanation.to_dict()["hits"]), "data stays as it is"

@@ -179,7 +179,9 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
 def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, nodes, embedding):
     keyword = ContextualBM25Retriever(nodes)
     store.delete_nodes(["cat"])
-    vector = ContextualVectorRetriever(index, embed_model=embedding, companion=keyword, filters=one("tags", "contains", "home"))
+    vector = ContextualVectorRetriever(
+        index, embed_model=embedding, companion=keyword, filters=one("tags", "contains", "home")
+    )
     assert ids(vector.retrieve("dog cat")) == {"dog"}
 
 

@@ -179,7 +179,10 @@ def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(arms, mode):
 
 def test_empty_index_answers_nothing(store, embedding):
     keyword = ContextualBM25Retriever([])
-    assert ContextualFusionRetriever([ContextualVectorRetriever(store, embed_model=embedding), keyword]).retrieve("q") == []
+    assert (
+        ContextualFusionRetriever([ContextualVectorRetriever(store, embed_model=embedding), keyword]).retrieve("q")
+        == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,9 @@ def test_metadata_of_the_directory_reader_is_no_obstacle(tmp_path, changing, sto
     for document in documents:
         changing.insert(document)
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(changing, embed_model=embedding, companion=keyword), keyword])
+    hybrid = ContextualFusionRetriever(
+        [ContextualVectorRetriever(changing, embed_model=embedding, companion=keyword), keyword]
+    )
     (hit,) = hybrid.retrieve("carrots")
     assert hit.node.metadata["file_name"] == "dog.md"
     assert keyword.retrieve("file_path")[0].score == 0  # key names are not words to search for, as they are by default

@@ -19,14 +19,8 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrieval.learned import (
-    Words,
-    english_trust,
-    fuse_learned,
-    trust_in,
-    words_of,
-)
+from llama_index_contextual.retrieval.fusion import Ranking, fuse_learned, shipped_weights
+from llama_index_contextual.retrieval.signals import Signals, english_trust, signals_of, trust_in
 
 
 class Fixed(BaseRetriever):
@@ -156,11 +150,11 @@ def test_a_day_that_is_named_counts(question, best):
 def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
     days = {"on": "2026-03-02", "after": "2026-03-06", "before": "2026-03-01", "later": "2026-03-20", "none": None}
     nodes = [TextNode(id_=name, text="kite", metadata={"date": day} if day else {}) for name, day in days.items()]
-    words = words_of("the kite of 2 March 2026", "k", ContextualBM25Retriever(nodes), list(days))
-    assert words.date == {"on": 1.0, "after": 0.5, "before": 0.0, "later": 0.0}
-    ago = words_of("the kite of yesterday", "k", ContextualBM25Retriever(nodes), list(days), date(2026, 3, 3))
-    assert ago.date["on"] == 1.0
-    assert words_of("the kite", "k", ContextualBM25Retriever(nodes), list(days)).date == {}
+    words = signals_of("the kite of 2 March 2026", "k", ContextualBM25Retriever(nodes), list(days))
+    assert words.shares["date"] == {"on": 1.0, "after": 0.5, "before": 0.0, "later": 0.0}
+    ago = signals_of("the kite of yesterday", "k", ContextualBM25Retriever(nodes), list(days), date(2026, 3, 3))
+    assert ago.shares["date"]["on"] == 1.0
+    assert signals_of("the kite", "k", ContextualBM25Retriever(nodes), list(days)).shares["date"] == {}
 
 
 def test_the_credits_sum_up_to_the_log_odds(learned):
@@ -217,7 +211,7 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
         Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
         Ranking("k", 0, 0.5, [Candidate("b", 3.0)]),
     ]
-    words = Words("k", 8.0, {"a": 0.5, "b": 0.0, "unknown": 1.0}, {"b": 1.0})
+    words = Signals("k", 8.0, {"nearness": {"a": 0.5, "b": 0.0, "unknown": 1.0}, "date": {"b": 1.0}})
     kinds = {"x": False, "k": True}
     given, plain = (fuse_learned(rankings, kinds, words, explained=explained) for explained in (True, False))
     assert [one._replace(credits=()) for one in given] == plain
@@ -266,7 +260,7 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     ("best", "vectors", "keywords"), [(0.0, 1.8, 0.0), (1.0, 1.3, 0.5), (2.0, 0.8, 1.0), (8.0, 0.8, 1.0)]
 )
 def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
-    words = Words("k", 8.0, {}, {})
+    words = Signals("k", 8.0)
     rankings = [Ranking("k", 0, 0.5, [Candidate("a", best)]), Ranking("v", 0, 0.5, [Candidate("a", 0.9)])]
     trust = trust_in({"v": "multilingual-e5"}, "¿Cuándo?", rankings, words)
     assert trust == pytest.approx({"v": vectors, "k": keywords})
@@ -276,7 +270,7 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
 
 def test_match_is_the_share_of_the_question_that_is_found():
     weights = {"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0, "date": 0.0}
-    words = Words("k", 8.0, {}, {})
+    words = Signals("k", 8.0)
     found = fuse_learned(
         [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
         {"k": True},
@@ -301,4 +295,4 @@ def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
 
 def test_the_model_is_a_few_numbers_and_none_speaks_against():
     assert all(weight >= 0 for weight in shipped_weights("learned").values())
-    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date"}
+    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date", "names"}

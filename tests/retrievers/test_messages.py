@@ -14,18 +14,18 @@ from llama_index_contextual.retrieval import (
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrieval.learned import Words
-from llama_index_contextual.retrieval.messages import (
+from llama_index_contextual.retrieval.sessions import (
     FEATURES,
     Sessions,
     fuse_sessions,
     sentences_of,
     sessions_of,
 )
+from llama_index_contextual.retrieval.signals import Signals
 
 NOW = date(2026, 4, 10)
 KINDS = {"vector": False, "keyword": True}
-NO_WORDS = Words("keyword", 10.0, {}, {})
+NO_WORDS = Signals("keyword", 10.0)
 
 
 def fused(vector, keyword, sessions, ages, **more):

@@ -41,7 +41,9 @@ def keyword(nodes):
 def hybrid(request, index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     companion = keyword if request.param == "companion" else None
-    return ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding, companion=companion), keyword])
+    return ContextualFusionRetriever(
+        [ContextualVectorRetriever(index, embed_model=embedding, companion=companion), keyword]
+    )
 
 
 def ids(found):

@@ -20,7 +20,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.relevance import LEAST, Evidence, least_relevance, relevance
+from llama_index_contextual.retrieval.relevance import LEAST, Evidence, min_score_for, relevance
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
@@ -97,16 +97,16 @@ def test_an_answer_stands_out_and_a_subject_does_not(tmp_path):
         index.refresh()
         retriever = index.as_retriever()
         subject, answer = retriever.explain("gateway"), retriever.explain("retry budget of the gateway")
-    assert subject.evidence.words == answer.evidence.words == 1
-    assert subject.evidence.lead < 0.2
-    assert 0.5 < answer.evidence.lead < 1
+    assert subject.judgement.evidence.words == answer.judgement.evidence.words == 1
+    assert subject.judgement.evidence.lead < 0.2
+    assert 0.5 < answer.judgement.evidence.lead < 1
     assert subject.relevance < answer.relevance
 
 
 def test_one_place_says_what_is_left_out():
-    assert least_relevance("auto", measured=True) == LEAST
-    assert least_relevance("auto", measured=False) == 0
-    assert least_relevance(0.3, measured=False) == least_relevance(0.3, measured=True) == 0.3
+    assert min_score_for("auto", is_calibrated=True) == LEAST
+    assert min_score_for("auto", is_calibrated=False) == 0
+    assert min_score_for(0.3, is_calibrated=False) == min_score_for(0.3, is_calibrated=True) == 0.3
 
 
 @pytest.mark.parametrize("query", NONSENSE)
@@ -134,9 +134,9 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
 )
 def test_words_that_the_index_does_not_know_are_named(seven_notes, query, said):
     explanation = seven_notes.explain(query)
-    assert said in explanation.unknown
-    assert explanation.unknown in str(explanation)
-    assert explanation.to_dict()["unknown"] == explanation.unknown
+    assert said in explanation.judgement.unknown_words
+    assert explanation.judgement.unknown_words in str(explanation)
+    assert explanation.to_dict()["unknown"] == explanation.judgement.unknown_words
 
 
 def test_unknown_words_are_named_without_vectors(tmp_path):
@@ -144,12 +144,12 @@ def test_unknown_words_are_named_without_vectors(tmp_path):
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         retriever = index.as_retriever()
-        assert not retriever.explain("zanahorias").said
+        assert not retriever.explain("zanahorias").remarks
         assert retriever.explain("zanahorias flurbel").hits
-        assert retriever.explain("zanahorias flurbel").said == ('the index does not know "flurbel"',)
+        assert retriever.explain("zanahorias flurbel").remarks == ('the index does not know "flurbel"',)
         (tmp_path / "a.md").unlink()
         index.refresh(confirm=True)
-        assert retriever.explain("zanahroias").said == ('the index does not know "zanahroias"',)
+        assert retriever.explain("zanahroias").remarks == ('the index does not know "zanahroias"',)
 
 
 @pytest.mark.long
@@ -297,7 +297,7 @@ def test_a_word_of_the_notes_finds_something(seven_notes):
 def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, query):
     assert seven_notes.retrieve(query) == []
     assert f"below min_score={LEAST:g}" in seven_notes.explain(query).warnings[-1]
-    assert not seven_notes.explain("the").unknown, "a stop word is in no index"
+    assert not seven_notes.explain("the").judgement.unknown_words, "a stop word is in no index"
 
 
 def test_by_itself_it_keeps_all_hits_of_a_question_or_none(seven_notes):
