@@ -100,7 +100,7 @@ def _asked(message: Message, index: ContextualIndex, nodes: Mapping[str, Any], c
 def _tried(
     notes: list[str],
     answers: Sequence[Ranking],
-    words: Any,
+    signals: Any,
     sessions: Sessions,
     note: Mapping[str, str],
     nodes: Mapping[str, Any],

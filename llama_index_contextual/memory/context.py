@@ -181,8 +181,9 @@ class MemoryContext:
         queries = derive_queries(text, lexicon_of(message, settings.languages))
         pools = [self._search.search(query) for query in queries]
         ranked = rank_derived(pools, now.date(), settings.half_life_days if settings.include_recency else None)
-        known = [pool.relevance for pool in pools if pool.relevance is not None]
-        least = least_relevance(settings.min_relevance, measured=pools[0].measured) if pools else 0.0
+        known = [one for pool in pools if (one := pool.judgement.relevance) is not None]
+        calibrated = bool(pools) and pools[0].judgement.is_calibrated
+        least = min_score_for(settings.min_relevance, is_calibrated=calibrated) if pools else 0.0
         chosen = select(ranked if not known or max(known) >= least else [], settings, seen=seen)
         groups = self._search.analyzer.query_groups(text)
         entries = entries_of(chosen, groups, self._search.analyzer.tokens, settings.max_tokens)
