@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword import HAS_CJK, split_words
 from llama_index_contextual.metadata import path_of
-from llama_index_contextual.retrieval.reorder import decay
+from llama_index_contextual.retrieval.recency import decay
 from llama_index_contextual.text import date_from_path
 
 if TYPE_CHECKING:
