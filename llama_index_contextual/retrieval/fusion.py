@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from importlib.resources import files
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from llama_index_contextual.keyword import Candidate
-    from llama_index_contextual.retrieval.signals import Signals
 
 
 _LEAST: Final = 1e-6  # scores stay greater than 0
@@ -219,6 +218,23 @@ def stretch(scores: Sequence[float], mode: Mode, compared: int | None = None) ->
 
 
 # By a line that was trained
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """The signals of a keyword arm of ours for the candidates of a question.
+
+    Args:
+        arm: Its name.
+        weight: The summed idf of the question's words, which no BM25 score exceeds.
+        shares: By signal the value of each candidate that has one, 0 to 1.
+        names: The document of each candidate that the question names, and how surely, 0 to 1.
+    """
+
+    arm: str
+    weight: float
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
 class _Column(NamedTuple):

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrieval.fusion import Ranking
-    from llama_index_contextual.retrieval.signals import Signals
+    from llama_index_contextual.retrieval.fusion import Ranking, Signals
 
 Scale = Callable[[list[float], int | None], npt.NDArray[np.float64]]
 

@@ -13,12 +13,12 @@ counts for less where its model knows little of the question's language: see :fu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import DATE
+from llama_index_contextual.retrieval.fusion import Signals
 from llama_index_contextual.retrieval.names import named_documents
 from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import parse_day, tell_language
@@ -35,23 +35,6 @@ _KNOWN: Final = 0.5  # of a question's letters: with so many in words that it kn
 _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
 _E5_TRUST: Final = 0.8  # of multilingual-e5 where the words are found, beside English; where none is, one more
 _FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
-
-
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """The signals of a keyword arm of ours for the candidates of a question.
-
-    Args:
-        arm: Its name.
-        weight: The summed idf of the question's words, which no BM25 score exceeds.
-        shares: By signal the value of each candidate that has one, 0 to 1.
-        names: The document of each candidate that the question names, and how surely, 0 to 1.
-    """
-
-    arm: str
-    weight: float
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    names: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
 def signals_of(

@@ -19,8 +19,8 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.fusion import Ranking, fuse_learned, shipped_weights
-from llama_index_contextual.retrieval.signals import Signals, english_trust, signals_of, trust_in
+from llama_index_contextual.retrieval.fusion import Ranking, Signals, fuse_learned, shipped_weights
+from llama_index_contextual.retrieval.signals import english_trust, signals_of, trust_in
 
 
 class Fixed(BaseRetriever):

@@ -13,7 +13,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
+from llama_index_contextual.retrieval.fusion import Ranking, Signals, shipped_weights
 from llama_index_contextual.retrieval.sessions import (
     FEATURES,
     Sessions,
@@ -21,7 +21,6 @@ from llama_index_contextual.retrieval.sessions import (
     sentences_of,
     sessions_of,
 )
-from llama_index_contextual.retrieval.signals import Signals
 
 NOW = date(2026, 4, 10)
 KINDS = {"vector": False, "keyword": True}
