@@ -14,13 +14,14 @@ name that :func:`own_name` gives, and :func:`value_of` reads it from there.
 from __future__ import annotations
 
 import re
+from datetime import date, datetime, timezone
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode
 
-from llama_index_contextual.text import date_in_words
+from llama_index_contextual.text import date_from_heading, date_from_path, date_from_words, date_in_words, parse_date
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC:
 # What LlamaIndex's readers say.
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
 _PARTS: Final = {".pptx": "slide", ".xlsx": "sheet", ".ipynb": "cell", ".epub": "chapter"}  # others have pages
+_PAGE_NUMBER: Final = "page_number"  # the same, as LlamaParse calls it
 _FILE_PATH: Final = "file_path"
 _FILE_NAME: Final = "file_name"
 
@@ -86,6 +88,7 @@ TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
 _ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
+_FIRST_SECOND: Final = 100_000_000  # in 1973
 _WORD: Final = re.compile(r"\w+")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
@@ -129,6 +132,58 @@ def path_of(metadata: Mapping[str, Any]) -> str:
     return str(metadata.get(PATH) or metadata.get(_FILE_PATH) or "").replace("\\", "/")
 
 
+def file_of(metadata: Mapping[str, Any]) -> str:
+    """Return the path that metadata name, or the name of the file alone; empty for neither."""
+    return path_of(metadata) or str(metadata.get(_FILE_NAME) or "").replace("\\", "/")
+
+
+def page_of(metadata: Mapping[str, Any]) -> object:
+    """Return the page of the file that a document is, as its reader labels it; None where it is no page."""
+    label = metadata.get(PAGE_LABEL)
+    return metadata.get(_PAGE_NUMBER) if label in {None, ""} else label
+
+
+def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | datetime | None, str]:
+    """Return the date of a node, and what it was read from: metadata, a heading, the path; (None, "no date") for none.
+
+    Args:
+        metadata: Of the node.
+        key: The metadata key that holds its date. The value may be a date, ISO 8601, a day in words
+            (``January 2, 2026``), or seconds since the epoch.
+    """
+    if (when := _when(value_of(metadata, key))) is not None:
+        return when, f"metadata:{key}"
+    stamp = value_of(metadata, DATE_TS)
+    if key == DATE and isinstance(stamp, int | float) and (moment := _moment(stamp)) is not None:
+        return moment.date(), f"metadata:{DATE_TS}"
+    for title in reversed(heading_titles(metadata)):
+        if day := date_from_heading(title):
+            return day, "heading"
+    day = date_from_path(file_of(metadata))
+    return day, "path" if day else "no date"
+
+
+def day_of(metadata: Mapping[str, Any]) -> date | None:
+    """Return the day of a node, as :func:`date_of` reads it; None for none."""
+    when, _ = date_of(metadata)
+    return when.date() if isinstance(when, datetime) else when
+
+
+def _when(value: object) -> date | datetime | None:
+    """Read a metadata value; a number below ``_FIRST_SECOND`` is a year or a count, and no seconds since the epoch."""
+    if isinstance(value, int | float):
+        return _moment(value) if value >= _FIRST_SECOND else None
+    return parse_date(value) or (date_from_words(value) if isinstance(value, str) else None)
+
+
+def _moment(stamp: float) -> datetime | None:
+    """Read seconds since the epoch; somebody else's milliseconds are no date."""
+    try:
+        return datetime.fromtimestamp(stamp, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
     """Return the path to show for a document; never an absolute one, which says more of the machine.
 
@@ -137,7 +192,7 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
         root: The folder that an absolute path is shown relative to; None is the working directory. Of a path elsewhere
             the last two parts are shown.
     """
-    path = path_of(metadata) or str(metadata.get(_FILE_NAME) or "").replace("\\", "/")
+    path = file_of(metadata)
     pure, parts = PurePosixPath(path), PureWindowsPath(path).parts
     if not _is_absolute(path):
         return path and pure.as_posix()
@@ -170,9 +225,9 @@ def citation(path: str, start_line: object, end_line: object, page: object = Non
 
 def citation_of(metadata: Mapping[str, Any]) -> str:
     """Return the citation of a node; empty where its metadata name no path."""
-    path = path_of(metadata)
+    path = file_of(metadata)
     lines = value_of(metadata, START_LINE), value_of(metadata, END_LINE)
-    return path and citation(path, *lines, metadata.get(PAGE_LABEL))
+    return path and citation(path, *lines, page_of(metadata))
 
 
 def page_path(path: str, page: object) -> str:

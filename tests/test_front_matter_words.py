@@ -100,3 +100,12 @@ def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
     with pytest.warns(ContextualWarning, match=r"a\.md cannot be read as YAML and is read line by line: line 3: map"):
         [node] = parsed("---\ntitle: Kiosk\nnote: this: that\n---\n# Kiosk\n")
     assert (node.metadata[TITLE], node.metadata["note"]) == ("Kiosk", "this: that")
+
+
+@pytest.mark.parametrize(
+    ("typed", "values"), [(False, ("4", "high", "True", "01234")), (True, (4, "high", True, "01234"))]
+)
+def test_values_of_one_property_have_one_type_unless_types_are_asked_for(typed, values):
+    written = "rating: 4\n", "rating: high\n", "rating: True\n", "rating: 01234\n"
+    nodes = [parsed(f"---\n{line}---\nText.", typed_front_matter=typed)[0] for line in written]
+    assert tuple(node.metadata["rating"] for node in nodes) == values

@@ -122,7 +122,7 @@ def pages_of(texts, path="report.pdf", first=1):
 
 def paths_of(documents):
     nodes = HeadingAwareMarkdownNodeParser(min_chunk_size=0)(documents)
-    return [(node.ref_doc_id, node.metadata.get("header_path"), node.metadata["heading_level"]) for node in nodes]
+    return [(node.ref_doc_id, node.metadata["header_path"], node.metadata["heading_level"]) for node in nodes]
 
 
 PAGES = ["# Report\n\n## Costs\n\nThey rise.", "And they fall.\n\n### Rent\n\nIt is due.", "", "Still rent."]
@@ -135,6 +135,35 @@ def test_a_page_begins_under_the_headings_that_are_open_at_the_end_of_the_page_b
         ("report.pdf#2", "Report > Costs > Rent", 3),
         ("report.pdf#4", "Report > Costs > Rent", 3),
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "page"), [("file_name", "page_number"), ("file_name", "page_label"), ("path", "page_number")]
+)
+def test_pages_are_those_of_one_file_however_readers_name_it(file, page):
+    pages = [
+        Document(text=text, id_=str(number), metadata={file: "report.pdf", page: number})
+        for number, text in enumerate(PAGES, 1)
+    ]
+    assert [path for _, path, _ in paths_of(pages)] == ["Report > Costs"] * 2 + ["Report > Costs > Rent"] * 2
+    nodes = HeadingAwareMarkdownNodeParser()(pages)
+    assert citation_of(nodes[-1].metadata) == "report.pdf#page=4"
+
+
+@pytest.mark.parametrize(
+    ("brought", "path"),
+    [
+        ({"file_path": "notes\\a.md"}, "notes/a.md"),
+        ({"file_name": "a.pdf"}, "a.pdf"),
+        ({"path": "b.md", "file_path": "/x/b.md"}, "b.md"),
+        ({}, ""),
+    ],
+)
+def test_a_path_is_always_there_and_in_no_view(brought, path):
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text="Text.", metadata=brought)])
+    assert node.metadata["path"] == path
+    if "path" not in brought:
+        assert "\npath: " not in f"\n{node.get_content(MetadataMode.EMBED)}\n{node.get_content(MetadataMode.LLM)}"
 
 
 def test_pages_are_read_by_number_and_their_nodes_stay_in_the_order_that_was_given():
@@ -193,7 +222,7 @@ def test_what_a_document_brought_stays_and_ours_has_names_of_its_own():
     shown = nodes[1].get_content(metadata_mode=MetadataMode.EMBED)
     assert "content_type: application/pdf" in shown
     assert "contextual_content_type" not in shown
-    assert citation_of({"path": "a.md", **second}) == "a.md#L10-L12"
+    assert citation_of({**second, "path": "a.md"}) == "a.md#L10-L12"
 
 
 def test_cut_again_they_are_told_apart():

@@ -169,14 +169,14 @@ class OfPages(BaseReader):
         return [Document(text=text, metadata={"page_label": str(n)}) for n, text in zip(labels, texts, strict=True)]
 
 
-@pytest.mark.parametrize(("suffixes", "headings"), [('[".md", ".pdf"]', "Report > Costs"), ('[".md"]', None)])
+@pytest.mark.parametrize(("suffixes", "headings"), [('[".md", ".pdf"]', "Report > Costs"), ('[".md"]', "")])
 def test_pages_in_the_index_of_a_folder(tmp_path, suffixes, headings):
     (tmp_path / "report.pdf").write_text("\f".join(PAGES), "utf-8")
     (tmp_path / "contextual.toml").write_text(f"[chunks]\nmarkdown_suffixes = {suffixes}\n", "utf-8")
     with ContextualIndex.open(tmp_path, embed_model=HashedWords(), readers={".pdf": OfPages()}) as index:
         assert index.refresh().failed == []
         [hit, *_] = index.as_retriever(5).retrieve("price of power in June")
-        assert hit.node.metadata.get("header_path") == headings
+        assert hit.node.metadata["header_path"] == headings
         assert citation_of(hit.node.metadata) == "report.pdf#page=2"
         assert hit.node.metadata["context"].startswith("Document: report.pdf")
         assert "#page" not in hit.node.metadata["context"]  # a number that says nothing of the text, and matches others

@@ -184,8 +184,9 @@ def origin_of(node: BaseNode) -> Origin:
 def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
     """Return the order in which documents are read, which matters for those that are pages of one file.
 
-    Pages of one file have the same path and a ``page_label``. They are read by number, or in the order given where a
-    label is no number. Where a label comes twice, there are two files of one path, and no page follows another.
+    Pages of one file have the same path or file name, and a ``page_label`` or ``page_number``. They are read by number,
+    or in the order given where a label is no number. Where a label comes twice, there are two files of one path, and no
+    page follows another.
 
     Returns:
         For each document its position, and the position of the page right before it, if that is given.
@@ -194,7 +195,7 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
     before: dict[int, int] = {}
     unclear = set()
     for position, document in enumerate(documents):
-        path, label = metadata.path_of(document.metadata), document.metadata.get(metadata.PAGE_LABEL)
+        path, label = metadata.file_of(document.metadata), metadata.page_of(document.metadata)
         if path and label is not None and source_of(document) is None:
             pages = files.setdefault(path, {})
             if str(label) in pages:
@@ -229,7 +230,7 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
     }
     if (source := source_of(document)) is not None:
         _forget(theirs, source.metadata)
-    ours: dict[str, Any] = {}
+    ours: dict[str, Any] = {} if metadata.PATH in theirs else {metadata.PATH: metadata.file_of(theirs)}
     for key in (metadata.TITLE, metadata.DESCRIPTION):
         if not theirs.get(key) and (value := front.text(key)):
             ours[key] = metadata.shortened(value)
@@ -243,24 +244,29 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}
 
 
-def filter_metadata(front: FrontMatter, tags: Sequence[str], theirs: Mapping[str, Any]) -> dict[str, Any]:
+def filter_metadata(
+    front: FrontMatter, tags: Sequence[str], theirs: Mapping[str, Any], *, typed: bool
+) -> dict[str, Any]:
     """Return what questions can be narrowed by, on every chunk and in no view: front matter, and inline tags.
 
-    Front matter has text, numbers and truth values as :func:`~llama_index_contextual.metadata.typed` reads them, and
-    lists as text with commas. Left out are nested values, more than 300 characters, more than 50 keys, and names that
-    the document brought or that mean something else here. The keyword arm reads their words all the same.
+    Front matter is text, and lists are text with commas. Left out are nested values, more than 300 characters, more
+    than 50 keys, and names that the document brought or that mean something else here. The keyword arm reads their
+    words all the same.
 
     Args:
         front: Of the document.
         tags: In its text.
         theirs: What it brought.
+        typed: Whether numbers and truth values are such, as :func:`~llama_index_contextual.metadata.typed` reads them.
+            A store that fixes a column's type by the first value refuses a note that has text there.
     """
     values: dict[str, Any] = {}
     for key, value in front.values.items():
         text = front.text(key)
         usable = text and len(text) <= metadata.MOST_CHARS and _FILTER_NAME.fullmatch(key)
         if usable and key not in _NAMES_TAKEN and key not in theirs and len(values) < _MOST_FILTERS:
-            values[key] = value if isinstance(value, bool | int | float) else metadata.typed(text)
+            plain = text.lower() if isinstance(value, bool) else text
+            values[key] = metadata.typed(plain) if typed else plain
     if tags:
         values[metadata.INLINE_TAGS] = metadata.short_tags(", ".join(tags), _MOST_TAGS)
     return values

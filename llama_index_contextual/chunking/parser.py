@@ -58,9 +58,9 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     they are the same on each run where the document's id is, as with ``SimpleDirectoryReader(filename_as_id=True)``.
     LlamaIndex gives other documents random ids; ``id_from`` names metadata that tell them apart instead.
 
-    **Pages** of one file, which have its path and a ``page_label``, are read by number: a page begins under the
-    headings that are open at the end of the page before it. Pages that come in another call, or to another worker of an
-    ``IngestionPipeline``, are not known here: there a page begins under no heading.
+    **Pages** of one file (its path or name, and a ``page_label`` or ``page_number``) are read by number: a page begins
+    under the headings that are open at the end of the page before it. Pages that come in another call, or to another
+    worker of an ``IngestionPipeline``, are not known here: there a page begins under no heading.
 
     An image keeps its chunks' text and stays an image. A node that holds no text, and an ``IndexNode``, pass as they
     are. A document of more than ``most_chunks`` (80,000) raises a
@@ -73,6 +73,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         preserve_headers: Whether nodes carry the path of headings above them.
         markdown_suffixes: Suffixes of the files that are Markdown, such as ``(".md", ".mdx")``; ``"*"`` is any, ``()``
             is none. Other files have paragraphs, and no headings.
+        typed_front_matter: Whether numbers and truth values of front matter are such in metadata. Otherwise all is
+            text: a store such as LanceDB refuses a note with ``rating: high`` after one with ``rating: 4``.
         id_from: Metadata that node ids are made from instead of the document's id: ``("file_path", "page_label")``.
 
     Examples:
@@ -91,6 +93,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     preserve_headers: bool = True
     markdown_suffixes: tuple[str, ...] = (_ANYTHING,)
     id_from: tuple[str, ...] = ()
+    typed_front_matter: bool = False
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead
 
@@ -249,7 +252,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             metadata={**description.brought(theirs), **metadata.of_front_matter(ours)},
         )
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
-        filters = description.filter_metadata(front, tags, theirs)
+        filters = description.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
         identity, origin = description.identity_of(document, self.id_from), description.origin_of(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
@@ -265,7 +268,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
             if self.include_metadata:
                 values = metadata.with_ours(theirs, {**filters, **ours, **first, **own})
-            hidden = [*filters] if own.get(metadata.HEADER_PATH, "-") else [*filters, metadata.HEADER_PATH]
+            hidden = [*filters, metadata.PATH]  # beside the name that the document brought
+            hidden += [] if own.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
             node = _node(node_id, chunk, placed, document, values, source, hidden)
             if shown != chunk:
                 metadata.hide_encoded_bytes(node, shown)

@@ -12,9 +12,10 @@ from llama_index_contextual.memory.current import newer_values_first, newest_fir
 from llama_index_contextual.memory.derived import derive_queries, rank_derived
 from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
-from llama_index_contextual.memory.ranking import day_of, entries_of, is_seen, left_out, rank, select
+from llama_index_contextual.memory.ranking import entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit, PoolSearch, days_filter
 from llama_index_contextual.memory.settings import MOST_HITS, MemorySettings
+from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval import AUTO, RecencyPostprocessor, min_score_for
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _days(asked: Asked) -> MetadataFilters:
 
 def _elsewhen(chosen: Sequence[PoolHit], asked: Asked) -> bool:
     """Return whether a message names a day, and what was found for it is of other days."""
-    days = [day for one in chosen if (day := day_of(one.node)) is not None]
+    days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
     return bool(days) and bool(asked.dates) and all(named.distance(day) for named in asked.dates for day in days)
 
 

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword import lexicon_of, split_words
 from llama_index_contextual.memory.digest import Current, OlderStatement, shown_path, visible
-from llama_index_contextual.memory.ranking import day_of
 from llama_index_contextual.memory.snippet import remembering, split_sentences
-from llama_index_contextual.metadata import START_LINE, citation, heading_titles, path_of, value_of
+from llama_index_contextual.metadata import START_LINE, citation, day_of, heading_titles, path_of, value_of
 from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, date_from_words, month_words, weekday_words
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def _value_in(one: PoolHit, asked: Collection[str], terms: Callable[[str], Colle
     node, weights = one.node, one.terms
     values: list[_Value] = []
     for sentence in split_sentences(node.get_content()):
-        day = sentence.day or day_of(node)
+        day = sentence.day or day_of(node.metadata)
         if day is None or sentence.kind != "text" or not (quantities := _quantities(sentence.text, terms)):
             continue
         held = frozenset(terms(sentence.text))
@@ -307,7 +306,7 @@ def newest_first(
 
 
 def _mentions(one: PoolHit) -> list[_Mention]:
-    node, day = one.node, day_of(one.node)
+    node, day = one.node, day_of(one.node.metadata)
     every = statements(node.get_content(), tuple(heading_titles(node.metadata)))
     return [_Mention(one, each, each_day) for each in every if (each_day := each.day or day)]
 

@@ -13,17 +13,17 @@ from llama_index_contextual.keyword import DAYS_AFTER, closeness
 from llama_index_contextual.memory.digest import Current, MemoryEntry, on_one_line, visible
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import (
-    DATE,
     END_LINE,
     FRONT_MATTER,
     HEADER_PATH,
     PAGE_LABEL,
     START_LINE,
     context_of,
+    day_of,
     path_of,
     value_of,
 )
-from llama_index_contextual.text import counted, date_from_path, parse_day, readable
+from llama_index_contextual.text import counted, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -84,7 +84,7 @@ def _by_date(
     hits: Mapping[str, PoolHit], scores: Mapping[str, float], dates: Sequence[NamedDate], boost: float
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Raise notes of the named days, and say so."""
-    factors = {node_id: 1 + boost * closeness(day_of(hits[node_id].node), dates) for node_id in scores}
+    factors = {node_id: 1 + boost * closeness(day_of(hits[node_id].node.metadata), dates) for node_id in scores}
     raised = {node_id: score * factors[node_id] for node_id, score in scores.items()}
     return raised, {node_id: f"named date x{factor:.2f}" for node_id, factor in factors.items() if factor > 1}
 
@@ -187,14 +187,9 @@ def entries_of(
     return tuple(entries)
 
 
-def day_of(node: BaseNode) -> date | None:
-    """Give the day of a note: its metadata's, else its path's."""
-    return parse_day(value_of(node.metadata, DATE)) or date_from_path(path_of(node.metadata))
-
-
 def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
     """Whether a note is of a day, or a week at most, that the message names; "in 2023" is no such thing."""
-    day = day_of(node)
+    day = day_of(node.metadata)
     return day is not None and any(
         one.first <= day <= one.last and (one.last - one.first).days < DAYS_AFTER for one in dates
     )
@@ -202,7 +197,7 @@ def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
 
 def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None = None) -> MemoryEntry:
     metadata = one.node.metadata
-    day = day or day_of(one.node)
+    day = day or day_of(one.node.metadata)
     return MemoryEntry(
         id=one.id,
         path=path_of(metadata) or one.node.ref_doc_id or one.id,

@@ -16,8 +16,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import Checked
-from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path, value_of
-from llama_index_contextual.text import date_from_heading, date_from_path, date_from_words, parse_date
+from llama_index_contextual.metadata import DATE, date_of, path_of
+from llama_index_contextual.text import parse_date
 
 Now = datetime | date
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -25,7 +25,6 @@ _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _DAY = 86_400.0
 _DATE_CHARS: Final = 10  # of a date without a time, as text
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
-_FIRST: Final = 1e8  # seconds: March 1973
 _MODIFIED: Final = "last_modified_date"
 
 
@@ -104,11 +103,11 @@ class RecencyPostprocessor(_Reordering):
     more.
 
     Give it the whole candidate pool, before the cut to top-k: what was cut already cannot come back. The date is
-    ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path,
-    else ``last_modified_date`` as LlamaIndex's readers write it. A value may be a date, ISO 8601, a day in words
-    (``January 2, 2026``), or seconds since the epoch. Nodes come out best first (ties: the newer one, then by id) as
-    new ``NodeWithScore`` objects; the input stays as it was. ``FixedRecencyPostprocessor``, where it may stand, orders
-    by date alone.
+    ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path
+    (see :func:`~llama_index_contextual.metadata.date_of`). With ``use_modified`` it is, at last,
+    ``last_modified_date`` as LlamaIndex's readers write it. Nodes come out best first (ties: the newer one, then by id)
+    as new ``NodeWithScore`` objects; the input stays as it was. ``FixedRecencyPostprocessor``, where it may stand,
+    orders by date alone.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
@@ -131,6 +130,9 @@ class RecencyPostprocessor(_Reordering):
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
     )
     date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
+    use_modified: bool = Field(
+        default=False, description="Whether a file without a date ages from its last change, which a checkout changes."
+    )
     top_k: int | None = Field(default=None, ge=1, description="Return at most this many nodes; None returns all.")
     now: Now | None = Field(default=None, description="The present; None is the clock, in local time.")
 
@@ -185,35 +187,10 @@ class RecencyPostprocessor(_Reordering):
         path = path_of(metadata)
         if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
             return None, "evergreen"
-        titles = reversed(split_header_path(str(value_of(metadata, HEADER_PATH) or "")))
-        readings: tuple[tuple[date | datetime | None, str], ...] = (
-            (_when(value_of(metadata, self.date_key)), f"metadata:{self.date_key}"),
-            (_day_of(metadata.get(DATE_TS)) if self.date_key == DATE else None, f"metadata:{DATE_TS}"),
-            (next(filter(None, map(date_from_heading, titles)), None), "heading"),
-            (date_from_path(path), "path"),
-            (_when(metadata.get(_MODIFIED)), f"metadata:{_MODIFIED}"),  # last, because a checkout changes it
-        )
-        return next((reading for reading in readings if reading[0] is not None), (None, "no date"))
-
-
-def _when(value: object) -> date | datetime | None:
-    """Read a metadata value; a number below ``_FIRST`` is a year or a count, and no seconds since the epoch."""
-    if isinstance(value, int | float):
-        return _moment(value) if value >= _FIRST else None
-    return parse_date(value) or (date_from_words(value) if isinstance(value, str) else None)
-
-
-def _moment(stamp: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(stamp, timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _day_of(stamp: object) -> date | None:
-    """Read seconds since the epoch; somebody else's milliseconds are no date."""
-    moment = _moment(stamp) if isinstance(stamp, int | float) else None
-    return None if moment is None else moment.date()
+        when, reason = date_of(metadata, self.date_key)
+        if when is None and self.use_modified and (when := parse_date(metadata.get(_MODIFIED))) is not None:
+            reason = f"metadata:{_MODIFIED}"
+        return when, reason
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:

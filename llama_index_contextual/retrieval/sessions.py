@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.metadata import DATE, HEADER_PATH, PATH
+from llama_index_contextual.metadata import DATE, HEADER_PATH, PATH, day_of
 from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode, best_first, in_ranks, shipped_weights, stretch
-from llama_index_contextual.text import date_from_path, parse_day, sentences_in
+from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -105,7 +105,7 @@ def sessions_of(
     for node_id in node_ids:
         said = (str(paths.get(node_id) or node_id), days.get(node_id), headings.get(node_id))
         if said not in known:
-            path, day = said[0], parse_day(said[1]) or date_from_path(str(paths.get(node_id) or ""))
+            path, day = said[0], day_of({DATE: said[1], HEADER_PATH: said[2], PATH: paths.get(node_id)})
             session = known[said] = (path, day or said[2])
             aged = day is not None and not any(PurePosixPath(path).match(one) for one in ageless)
             ages[session] = abs((today - day).days) if day and aged else None

@@ -74,8 +74,8 @@ def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
         ({"date": 1775736000.0}, 1, "metadata:date"),
         ({"date": 2026, "path": "2026-04-09.md"}, 1, "path"),  # a year is no second
         ({"date": True}, None, "no date"),
-        ({"last_modified_date": "2026-04-09"}, 1, "metadata:last_modified_date"),  # as SimpleDirectoryReader writes it
-        ({"last_modified_date": "2026-04-01", "path": "2026-04-09.md"}, 1, "path"),  # a checkout changes it
+        ({"last_modified_date": "2026-04-09"}, None, "no date"),  # a checkout changes it
+        ({"file_name": "2026-04-09.pdf"}, 1, "path"),
         ({"date": "2026-02-31"}, None, "no date"),
         ({"path": "memory/2026-02-31.md"}, None, "no date"),
         ({"path": "people.md"}, None, "no date"),
@@ -87,6 +87,14 @@ def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
 def test_where_the_date_comes_from(metadata, age, reason):
     [why] = RecencyPostprocessor(now=NOW).explain([hit("n", 1.0, **metadata)])
     assert (why.age_days, why.reason) == (age, reason)
+
+
+def test_a_file_without_a_date_can_age_from_its_last_change():
+    recency = RecencyPostprocessor(now=NOW, use_modified=True)
+    dates = {"last_modified_date": "2026-04-08"}  # as SimpleDirectoryReader writes it
+    [undated, dated] = recency.explain([hit("a", 1.0, **dates), hit("b", 1.0, **dates, path="2026-04-09.md")])
+    assert (undated.age_days, undated.reason) == (2, "metadata:last_modified_date")
+    assert (dated.age_days, dated.reason) == (1, "path")
 
 
 @pytest.mark.parametrize(

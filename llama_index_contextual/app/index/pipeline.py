@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
 CONTEXT_RESERVE: Final = 64
+_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES, "typed_front_matter": True}
 LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 
 
@@ -51,7 +52,7 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
         embedding: The embedding of the index.
         chosen: Settings of the parser that come before these.
     """
-    known, settings = embedding_limit(embedding), {"markdown_suffixes": MARKDOWN_SUFFIXES, **(chosen or {})}
+    known, settings = embedding_limit(embedding), {**_OF_A_FOLDER, **(chosen or {})}
     if known is not None and settings.get("tokenizer", known[0]) == known[0]:
         tokenizer, limit = known
         size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
