@@ -15,12 +15,13 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from platform import machine, python_version, system
 
+import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS = ("", "local", "mcp", "serve", "local,documents", "chroma")
-CLIENT = "chromadb-client"  # for Chroma's server, in place of the extra
+LLAMA_INDEX = "the four LlamaIndex packages"
+ROWS = ("", "local", "app,local", "app,local,documents", "local,chroma", "app,local,documents,chroma,llm")
 SHOWN = 14
 
 
@@ -59,20 +60,21 @@ def main() -> None:
     today = datetime.now(timezone.utc).date()
     print(f"{today}, {system()} {machine()}, CPython {python_version()}\n")
     print("| installed | packages | MB |\n|---|---|---|")
-    base: list[Distribution] = []
     with tempfile.TemporaryDirectory() as folder:
-        for number, extras in enumerate((*ROWS, CLIENT)):
-            requirements = (str(ROOT), CLIENT) if extras == CLIENT else (f"{ROOT}[{extras}]" if extras else str(ROOT),)
-            packages = installed(Path(folder, str(number)), *requirements)
-            base = base or packages
-            name = f"with `{extras}`" if extras == CLIENT else f"`[{extras}]`" if extras else "the base"
-            print(f"| {name} | {len(packages)} | {sum(map(megabytes, packages)):.0f} |", flush=True)
-            if extras == "chroma":
-                everything = packages
-        for title, packages in (("the base", base), ("`[chroma]`", everything)):
-            print(f"\n| largest of {title} | MB | needed by |\n|---|---|---|")
-            for package in sorted(packages, key=megabytes, reverse=True)[:SHOWN]:
-                print(f"| {package.name} | {megabytes(package):.0f} | {needed_by(package, packages)} |")
+        declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+        first = [need for need in declared if need.startswith("llama-index-")]
+        rows = {LLAMA_INDEX: first} | {f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]"] for row in ROWS}
+        found = {}
+        for number, (name, requirements) in enumerate(rows.items()):
+            found[name] = installed(Path(folder, str(number)), *requirements)
+            print(f"| {name} | {len(found[name])} | {sum(map(megabytes, found[name])):.0f} |", flush=True)
+        known = {canonicalize_name(package.name) for package in found[LLAMA_INDEX]}
+        for name in ("the base", f"`[{ROWS[-1]}]`"):
+            new = [package for package in found[name] if canonicalize_name(package.name) not in known]
+            print(f"\n| {name}, beyond {LLAMA_INDEX} | MB | needed by |\n|---|---|---|")
+            print(f"| all {len(new)} | {sum(map(megabytes, new)):.1f} | |")
+            for package in sorted(new, key=megabytes, reverse=True)[:SHOWN]:
+                print(f"| {package.name} | {megabytes(package):.1f} | {needed_by(package, found[name])} |")
 
 
 if __name__ == "__main__":

@@ -62,11 +62,20 @@ class SettingError(ContextualError, ValueError):
         return f"{start}{'' if text.startswith(':') else ' '}{text}" if start else text
 
 
+EXTRAS: Final = ("app", "local", "multilingual", "documents", "chroma", "llm", "rerank", "ray")
+
+
 class MissingExtraError(ContextualError, ImportError):
-    """An optional dependency is missing; the message names the extra that brings it."""
+    """An optional dependency is missing; the message names what brings it.
+
+    Args:
+        what: What is missing.
+        extra: An extra of this package, or another package.
+    """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed. Cure: pip install 'llama-index-contextual[{extra}]'")
+        package = f"'llama-index-contextual[{extra}]'" if extra in EXTRAS else extra
+        super().__init__(f"{what} is not installed. Cure: pip install {package}")
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:

@@ -323,5 +323,5 @@ def test_a_provider_that_is_not_installed_names_its_extra(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(module, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"llama-index-contextual\[huggingface\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install llama-index-embeddings-huggingface$"):
         resolve_embedding("huggingface:BAAI/bge-small-en-v1.5")

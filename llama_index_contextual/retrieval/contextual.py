@@ -12,8 +12,7 @@ from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.mixin import PromptMixin
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from tqdm import tqdm
 
 from llama_index_contextual import metadata
 from llama_index_contextual.context import (
@@ -267,13 +266,12 @@ def _progress_bar(*, enabled: bool) -> Iterator[Callable[[ContextProgress], None
     if not enabled:
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("Contexts", total=None)
+    with tqdm(desc="Contexts", unit=" chunks") as bar:
 
         def draw(progress: ContextProgress) -> None:
-            note = f"Contexts ({progress.cached} cached, {progress.fallbacks} fallbacks)"
-            bar.update(task, completed=progress.done, total=progress.total, description=note)
+            bar.total = progress.total
+            bar.set_postfix(cached=progress.cached, fallbacks=progress.fallbacks)
+            bar.update(progress.done - bar.n)
 
         yield draw
 

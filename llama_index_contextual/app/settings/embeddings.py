@@ -192,7 +192,7 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
         case "openai":
             options = {"model": model}
     package, class_name = _CLASSES[kind]
-    with needs(f"llama-index-embeddings-{kind}", kind):
+    with needs(f"llama-index-embeddings-{kind}", f"llama-index-embeddings-{kind}"):
         make: Callable[..., BaseEmbedding] = getattr(import_module(package), class_name)
     embedding: BaseEmbedding = make(**options)
     return embedding

@@ -76,7 +76,7 @@ def _on_this_machine(kind: str, model: str, pool: int) -> BaseNodePostprocessor:
     except ContextualError:
         raise
     except ImportError as error:
-        raise MissingExtraError("sentence-transformers", "huggingface") from error
+        raise MissingExtraError("sentence-transformers", "sentence-transformers") from error
     except Exception as error:  # the hub's, the file system's, onnxruntime's own
         raise SettingError(
             f"cannot be loaded ({type(error).__name__}: {error}). Cure: the name of a cross-encoder that the library "
