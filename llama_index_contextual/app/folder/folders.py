@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.folder.walk import Discovery, FileRules, Problem, find_files, vault_of
+from llama_index_contextual.app.folder.obsidian import vault_of
+from llama_index_contextual.app.folder.walk import Discovery, FileRules, Problem, find_files
 from llama_index_contextual.app.settings.loading import checked_value
 from llama_index_contextual.errors import SettingError
 

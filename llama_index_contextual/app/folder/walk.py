@@ -5,12 +5,9 @@ Paths are POSIX, relative to the folder, because they are the documents' identit
 
 from __future__ import annotations
 
-import codecs
-import errno
-import json
+import contextlib
 import math
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.app.folder.formats import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
+from llama_index_contextual.app.folder.obsidian import VAULT, is_drawing, no_notes
 from llama_index_contextual.app.folder.patterns import Ignores, Wanted, pattern_of
 from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
 from llama_index_contextual.app.settings.schema import Size
-from llama_index_contextual.errors import Checked
+from llama_index_contextual.errors import Checked, DocumentError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
 if TYPE_CHECKING:
@@ -42,16 +41,8 @@ SOURCE_INCLUDE: Final = tuple(
 )
 _LARGE: Final = 100_000_000  # bytes of a document that is converted: pictures are most of it
 _KINDS: Final = 5  # that a message names
-_VAULT: Final = ".obsidian"  # a folder in an Obsidian vault's own
-_NEVER_NOTES: Final = (f"{_VAULT}/", ".trash/")
-_DRAWING: Final = ".excalidraw.md"
-_NOTE: Final = ".md"  # what may hold a drawing under another name: the plugin goes by a key of the front matter
-_DRAWING_KEY: Final = re.compile(rb"""^["']?excalidraw-plugin["']?[ \t]*:""", re.MULTILINE)
-_FRONT_MATTER_END: Final = re.compile(rb"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
-_MOST_FRONT_MATTER: Final = 100_000  # bytes
-# Where the settings of a vault say which folder its templates are in: Obsidian's own, and the plugin Templater's.
-_TEMPLATES: Final = (("templates.json", "folder"), ("plugins/templater-obsidian/data.json", "templates_folder"))
-_MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
+_DEEPEST: Final = 100  # folders in one another
+_MOST_TEXT: Final = 1_000_000  # bytes of an ignore file
 
 
 def default_include() -> tuple[str, ...]:
@@ -109,12 +100,12 @@ class FolderFile(NamedTuple):
 
     @property
     def absolute(self) -> Path:
-        """Return where it is."""
+        """Where it is."""
         return Path(self.place)
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """Return a file's size and times, which differ after any change; times of both kinds, as one can be set back."""
+    """A file's size and times, which differ after any change; times of both kinds, as one can be set back."""
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
@@ -131,10 +122,10 @@ class Problem:
 
 @dataclass(slots=True)
 class Discovery:
-    """What a folder holds: files in a stable order, and what was left out although it looked wanted.
+    """The files of a folder in a stable order, and those that are left out.
 
-    ``skipped`` are files that nobody asked for: no pattern names them, and none leaves them out. ``not_notes`` are
-    templates and drawings of Obsidian vaults, which patterns name.
+    ``skipped`` are files that no pattern names, and none leaves out. ``not_notes`` are templates and drawings of
+    Obsidian vaults, which patterns name.
     """
 
     files: list[FolderFile] = field(default_factory=list)
@@ -144,22 +135,6 @@ class Discovery:
     unfinished: bool = False
 
 
-def _small_text(file: Path, root: Path) -> str:
-    """Return the text of a file of the folder that says how to read it; "" where there is none.
-
-    Raises:
-        OSError: There is one that cannot be read or must not be: a pipe or a device, which may never end, a link out of
-            the root, or a file of more than a megabyte.
-    """
-    if not file.is_symlink() and not file.exists():
-        return ""
-    if not file.is_file() or not file.resolve(strict=True).is_relative_to(root):
-        raise OSError(errno.EINVAL, "no regular file of this folder")
-    if file.stat().st_size > _MOST_TEXT:
-        raise OSError(errno.EFBIG, f"more than {_MOST_TEXT:,} bytes")
-    return file.read_text(encoding="utf-8", errors="replace")
-
-
 def find_files(
     root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
 ) -> Discovery:
@@ -167,16 +142,16 @@ def find_files(
 
     Args:
         root: The folder that paths are relative to.
-        rules: What counts.
+        rules: Which files count.
         below: Only this sub-folder or file of it, in POSIX form; "" is everything.
         exclude: A folder that is never entered: the index's own storage.
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
-    discovery = Discovery()
-    ignores = Ignores().entering("", rules.exclude)
-    walk = _Walk(root.resolve(), rules, Wanted(rules.include), below, exclude, until, discovery)
-    walk.folder(root.resolve(), "", _Within(ignores))
-    walk.judge_links()
+    walk = _Walk(root.resolve(), rules, below.rstrip("/"), exclude, Discovery())
+    walk.run(until)
+    discovery = walk.discovery
+    if not below and not discovery.unfinished:
+        walk.judge_links()
     discovery.files.sort(key=lambda file: file.path)
     discovery.problems.sort(key=lambda problem: problem.path)
     discovery.skipped.sort()
@@ -184,47 +159,8 @@ def find_files(
     return discovery
 
 
-def vault_of(place: Path, top: Path) -> Path | None:
-    """Return the Obsidian vault that a file is in; None where it is in none, or in one that begins above ``top``."""
-    folders = (folder for folder in place.parents if folder == top or top in folder.parents)
-    return next((folder for folder in folders if (folder / _VAULT).is_dir()), None)
-
-
-def _not_notes(folder: Path, base: str, root: Path) -> tuple[str, ...]:
-    """Return how the paths begin that hold no notes in a vault. Its settings are foreign: one that is odd says nothing.
-
-    Args:
-        folder: The vault.
-        base: Its path in the index, with a slash, or "".
-        root: The folder of the index.
-    """
-    prefixes = [base + name for name in _NEVER_NOTES]
-    for name, key in _TEMPLATES:
-        try:
-            value = json.loads(_small_text(folder / _VAULT / name, root))[key]
-        except (OSError, RuntimeError, ValueError, LookupError, TypeError):  # a RuntimeError: a link to itself, depth
-            continue
-        if isinstance(value, str) and (templates := value.strip("/ ")):
-            prefixes.append(f"{base}{templates}/")
-    return tuple(prefixes)
-
-
-def _is_drawing(file: str) -> bool:
-    """Return whether the front matter of a regular file says that it is a drawing of Excalidraw."""
-    try:
-        with open(file, "rb") as stream:  # noqa: PTH123  a walk does this for each note of a vault
-            fence = stream.readline(10).removeprefix(codecs.BOM_UTF8)
-            if fence.rstrip() != b"---":
-                return False
-            head = stream.read(_MOST_FRONT_MATTER)
-    except OSError:  # whoever reads the note says so
-        return False
-    end = _FRONT_MATTER_END.search(head)
-    return end is not None and _DRAWING_KEY.search(head, 0, end.start()) is not None
-
-
 def summary_of_skipped(paths: Sequence[str]) -> str:
-    """Return a line on files that are not read, by their kinds; "" for none."""
+    """A line on files that are not read, by their kinds; "" for none."""
     if not paths:
         return ""
     suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
@@ -235,141 +171,149 @@ def summary_of_skipped(paths: Sequence[str]) -> str:
     return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"
 
 
-class _Within(NamedTuple):
-    """What holds in a folder, and below it.
+class _Folder(NamedTuple):
+    """A folder that is walked later.
 
     Attributes:
-        ignores: The ignore files.
-        ancestors: The folders above it.
+        place: Where it is.
+        base: Its path in the index, with a slash, or "".
+        ignores: The ignore files that hold in it.
         vault: How the paths begin that hold no notes, in an Obsidian vault; None elsewhere.
     """
 
+    place: str
+    base: str
     ignores: Ignores
-    ancestors: frozenset[Path] = frozenset()
     vault: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class _Walk:
-    root: Path
-    rules: FileRules
-    patterns: Wanted
-    below: str
-    exclude: Path | None
-    until: float
-    discovery: Discovery
-    links: dict[str, str] = field(default_factory=dict)  # to what is in the folder, by path
+    """One walk over a folder, with a stack: folders first, then links to folders, so that each is walked once."""
 
-    def folder(self, folder: Path, base: str, around: _Within) -> None:
-        """Walk a folder, given what holds in the folder around it."""
-        real, (ignores, ancestors, vault) = folder.resolve(), around
-        if self.exclude is not None and real == self.exclude.resolve():
-            return
-        if real in ancestors:
-            self._problem(base, "a symbolic link that leads back to a folder above it. Cure: remove the link.")
-            return
-        if self.rules.gitignore:
-            try:
-                ignores = ignores.entering(base, _small_text(folder / ".gitignore", self.root).splitlines())
-            except (OSError, RuntimeError) as error:  # a RuntimeError is a link to itself, before Python 3.13
-                self._problem(f"{base}.gitignore", f"it is not obeyed: {getattr(error, 'strerror', None) or error}.")
-        try:
-            with os.scandir(folder) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
-        except OSError as error:
-            self._problem(base, f"the folder cannot be read ({error.strerror}).")
-            return
-        if any(entry.name == _VAULT and entry.is_dir(follow_symlinks=False) for entry in entries):
-            vault = _not_notes(folder, base, self.root)
-        within = _Within(ignores, ancestors | {real}, vault)
-        for entry in entries:
-            if time.monotonic() > self.until:
+    def __init__(self, root: Path, rules: FileRules, below: str, exclude: Path | None, discovery: Discovery) -> None:
+        self.discovery = discovery
+        self._root, self._rules, self._below = root, rules, below
+        self._patterns = Wanted(rules.include)
+        self._stack = [_Folder(str(root), "", Ignores().entering("", rules.exclude))]
+        self._linked: list[_Folder] = []  # folders behind links that are followed
+        self._links: dict[str, str] = {}  # that are not followed, to what is in the folder, by path
+        self._walked: set[tuple[int, int]] = set()  # device and number of each folder
+        with contextlib.suppress(OSError):
+            self._walked |= {_key(os.stat(exclude))} if exclude is not None else set()  # noqa: PTH116
+
+    def run(self, until: float) -> None:
+        """Walk all folders, until a moment."""
+        while self._stack or self._linked:
+            folder = self._stack.pop() if self._stack else self._linked.pop(0)
+            if time.monotonic() > until:
                 self.discovery.unfinished = True
                 return
-            path = base + entry.name
-            if self._irrelevant(path) or (entry.name.startswith(".") and not self.rules.hidden):
+            try:
+                self._folder(folder)
+            except OSError as error:
+                self._problem(folder.base, f"the folder cannot be read ({error.strerror}).")
+
+    def _folder(self, folder: _Folder) -> None:
+        key = _key(os.stat(folder.place))  # noqa: PTH116
+        if key in self._walked:
+            return
+        self._walked.add(key)
+        if folder.base.count("/") > _DEEPEST:
+            self._problem(folder.base, f"it is {_DEEPEST} folders deep, and is not read. Cure: move it further up.")
+            return
+        with os.scandir(folder.place) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+        within = self._with_rules(folder, {entry.name for entry in entries})
+        for entry in entries:
+            path = folder.base + entry.name
+            if not self._is_relevant(path) or (entry.name.startswith(".") and not self._rules.hidden):
                 continue
-            self._entry(entry, path, within)
+            try:
+                self._entry(entry, path, within)
+            except OSError as error:
+                self._problem(path, f"it cannot be read ({error.strerror}).")
 
-    def _irrelevant(self, path: str) -> bool:
-        """Whether a path is neither on the way to the sub-folder that is asked for nor in it."""
-        if not self.below:
-            return False
-        below = self.below.rstrip("/")
-        return not f"{path}/".startswith(f"{below}/") and not f"{below}/".startswith(f"{path}/")
+    def _with_rules(self, folder: _Folder, names: set[str]) -> _Folder:
+        """The folder with its own ignore file, and with the settings of a vault that begins in it."""
+        ignores, vault = folder.ignores, folder.vault
+        if self._rules.gitignore and ".gitignore" in names:
+            try:
+                data = read_file(os.path.join(folder.place, ".gitignore"), _MOST_TEXT, root=self._root)  # noqa: PTH118
+                ignores = ignores.entering(folder.base, data.decode("utf-8", "replace").splitlines())
+            except DocumentError as error:
+                self._problem(f"{folder.base}.gitignore", f"it is not obeyed: {error}")
+        if VAULT in names and os.path.isdir(os.path.join(folder.place, VAULT)):  # noqa: PTH112, PTH118
+            vault = no_notes(Path(folder.place), folder.base, self._root)
+        return folder._replace(ignores=ignores, vault=vault)
 
-    def _entry(self, entry: os.DirEntry[str], path: str, within: _Within) -> None:
+    def _is_relevant(self, path: str) -> bool:
+        """Whether a path is on the way to the sub-folder that is wanted, or in it."""
+        below = self._below
+        return not below or f"{path}/".startswith(f"{below}/") or f"{below}/".startswith(f"{path}/")
+
+    def _entry(self, entry: os.DirEntry[str], path: str, within: _Folder) -> None:
         try:
             path.encode()
         except UnicodeEncodeError:
             shown = path.encode("utf-8", "backslashreplace").decode()
             self._problem(shown, "its name is not valid UTF-8. Cure: rename it.")
             return
-        try:
-            link = entry.is_symlink()
-            if link and not self.rules.follow_symlinks:
-                if not within.ignores.matches(path):
-                    self._unfollowed(entry, path)
-            elif entry.is_dir():
-                if not within.ignores.matches(f"{path}/"):
-                    self.folder(Path(entry.path), f"{path}/", within)
-            elif self.patterns.match_file(path):
-                if not within.ignores.matches(path):
-                    self._file(entry, path, within.vault)
-            elif path != CONFIGURATION and not within.ignores.matches(path) and entry.is_file():
-                self.discovery.skipped.append(path)
-        except OSError as error:
-            self._problem(path, f"it cannot be read ({error.strerror}).")
+        is_link = entry.is_symlink()
+        if is_link and not self._rules.follow_symlinks:
+            if not within.ignores.matches(path):
+                self._unfollowed(entry, path)
+        elif entry.is_dir():
+            if not within.ignores.matches(f"{path}/"):
+                (self._linked if is_link else self._stack).append(within._replace(place=entry.path, base=f"{path}/"))
+                if is_link and f"{os.path.realpath(within.place)}/".startswith(f"{os.path.realpath(entry.path)}/"):
+                    self._problem(f"{path}/", "a symbolic link to a folder above it. Cure: remove the link.")
+        elif self._patterns.match_file(path):
+            if not within.ignores.matches(path):
+                self._file(entry, path, within.vault)
+        elif path != CONFIGURATION and not within.ignores.matches(path) and entry.is_file():
+            self.discovery.skipped.append(path)
 
     def _unfollowed(self, entry: os.DirEntry[str], path: str) -> None:
         """Report a link that leads out of the folder or nowhere, and note one whose target may be read by its name."""
-        if not self.patterns.match_file(path) and not entry.is_dir():
+        if not self._patterns.match_file(path) and not entry.is_dir():
             return
-        try:
-            target = Path(entry.path).resolve(strict=True)
-        except RuntimeError:  # Python 3.10 to 3.12 raise this for a link to itself
-            self._problem(path, "a symbolic link that leads to itself. Cure: remove it.")
-            return
-        if target.is_relative_to(self.root):
-            self.links[path] = target.relative_to(self.root).as_posix()
+        os.stat(entry.path)  # noqa: PTH116  the system refuses loops and long chains, which would take their square
+        target = Path(os.path.realpath(entry.path))
+        if target.is_relative_to(self._root):
+            self._links[path] = target.relative_to(self._root).as_posix()
         else:
-            self._problem(
-                path,
-                "a symbolic link out of the folder. Cure: follow_symlinks of [files], if that is wanted.",
-            )
+            cure = "follow_symlinks of [files], if that is wanted"
+            self._problem(path, f"a symbolic link out of the folder. Cure: {cure}.")
 
     def judge_links(self) -> None:
         """Report links to what is not read under its own name either: it is hidden, say, or ignored."""
-        if not self.links or self.below or self.discovery.unfinished:
-            return
         seen = [*(file.path for file in self.discovery.files), *self.discovery.not_notes]
         seen += [problem.path for problem in self.discovery.problems]
         reached = {"."}.union(*([path, *map(str, PurePosixPath(path).parents)] for path in seen))
-        for path, target in self.links.items():
+        for path, target in self._links.items():
             if target not in reached:
                 cure = "follow_symlinks of [files], or read that under its own name"
                 self._problem(path, f"a symbolic link to {target}, which is not read. Cure: {cure}.")
 
     def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
-        if vault is not None and (path.startswith(vault) or path.lower().endswith(_DRAWING)):
+        if vault is not None and (path.startswith(vault) or is_drawing(entry.path)):
             self.discovery.not_notes.append(path)
             return
         if not entry.is_file():
             self._problem(path, "not a regular file.")
             return
-        if vault is not None and path.lower().endswith(_NOTE) and _is_drawing(entry.path):
-            self.discovery.not_notes.append(path)
-            return
-        status = entry.stat()
-        most = self.rules.max_bytes
+        status, most = entry.stat(), self._rules.max_bytes
         if status.st_size > most and suffix_of(path) in FORMATS:
             most = max(most, _LARGE)
         if status.st_size > most:
-            self._problem(
-                path, f"{status.st_size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that."
-            )
+            reason = f"{status.st_size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that."
+            self._problem(path, reason)
             return
         self.discovery.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
 
     def _problem(self, path: str, reason: str) -> None:
         self.discovery.problems.append(Problem(path or "./", reason))
+
+
+def _key(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
