@@ -143,8 +143,7 @@ def test_a_link_inside_the_folder_is_reported_where_nothing_else_reads_what_it_l
         "a2.md",
         "c.md",
         "d/d.md",
-        "sub/b.md",
-        "sub2/b.md",
+        "sub/b.md",  # sub2 leads to the same folder
     ]
 
 
@@ -156,6 +155,37 @@ def test_a_loop_of_links_ends(tree):
     followed = find_files(root, FileRules(follow_symlinks=True))
     assert paths(followed) == ["a/b/c.md"]
     assert {problem.path for problem in followed.problems} >= {"a/b/loop/", "self.md"}
+
+
+def test_a_folder_too_deep_is_refused_by_name_and_the_rest_is_read(tmp_path):
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(600):  # deeper than a path may be long
+        os.mkdir("deep", dir_fd=descriptor)
+        inner = os.open("deep", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+    (tmp_path / "good.md").write_text("text")
+    found = find_files(tmp_path, FileRules())
+    assert paths(found) == ["good.md"]
+    assert [problem.path for problem in found.problems] == ["deep/" * 101]
+    assert "100 folders deep" in found.problems[0].reason
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_ring_of_links_costs_linear_time(tmp_path, follow, monkeypatch):
+    """Each folder holds a link to the next one: followed without care, a thousand of them are a million folders."""
+    for number in range(1000):
+        (tmp_path / f"d{number}").mkdir()
+        (tmp_path / f"d{number}/a.md").write_text("text")
+        (tmp_path / f"d{number}/next").symlink_to(tmp_path / f"d{(number + 1) % 1000}")
+        (tmp_path / f"r{number}.md").symlink_to(tmp_path / f"r{(number + 1) % 1000}.md")
+    calls, real = [], os.readlink
+    monkeypatch.setattr(os, "readlink", lambda *rest, **more: calls.append(rest) or real(*rest, **more))
+    found = find_files(tmp_path, FileRules(follow_symlinks=follow))
+    assert len(found.files) == 1000
+    assert {problem.path for problem in found.problems} == {f"r{number}.md" for number in range(1000)}
+    assert len(calls) < 10_000
 
 
 def test_a_folder_that_cannot_be_listed_is_reported_and_the_rest_is_read(tree, monkeypatch):

@@ -1,10 +1,12 @@
 """Bytes to text: what is read, what is repaired, what is refused."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.app.folder.sources import read_bytes
+from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import decode, replace_surrogates
 
@@ -39,10 +41,41 @@ def test_binary_is_refused_with_a_cure(data):
         decode(data)
 
 
-def test_what_the_system_refuses_is_a_document_error(tmp_path):
-    (tmp_path / "folder.md").mkdir()
+@pytest.mark.skipif(os.name == "nt", reason="pipes and devices of POSIX")
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a device", "loop", "nothing", "NUL"])
+def test_only_a_regular_file_is_opened(tmp_path, kind):
+    path = tmp_path / "file.md"
+    makers = {
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+        "link to a device": lambda: path.symlink_to("/dev/zero"),
+        "loop": lambda: path.symlink_to(path),
+    }
+    makers.get(kind, lambda: None)()
+    path = {"device": "/dev/zero", "NUL": f"{path}\0"}.get(kind, path)
     with pytest.raises(DocumentError, match="cannot be read"):
-        read_bytes(tmp_path / "folder.md")
+        read_file(path)
+
+
+def test_a_file_is_read_up_to_a_size_and_within_its_folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out.md").write_text("secret")
+    (tmp_path / "in" / "a.md").write_text("text")
+    (tmp_path / "in" / "link.md").symlink_to(tmp_path / "in" / "a.md")
+    (tmp_path / "in" / "out.md").symlink_to(tmp_path / "out.md")
+    (tmp_path / "in" / "up").symlink_to(tmp_path)
+    assert read_file(tmp_path / "in" / "a.md", 4, root=tmp_path / "in") == b"text"
+    assert read_file(tmp_path / "in" / "link.md", 4, root=tmp_path / "in") == b"text"
+    with pytest.raises(DocumentError, match="more than 3 bytes"):
+        read_file(tmp_path / "in" / "a.md", 3)
+    with (tmp_path / "sparse.jsonl").open("wb") as file:
+        file.truncate(800_000_000)
+    with pytest.raises(DocumentError, match=r"more than 100,000,000 bytes\. Cure"):
+        read_file(tmp_path / "sparse.jsonl")
+    for name in ("in/out.md", "in/up/out.md"):
+        assert read_file(tmp_path / name) == b"secret"
+        with pytest.raises(DocumentError, match=r"a symbolic link out of .*Cure"):
+            read_file(tmp_path / name, root=tmp_path / "in")
 
 
 @given(st.binary())

@@ -129,7 +129,7 @@ def test_a_file_that_was_only_touched_is_read_once(opened, folder, monkeypatch):
     index.refresh()
     monkeypatch.setattr(sources, "_SETTLED", -(10**12))  # as if all this were minutes ago
     index.refresh()
-    monkeypatch.setattr(sources, "read_bytes", None)  # reading fails from here on
+    monkeypatch.setattr(sources, "read_file", None)  # reading fails from here on
     assert index.refresh().skipped == 4
     (folder / "faq.md").touch()
     with pytest.raises(TypeError):
@@ -137,7 +137,7 @@ def test_a_file_that_was_only_touched_is_read_once(opened, folder, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(sources, "_SETTLED", -(10**12))
     assert index.refresh().skipped == 4
-    monkeypatch.setattr(sources, "read_bytes", None)
+    monkeypatch.setattr(sources, "read_file", None)
     assert index.refresh().skipped == 4
 
 

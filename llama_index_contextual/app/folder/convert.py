@@ -11,6 +11,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
@@ -87,9 +88,9 @@ class DocumentReader(BaseReader):
         del fs
         path = Path(file)
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise DocumentError(f"{path} cannot be read ({error.strerror or error}).") from error
+            data = read_file(path)
+        except DocumentError as error:
+            raise DocumentError(f"{path}: {error}") from error
         return self.documents(path, data, extra_info)
 
     def documents(self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None) -> list[Document]:

@@ -32,9 +32,7 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
     try:
         status = os.stat(path)  # noqa: PTH116  which knows of loops of links in all versions of Python
         if not stat.S_ISREG(status.st_mode):
-            raise DocumentError(
-                f"{UNREAD} (no regular file). Cure: name a file that is neither pipe, device nor folder."
-            )
+            raise DocumentError(f"{UNREAD} (no regular file). Cure: a file that is no pipe, device or folder.")
         if root is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
             raise DocumentError(f"it is a symbolic link out of {root}. Cure: read that file under its own name.")
         with open(os.open(path, _FLAGS), "rb") as file:  # noqa: PTH123  a descriptor

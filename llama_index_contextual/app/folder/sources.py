@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.files import MOST_BYTES, read_file
 from llama_index_contextual.app.folder.formats import ATTACHED, FORMATS, suffix_of
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, stamp_of
 from llama_index_contextual.chunking import without_comments
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 # LlamaIndex gives each document that it loads such an id, another one each time.
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 logger = logging.getLogger(__name__)
-UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
 
 
@@ -134,6 +134,18 @@ class Reading:
         """Return what reads a file; None for text."""
         reader = self.readers.get(suffix_of(path))
         return self.converter if reader is None and self.converter.mark(path) else reader
+
+    def read(self, file: FolderFile) -> bytes:
+        """The bytes of a file of the folder.
+
+        Raises:
+            DocumentError: It is no regular file, too large, or lies elsewhere by a link that must not be followed.
+        """
+        root = None
+        if not self.rules.follow_symlinks:
+            with contextlib.suppress(SettingError):
+                root = self.folders.home(file.path)[0]
+        return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=root)
 
     def load(self, path: str) -> list[Document]:
         """Return the documents of one file of the folder, as it is now.
@@ -246,7 +258,7 @@ def file_sources(
             sha256 = entry.sha256
         elif entry is not None or moved:
             with contextlib.suppress(DocumentError):  # loading it says so
-                sha256 = sha256_of(read_bytes(file.absolute))
+                sha256 = sha256_of(reading.read(file))
         sources.append(Source(file.path, sha256, "file", file, reading, file.stamp))
     return sources
 
@@ -254,7 +266,7 @@ def file_sources(
 def _load(file: FolderFile, reading: Reading) -> SourceContent:
     """Read one file, when its turn comes."""
     reader, stamp = reading.reader_of(file.path), _stamp(file)
-    data = read_bytes(file.absolute)
+    data = reading.read(file)
     sha256, size = sha256_of(data), len(data)
     if reader is not None:
         documents, repair = _with_reader(file, reader, data)
@@ -309,7 +321,14 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
             failed.append(Problem(f"document {number}", reason))
         else:
             groups.setdefault(identity, []).append(document)
-    return [_document_source(identity, group) for identity, group in groups.items()]
+    sources = []
+    for identity, group in groups.items():
+        try:
+            sources.append(_document_source(identity, group))
+        except (TypeError, ValueError, RecursionError) as error:  # noqa: PERF203  the next one may be indexed
+            reason = f"its metadata is no plain data ({type(error).__name__}: {error})"[:300]
+            failed.append(Problem(identity, f"{reason}. Cure: strings, numbers, dates and lists of them."))
+    return sources
 
 
 def document_identity(document: Document, folders: Folders) -> str | None:
@@ -377,16 +396,3 @@ def flat_value(value: Any) -> str | int | float | bool | None:
 def sha256_of(data: bytes) -> str:
     """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return a file's bytes.
-
-    Raises:
-        DocumentError: The system refuses.
-    """
-    try:
-        with path.open("rb") as file:
-            return file.read()
-    except OSError as error:
-        raise DocumentError(f"{UNREAD} ({error.strerror or error}).") from error

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
-from llama_index_contextual.app.folder.sources import read_bytes, sha256_of
+from llama_index_contextual.app.folder.sources import sha256_of
 from llama_index_contextual.app.index.plan import is_spared
 from llama_index_contextual.app.index.state import WriteLock
 from llama_index_contextual.app.settings.schema import Refreshing
@@ -93,7 +93,7 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
                 certain = False
                 continue
             try:
-                changed += sha256_of(read_bytes(file.absolute)) != entry.sha256
+                changed += sha256_of(settings.reading.read(file)) != entry.sha256
             except DocumentError:
                 certain = False
     if not discovery.unfinished:

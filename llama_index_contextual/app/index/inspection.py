@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.app.folder.sources import UNREAD, gather, read_all
+from llama_index_contextual.app.folder.files import UNREAD
+from llama_index_contextual.app.folder.sources import gather, read_all
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.app.index.tables import Chunk, fault_of

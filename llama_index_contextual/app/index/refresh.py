@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.folder.sources import UNREAD, check_source, gather, settled
+from llama_index_contextual.app.folder.files import UNREAD
+from llama_index_contextual.app.folder.sources import check_source, gather, settled
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
