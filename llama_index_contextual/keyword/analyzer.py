@@ -28,7 +28,7 @@ from llama_index_contextual.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_VERSION: Final = 5  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_VERSION: Final = 6  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs
@@ -36,10 +36,14 @@ _OWN_LANGUAGE: Final = 80  # characters of a paragraph that says itself which la
 _MEMO_LIMIT: Final = 50_000  # words, 24 MB at most; then it starts afresh
 
 # A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
-# std::fs, don't, R&D. C++ and C# are words of their own.
+# std::fs, don't, R&D. C++ and C# are words of their own, and so is each emoji.
+_EMOJI: Final = "[\U0001f1e6-\U0001f1ff]{2}|[\u2600-\u27bf\u2b00-\u2bff\U0001f300-\U0001f3fa\U0001f400-\U0001faff]"
 WORD: Final = re.compile(
-    r"\b[A-Za-z](?:\+\+|#(?![\w#]))"
+    rf"\b[A-Za-z](?:\+\+|#(?![\w#]))|{_EMOJI}"
     r"|\w+(?:(?:[-./'\u2019@]|::|->|(?<=\d),(?=\d{3})|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_])))\w+)*"
+)
+_VOWEL_SIGNS: Final = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
 )
 _LONGEST: Final = 256  # characters of one word that are looked at: beyond that it is data, not language
 
@@ -53,6 +57,7 @@ _CAMEL: Final = re.compile(
 )
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _NUMBER: Final = re.compile(r"v?([\d.,]+)|(\d+)(?:st|nd|rd|th)", re.IGNORECASE)
+_IS_EMOJI: Final = re.compile(_EMOJI)
 _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+")
 
 # Snowball's Spanish rules look for accents that people leave out ("organizacion", "tecnologia", "comian"), so words are
@@ -67,6 +72,11 @@ _Memo = dict[tuple[str, str, bool], tuple[str, ...]]  # the terms of words alrea
 
 
 _stemmers: Final = threading.local()  # by language, for each thread: PyStemmer's objects are not thread-safe
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text; of Arabic and Hebrew without vowel signs, which few people write."""
+    return WORD.findall(_VOWEL_SIGNS.sub("", normalise(text)))
 
 
 def _stem(word: str, code: str) -> str:
@@ -140,7 +150,7 @@ class Analyzer:
         terms: list[str] = []
         memo = self._memo
         for code, paragraph in self._by_language(text):
-            for word in WORD.findall(normalise(paragraph)):
+            for word in words_of(paragraph):
                 cached = memo.get((code, word, False))
                 terms.extend(self._remember(code, word) if cached is None else cached)
         return terms
@@ -157,7 +167,7 @@ class Analyzer:
             text: The query.
             language: Take this language instead of the one that the analyzer would choose.
         """
-        words = WORD.findall(normalise(text))
+        words = words_of(text)
         main = resolve_language(language) if language else self.language_of(text)
         groups: list[tuple[str, ...]] = []
         if self.language != "auto":
@@ -184,7 +194,7 @@ class Analyzer:
     def has_stop_words(self, text: str) -> bool:
         """Return whether a text holds a stop word of English, of Spanish, or of the language that it is in."""
         codes = {*_FOLDED, self.language_of(text)} if self.language == "auto" else {self.language}
-        words = {fold(word) for word in WORD.findall(normalise(text))}
+        words = {fold(word) for word in words_of(text)}
         return any(not words.isdisjoint(stop_words(code)) for code in codes)
 
     def language_of(self, text: str) -> str:
@@ -211,7 +221,7 @@ class Analyzer:
     def _remember(self, code: str, word: str, *, whole: bool = False) -> tuple[str, ...]:
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
-        terms = self._analyse(word, code, whole=whole)
+        terms = (word,) if _IS_EMOJI.fullmatch(word) else self._analyse(word, code, whole=whole)
         if len(word) <= _LONGEST:
             self._memo[code, word, whole] = terms
         return terms

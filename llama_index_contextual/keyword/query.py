@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.keyword.analyzer import WORD
+from llama_index_contextual.keyword.analyzer import words_of
 from llama_index_contextual.keyword.filters import WORDS, tag_filter
 from llama_index_contextual.metadata import COLLECTION, PATH
-from llama_index_contextual.text import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -121,7 +120,7 @@ def unknown_words(text: str, analyzer: Analyzer, missing: Iterable[Group]) -> li
         missing: Those terms of the text that no node of the index holds.
     """
     unheard = {frozenset(group) for group in missing}
-    words = [word for word in WORD.findall(normalise(text)) if unheard and not analyzer.has_stop_words(word)]
+    words = [word for word in words_of(text) if unheard and not analyzer.has_stop_words(word)]
     language = analyzer.language_of(text)
     terms = {word: analyzer.query_groups(word, language) for word in words}
     return [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]

@@ -11,11 +11,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, RelatedNodeInfo, TextNode
 from llama_index.core.tools import FunctionTool
 
 from llama_index_contextual.memory.context import MemoryContext  # noqa: TC001  pydantic reads it
 from llama_index_contextual.memory.digest import quoted
+from llama_index_contextual.metadata import HEADER_PATH
 
 if TYPE_CHECKING:
     from llama_index_contextual.memory.digest import MemoryDigest
@@ -26,7 +27,8 @@ DESCRIPTION = "What the user's notes say about a message. Call it with the user'
 class MemoryContextRetriever(BaseRetriever):
     """A retriever that answers with the hits of the digest, each a node of one quotation; none for small talk.
 
-    Each node's metadata hold ``citation``, ``path``, ``date``, ``start_line`` and ``end_line`` where known.
+    Each node has the source of its chunk, and in its metadata ``citation``, ``path``, ``header_path``, ``date``,
+    ``start_line`` and ``end_line`` where known.
     """
 
     def __init__(self, memory: MemoryContext, **settings: Any) -> None:
@@ -134,6 +136,7 @@ def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
             "date": entry.date,
             "start_line": entry.start_line,
             "end_line": entry.end_line,
+            HEADER_PATH: entry.header_path or None,
         }
         known = {key: value for key, value in metadata.items() if value is not None}
         node = TextNode(
@@ -143,5 +146,7 @@ def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
             excluded_embed_metadata_keys=list(known),
             excluded_llm_metadata_keys=[key for key in known if key != "citation"],
         )
+        if entry.source:
+            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=entry.source)
         hits.append(NodeWithScore(node=node, score=entry.score))
     return hits

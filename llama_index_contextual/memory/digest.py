@@ -101,6 +101,8 @@ class MemoryEntry:
     """The day from which notes say what it says, where they said something else before."""
     older: tuple[OlderStatement, ...] = ()
     """What they said before, the latest first."""
+    source: str = ""
+    """Id of the document that the chunk was cut from."""
 
     @property
     def citation(self) -> str:

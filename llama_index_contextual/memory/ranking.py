@@ -214,6 +214,7 @@ def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None
         reasons=one.reasons,
         since=current.since if current else "",
         older=current.older if current else (),
+        source=one.node.ref_doc_id or "",
     )
 
 

@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 _PAGE: Final = 1000  # nodes that a store is asked for by id at a time
 _UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
+_CANNOT_LIST: Final = (NotImplementedError, AssertionError, ValueError, TypeError)  # as stores say that they do not
 _MORE: Final = 4  # times as many, each time that too few hits pass
 # Modes in which similarity_top_k says how many hits there are.
 _COUNTED: Final = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR})
@@ -375,8 +376,11 @@ def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None 
     parts = [None] if node_ids is None else [*iter_batch(node_ids, _PAGE)]
     try:
         nodes = [node for part in parts for node in store.get_nodes(part)]
-    except NotImplementedError as error:
-        raise SettingError(f"{type(store).__name__} cannot list its nodes. Cure: pass nodes= or docstore=.") from error
+    except _CANNOT_LIST as error:
+        if node_ids is None or isinstance(error, NotImplementedError):
+            cure = "Cure: pass nodes= or docstore="
+            raise SettingError(f"{type(store).__name__} cannot list its nodes ({error!r}). {cure}.") from error
+        return [node for node in store.get_nodes(None) if node.node_id in set(node_ids)]
     except Exception:
         if node_ids is None:
             raise

@@ -90,6 +90,10 @@ _FOREIGN: Final = re.compile("[^\x00-\u02ff]{64,}")
 _MOST_MARKS: Final = 30  # Unicode's own limit (UAX #15); the time to sort marks grows with their square
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
+# Letters that Unicode does not take apart, as people type them: Łódź is lodz.
+_STROKES: Final = str.maketrans(
+    dict(zip("łøđħŧıæœþð", ("l", "o", "d", "h", "t", "i", "ae", "oe", "th", "d"), strict=True))
+)
 
 
 def resolve_language(name: str) -> str:
@@ -211,7 +215,7 @@ def fold(word: str) -> str:
     word = word.replace("\u2019", "'").casefold()
     if word.isascii():
         return word
-    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", word))
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", word.translate(_STROKES)))
     return unicodedata.normalize("NFKC", bare)
 
 

@@ -33,6 +33,16 @@ async def test_the_retriever_gives_snippets_with_citations(context):
     assert retriever.retrieve("hola") == []
 
 
+def test_the_retriever_s_nodes_keep_their_source_and_their_headings(context):
+    hits = MemoryContextRetriever(context).retrieve("does JC like ginger?")
+    entries = context.get("does JC like ginger?").entries
+    assert hits
+    assert [hit.node.ref_doc_id for hit in hits] == [entry.source for entry in entries]
+    assert all(hit.node.ref_doc_id for hit in hits)
+    assert [hit.node.metadata.get("header_path", "") for hit in hits] == [entry.header_path for entry in entries]
+    assert any(entry.header_path for entry in entries)
+
+
 def test_the_retriever_serves_a_query_engine(context):
     engine = RetrieverQueryEngine.from_args(MemoryContextRetriever(context), llm=MockLLM())
     assert "Cookie loves carrots" in str(engine.query("what does JC's dog love?"))

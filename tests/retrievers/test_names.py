@@ -1,0 +1,93 @@
+"""The name of a document, or of a heading in it, as a question."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core.schema import Document, TextNode
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.retrieval.names import folded_name, names_of_path
+
+NOTES = {
+    "notes/GIL.md": "# Global interpreter lock\n\nOne thread at a time runs.\n\n## Release\n\nC code may release it.",
+    "notes/threads.md": "# Threads\n\nThe GIL, the GIL and again the GIL: the GIL keeps threads apart. GIL GIL GIL.",
+    "notes/Deadlock Prevention.md": "---\naliases: [avoid deadlocks, lock order]\n---\nTake locks in one order.",
+    "notes/locks.md": "# Locks\n\nDeadlock prevention, prevention of a deadlock.\n\n## Spin lock\n\nIt waits.",
+    "notes/Café-Kasse.md": "The till is beside the door.",
+    "notes/shopping.md": "# Groceries\n\nBread, butter and coffee from the cafe, Kasse.",
+    "archive/2024.md": "Plans of a year.",
+}
+
+
+@pytest.fixture(scope="module")
+def vault(embedding_of_words):
+    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in NOTES.items()]
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()(documents))
+    index = embedding_of_words(nodes)
+    return ContextualFusionRetriever([ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)])
+
+
+@pytest.fixture(scope="module")
+def embedding_of_words():
+    from hashed_words import HashedWords
+    from llama_index.core import VectorStoreIndex
+
+    return lambda nodes: VectorStoreIndex(nodes, embed_model=HashedWords())
+
+
+@pytest.mark.parametrize(
+    ("question", "path"),
+    [
+        ("GIL", "notes/GIL.md"),
+        ("gil.md", "notes/GIL.md"),
+        ("[[GIL]]", "notes/GIL.md"),
+        ("[[GIL#Release|the lock]]", "notes/GIL.md"),
+        ("notes/GIL", "notes/GIL.md"),
+        ("global interpreter lock", "notes/GIL.md"),
+        ("deadlock prevention", "notes/Deadlock Prevention.md"),
+        ("deadlock-prevention.md", "notes/Deadlock Prevention.md"),
+        ("Lock order", "notes/Deadlock Prevention.md"),
+        ("cafe kasse", "notes/Café-Kasse.md"),
+        ("2024", "archive/2024.md"),
+    ],
+)
+def test_the_exact_name_of_a_note_comes_first(vault, question, path):
+    explanation = vault.explain(question)
+    assert explanation.hits[0].node.node.metadata["path"] == path
+    assert explanation.relevance >= 0.95
+    assert "names" in {credit.arm for credit in explanation.hits[0].fused.credits}
+
+
+def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
+    named = [hit for hit in vault.explain("GIL").hits if "names" in {one.arm for one in hit.fused.credits}]
+    assert len(named) == 1
+
+
+def test_a_question_that_is_no_name_names_nothing(vault):
+    for question in ("how does the GIL work?", "release the GIL lock of threads", ""):
+        assert not any(hit.fused.is_named for hit in vault.explain(question).hits if hit.fused)
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [("Straße_und-Weg.md", "strasse und weg md"), (" “Łódź” ", "lodz"), ("[[a/B c|d]]", "a b c"), ("C++", "c++")],
+)
+def test_names_are_folded(text, folded):
+    assert folded_name(text) == folded
+
+
+def test_the_names_of_a_path():
+    assert set(names_of_path("a/B.md")) == {"a b md", "b md", "a b", "b"}
+    assert set(names_of_path(".env")) == {"env"}
+
+
+def test_a_name_without_a_path_is_a_title():
+    nodes = [TextNode(id_="x", text="kite kite kite"), TextNode(id_="y", text="wind", metadata={"title": "Kite"})]
+    words = ContextualBM25Retriever(nodes)
+    assert ContextualFusionRetriever([words], mode="learned").explain("kite").hits[0].node_id == "y"
