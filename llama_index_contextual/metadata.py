@@ -372,6 +372,12 @@ def set_views(
     node.excluded_llm_metadata_keys = _hiding(node.excluded_llm_metadata_keys, [*ours, *own])
 
 
+def headings_of_ours(metadata: Mapping[str, Any]) -> list[str]:
+    """The key of the header path that our parser wrote; none where there is none, or another parser's."""
+    name = own_name(HEADER_PATH) if own_name(HEADER_PATH) in metadata else HEADER_PATH
+    return [name] if name in metadata and value_of(metadata, HEADING_LEVEL) is not None else []
+
+
 def reset_views(node: BaseNode) -> None:
     """Let EMBED and LLM show what they did before :func:`set_views`."""
     node.excluded_embed_metadata_keys = _before(node.excluded_embed_metadata_keys)

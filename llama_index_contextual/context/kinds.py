@@ -17,7 +17,7 @@ OFF: Final = "off"
 LLM: Final = "llm"
 HEADINGS: Final = "headings"
 HEADERS: Final = "headers"  # another name of the same
-CONTEXTS: Final = (OFF, *FREE, LLM)
+CONTEXTS: Final = (OFF, *sorted(FREE), LLM)
 _FALLBACK: Final = "pattern"
 
 

@@ -163,9 +163,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         """
         if self.generator is None:
             for node in nodes:
-                if metadata.has_context(node.metadata):
-                    metadata.drop_context(node.metadata)
-                    metadata.reset_views(node)  # what the context had hidden shows again
+                metadata.drop_context(node.metadata)
+                metadata.set_views(node, leave_out_keys=metadata.headings_of_ours(node.metadata))
             return list(nodes)
         groups = self._outdated(nodes, documents)
         with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:

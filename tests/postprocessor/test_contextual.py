@@ -24,6 +24,7 @@ from llama_index_contextual.context import (
 )
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.metadata import reset_views
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 TEXT = "# Guide\n\nHello.\n\n## Install\n\nRun it.\n"
@@ -108,7 +109,23 @@ def test_off_makes_nodes_what_they_were_before(parser, tmp_path):
     ContextualNodePostprocessor()(nodes)
     ContextualNodePostprocessor("pattern", show_context_to_llm=True)(nodes)
     assert "file_path" not in nodes[0].get_content(MetadataMode.LLM)
-    assert [node.to_dict() for node in ContextualNodePostprocessor("off")(nodes)] == before
+    after = ContextualNodePostprocessor("off")(nodes)
+    if isinstance(parser, HeadingAwareMarkdownNodeParser):  # whose headings are a context, too
+        assert not any("Title" in node.get_metadata_str(MetadataMode.EMBED) for node in after)
+        for node in after:
+            reset_views(node)
+    assert [node.to_dict() for node in after] == before
+
+
+def test_off_embeds_no_heading_that_our_parser_found():
+    text = "# Gateway\n\nIt accepts requests.\n\n## Timeout\n\n" + "The default value is sixty seconds. " * 20
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=60, chunk_overlap=0, min_chunk_size=5)
+    nodes = ContextualNodePostprocessor("off")(parser([Document(text=text, metadata={"author": "Ana"})]))
+    last = nodes[-1]
+    assert last.metadata["header_path"] == "Gateway > Timeout"
+    assert last.get_content(MetadataMode.EMBED) == f"author: Ana\n\n{last.text}"
+    ContextualNodePostprocessor("headers")(nodes)
+    assert "Gateway > Timeout" in last.get_content(MetadataMode.EMBED)
 
 
 def test_off_leaves_plain_nodes_alone(nodes):

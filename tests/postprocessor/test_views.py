@@ -14,6 +14,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.metadata import reset_views
 
 BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
 TEXT = "# Gateway\n\nThe default is 60.\n"
@@ -174,7 +175,10 @@ def test_a_key_that_a_document_brought_keeps_its_value_and_ours_stands_beside_it
         assert f"contextual_{key}" in node.metadata
         assert "Document: a.md > Gateway" in node.get_content(MetadataMode.EMBED)
         assert "Document: a.md > Gateway" not in node.get_content(MetadataMode.LLM)
-    assert ContextualNodePostprocessor("off")([node])[0].to_dict() == before
+    ContextualNodePostprocessor("off")([node])
+    assert f"{key}: finance" in node.get_content(MetadataMode.EMBED)
+    reset_views(node)
+    assert node.to_dict() == before
 
 
 def test_tags_of_front_matter_are_read_once_and_tags_of_a_document_stay():

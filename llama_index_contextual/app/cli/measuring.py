@@ -36,7 +36,10 @@ class MeasuringOptions:
     ] = None
     context: Annotated[
         list[str] | None,
-        typer.Option(help="off (LlamaIndex metadata), headings, pattern, llm; several times. Default: the first three"),
+        typer.Option(
+            help="off (LlamaIndex's metadata), headings (or headers), pattern, llm; several times. "
+            "Default: the first three"
+        ),
     ] = None
     llm: Annotated[
         str | None,

@@ -30,7 +30,7 @@ from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.app.settings.rerankers import resolve_reranker
-from llama_index_contextual.context import HeadingContextGenerator
+from llama_index_contextual.context import HeadingContextGenerator, context_name
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import EVERY_KEY
 from llama_index_contextual.retrieval import POOL, ContextualVectorRetriever
@@ -79,8 +79,8 @@ def evaluate(
     Args:
         folder: The documents.
         questions: Questions and the places of their answers. See :func:`load_questions`.
-        contexts: Some of ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``. The contexts of ``"llm"`` are kept in the
-            folder's own ``.contextual``, where its index finds them again.
+        contexts: Some of ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``. The contexts of
+            ``"llm"`` are kept in the folder's own ``.contextual``, where its index finds them again.
         variants: More rows by name: each a file like ``contextual.toml``, which comes before the folder's own. It may
             set anything: chunk sizes, the embedding, contexts, fusion, weights, a reranker. It sets no files, so that
             all rows have the same.
@@ -105,7 +105,7 @@ def evaluate(
         # All are opened before any is filled: a wrong setting must not cost the work of those before it.
         # Beside an empty context all metadata can be left out of what is embedded.
         experiment.open(BASELINE, context=HeadingContextGenerator(template=""), leave_out_keys=[EVERY_KEY])
-        *_, last = [BASELINE, *(experiment.open_context(kind) for kind in dict.fromkeys(contexts))]
+        *_, last = [BASELINE, *(experiment.open_context(kind) for kind in dict.fromkeys(map(context_name, contexts)))]
         for name, file in (variants or {}).items():
             experiment.open_variant(name, file)
         rerankers = dict(map(experiment.reranker, rerank))

@@ -90,8 +90,8 @@ class ContextualIndex(Asked):
             embed_model: ``"local"``, ``"e5"`` (many languages), ``"none"`` (keywords alone), ``"ollama:MODEL"``,
                 ``"openai:MODEL"``, another name of docs/embeddings.md, or any LlamaIndex embedding. By default what
                 the index was made with, else ``"local"``.
-            context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own. By default what
-                the index was made with, else ``"headings"``.
+            context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator of your own.
+                By default what the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding. Like readers and a
                 generator of your own it is not written down: whoever refreshes the index gives it again.
             files: Which files of the folder are read.

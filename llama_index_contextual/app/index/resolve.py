@@ -34,7 +34,7 @@ from llama_index_contextual.app.settings.llm import named_model
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context import LLM, OFF, ContextGenerator
+from llama_index_contextual.context import LLM, OFF, ContextGenerator, context_name
 from llama_index_contextual.errors import (
     ContextualWarning,
     DamagedError,
@@ -122,7 +122,7 @@ def _is_said(key: str, arguments: Mapping[str, Any], config: Configuration) -> b
     if key == "collections":
         return True  # else they were refused
     if key.startswith("context"):
-        return bool(arguments["context"]) or "context" in said or name in arguments["context_options"]
+        return arguments["context"] is not None or "context" in said or name in arguments["context_options"]
     if table == "chunks" or key == "node_parser":
         return bool(arguments["node_parser"] or config.table("chunks"))
     return key in said or arguments.get(table or key) is not None
@@ -132,7 +132,10 @@ def _context(
     arguments: Mapping[str, Any], config: Configuration, choices: Mapping[str, Any]
 ) -> tuple[str | ContextGenerator, dict[str, Any]]:
     """Return the kind of contexts, or their generator, and its options: arguments before all others."""
-    context, options = arguments["context"] or config["context"], dict(arguments["context_options"])
+    given, options = arguments["context"], dict(arguments["context_options"])
+    context = (
+        given if isinstance(given, ContextGenerator) else context_name(config["context"] if given is None else given)
+    )
     if context == choices.get("context"):  # with options that are no settings
         more = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
         options = {**{key.partition(".")[2]: value for key, value in more.items()}, **options}

@@ -50,7 +50,11 @@ Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(max_length=2000)]
 Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), BeforeValidator(_as_one_line)]
-Context = Literal["off", "headings", "pattern", "llm"]
+# "headers" is another name of "headings"; false, as YAML reads off, is "off".
+Context = Annotated[
+    Literal["off", "headings", "pattern", "llm"],
+    BeforeValidator(lambda value: {"headers": "headings", "false": "off"}.get(str(value).lower(), value)),
+]
 Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
 
 
@@ -95,7 +99,7 @@ class Setting:
     computed: str = ""
     example: Any = None
     flags: str = ""
-    harmless: bool | tuple[str, ...] = False
+    harmless: bool | tuple[str | bool, ...] = False
 
     @property
     def name(self) -> str:
@@ -136,8 +140,9 @@ class Setting:
 
 _ALL: Final = (
     Setting(
-        "context", Context, "headings", "What each chunk is given back: `off`, `headings`, `pattern` or `llm`.",
-        flags="--context", harmless=("off", "headings", "pattern"),
+        "context", Context, "headings",
+        "What each chunk is given back: `off`, `headings` (or `headers`), `pattern` or `llm`.",
+        flags="--context", harmless=("off", "headings", "headers", "pattern", False),
     ),
     Setting(
         "embed_model", Name, "local",

@@ -1,0 +1,95 @@
+"""One list of names of contexts: in Python, on the command line, in the file, in a variable and in ``evaluate``."""
+
+from __future__ import annotations
+
+import pytest
+from fake_model import MODEL
+from llama_index.core.llms import MockLLM
+
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.evaluation import Passage, Question, evaluate
+from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.context import resolve_generator
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
+
+NAMES = {"off": "off", "headings": "headings", "headers": "headings", "pattern": "pattern", "llm": "llm"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
+    return tmp_path
+
+
+def options(name):
+    return {"llm": MockLLM(), "cache": False} if name == "llm" else {}
+
+
+@pytest.mark.parametrize(("name", "kind"), NAMES.items())
+def test_python_takes_the_name(name, kind, folder):
+    assert ContextualNodePostprocessor(name, **options(name)).context == kind
+    generator = resolve_generator(name, **options(name))
+    assert ("off" if generator is None else generator.config()["spec"]) == kind
+    given = {"llm": MockLLM()} if name == "llm" else {}
+    with ContextualIndex.open(folder, context=name, **given) as index:
+        assert index.settings.pipeline.contexts.context == kind
+
+
+@pytest.mark.parametrize(("name", "kind"), NAMES.items())
+def test_the_file_a_variable_and_the_command_line_take_the_name(name, kind, folder, monkeypatch, run):
+    (folder / "own.toml").write_text(f'context = "{name}"\n', "utf-8")
+    assert load_configuration(folder, file=folder / "own.toml")["context"] == kind
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT", name)
+    assert load_configuration(folder)["context"] == kind
+    monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT")
+    model = ["--llm", "openai:m@http://127.0.0.1:9/v1"] if name == "llm" else []
+    done = run("index", folder, "--context", name, *model, "--dry-run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_evaluate_takes_all_of_them(folder, fake_model):
+    questions = [Question("How long does the gateway wait?", (Passage("page.md"),))]
+    found = evaluate(folder, questions, contexts=NAMES, llm=fake_model.llm, embed_model="none", top_k=[1])
+    assert {row.name for row in found.rows} >= {"headings", "pattern", "llm"}
+    assert "headers" not in {row.name for row in found.rows}
+    assert fake_model.requests[0].body["model"] == MODEL
+
+
+@pytest.mark.parametrize("nothing", ["off", None, False])
+def test_off_is_off(nothing, folder):
+    assert ContextualNodePostprocessor(nothing).generator is None
+    assert resolve_generator(nothing) is None
+    if nothing is not None:  # None says nothing there
+        with ContextualIndex.open(folder, context=nothing) as index:
+            assert index.settings.pipeline.contexts.generator is None
+
+
+def test_off_in_a_folder_is_what_the_file_says_as_false(folder):
+    (folder / "contextual.toml").write_text("context = false\n", "utf-8")
+    with ContextualIndex.open(folder) as index:
+        index.refresh()
+        assert [node.metadata.get("context") for node in index.nodes()] == [None]
+
+
+@pytest.mark.parametrize("name", ["heading", "LLM", "", True, 3])
+def test_another_name_is_refused_with_those_that_there_are(name, folder):
+    for take in (ContextualNodePostprocessor, resolve_generator):
+        with pytest.raises(SettingError, match=r"is not known\. Cure: use one of 'off', 'headings', 'pattern', 'llm'"):
+            take(name)
+    with pytest.raises(SettingError, match="is not known"):
+        evaluate(folder, [Question("?", (Passage("page.md"),))], contexts=[name], embed_model="none")
+
+
+def test_a_free_generator_is_available_and_names_no_model():
+    generator = resolve_generator("headers")
+    assert (generator.available(), generator.model_name) == (True, "")
+
+
+def test_a_model_is_available_where_its_server_answers_which_costs_nothing(fake_model):
+    generator = resolve_generator("llm", llm=fake_model.model, cache=False)
+    assert (generator.available(), generator.model_name) == (True, MODEL)
+    assert (len(fake_model.requests), fake_model.probes) == (0, 1)
+    generator.close()
+    fake_model.stop()
+    assert not resolve_generator("llm", llm=fake_model.model, cache=False).available()
