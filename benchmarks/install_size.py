@@ -63,7 +63,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
         first = [need for need in declared if need.startswith("llama-index-")]
-        rows = {LLAMA_INDEX: first} | {f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]"] for row in ROWS}
+        rows = {LLAMA_INDEX: first} | {
+            f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]" if row else str(ROOT)] for row in ROWS
+        }
         found = {}
         for number, (name, requirements) in enumerate(rows.items()):
             found[name] = installed(Path(folder, str(number)), *requirements)

@@ -151,6 +151,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "what is left out must not come back",
         ),
         Difference(
+            "vector-async",
+            "stops the event loop while a store without an async client of its own is asked",
+            "asks it in a thread",
+            "one question must not stop a server",
+        ),
+        Difference(
             "filters-in-text",
             "takes `IN` with a text for any part of it; on Qdrant for its comma-separated parts",
             "takes it for the whole text and its comma-separated parts, on every store",
@@ -187,6 +193,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "returns nodes that its filters leave out, with a score of 0",
             "returns what they admit",
             "what is left out must not come back",
+        ),
+        Difference(
+            "bm25-chroma",
+            "raises `ValueError` for an index on Chroma, which keeps its nodes itself",
+            "reads the nodes from the store",
+            "an index on a store is what people have",
         ),
         Difference(
             "bm25-identifiers",
@@ -300,6 +312,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "leaves a chunk without a context where a call fails, and a pipeline's cache makes that final",
             "writes a free context, warns, and asks again in the next run",
             "a failed call is no answer",
+        ),
+        Difference(
+            "extractor-upsert",
+            "raises where its model fails, and an upsert has deleted the document's vectors by then",
+            "writes a free context and warns",
+            "a model that is away must not lose a document",
         ),
         Difference(
             "extractor-docstore",

@@ -70,11 +70,16 @@ def table():
 
 
 def variants(cls):
-    """How many questions an arm is asked where a model writes variants."""
-    arm = left()
-    settings = {"num_queries": 3} | ({"variants": "all"} if cls is ContextualFusionRetriever else {})
-    fused(cls, [arm], **settings).retrieve("carrots")
-    return "carrots" in arm.asked, len(arm.asked) > 1
+    """How many questions a keyword arm is asked where a model writes variants."""
+    asked = []
+
+    class Keywords(BM25Retriever):
+        def _retrieve(self, query_bundle):
+            asked.append(query_bundle.query_str)
+            return super()._retrieve(query_bundle)
+
+    fused(cls, [Keywords(nodes=notes(), similarity_top_k=2)], num_queries=3).retrieve("carrots")
+    return "carrots" in asked, len(asked) > 1
 
 
 def quietly(call):
