@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ _LONGEST_HEADING: Final = 130  # characters
 _EDGE: Final = 4  # lines at the top and at the bottom of a page that may be repeated on others
 _REPEATED: Final = 0.3  # of the pages that have a line at their edge: then it is no text; odd and even pages may differ
 _LEVELS: Final = 6
+_RUN: Final = 3  # lines of one size and weight in a row that are running text, not a heading
+_LEADING: Final = 2.2  # of a line's size: lines that are further apart are no run
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
 _MOST_ABOVE: Final = 2  # lines at the top of a page that name what its first heading is of
 _LONGEST_ABOVE: Final = 60  # characters of each
@@ -94,25 +97,52 @@ def _drop_edges(pages: Sequence[list[Line]]) -> None:
 def _find_headings(pages: Sequence[list[Line]]) -> None:
     """Give lines that are headings a level: by size, and at the size of the text by weight and capitals."""
     sizes: Counter[float] = Counter()
-    bold = 0
-    for line in (line for lines in pages for line in lines):
-        sizes[round(line.size * 2) / 2] += len(line.text)
-        bold += len(line.text) * line.bold
+    styles: Counter[tuple[float, bool]] = Counter()
+    single: Counter[tuple[float, bool]] = Counter()  # characters of lines without cells
+    running: Counter[tuple[float, bool]] = Counter()
+    for lines in pages:
+        for line in lines:
+            sizes[_style(line)[0]] += len(line.text)
+            styles[_style(line)] += len(line.text)
+        wide = _FULL * max((line.width for line in lines), default=0.0)
+        for style, run in groupby((line for line in lines if len(line.cells) == 1), key=_style):
+            texts = list(run)
+            single[style] += sum(len(line.text) for line in texts)
+            running[style] += _running(texts, wide)
     if not sizes:
         return
     body = sizes.most_common(1)[0][0]
-    weight_tells = bold < 0.4 * sum(sizes.values())
+    weight_tells = sum(count for (_, bold), count in styles.items() if bold) < 0.4 * sum(sizes.values())
     headings: list[tuple[Line, tuple[float, bool, bool]]] = []
-    for lines in pages:
-        for line in lines:
-            if not _may_be_heading(line):
-                continue
-            size = round(line.size * 2) / 2
-            if size >= body * LARGER or (weight_tells and line.bold and size >= body * 0.9):
-                headings.append((line, (max(size, body), line.text.isupper(), line.bold)))
+    for line in (line for lines in pages for line in lines if _may_be_heading(line)):
+        size, bold = style = _style(line)
+        is_large = size >= body * LARGER or (weight_tells and bold and size >= body * 0.9)
+        if is_large and running[style] <= 0.5 * single[style]:
+            headings.append((line, (max(size, body), line.text.isupper(), bold)))
     levels = {rank: level for level, rank in enumerate(sorted({rank for _, rank in headings}, reverse=True), start=1)}
     for line, rank in headings:
         line.level = min(levels[rank], _LEVELS)
+
+
+def _running(lines: Sequence[Line], wide: float) -> int:
+    """Characters of lines in a row that are running text: three or more, near one another, all but the last wide."""
+    count, start = 0, 0
+    for at in range(len(lines) + 1):
+        before = lines[at - 1] if at else None
+        goes_on = (
+            before is not None
+            and at < len(lines)
+            and before.width > wide
+            and 0 < before.base - lines[at].base < _LEADING * lines[at].size
+        )
+        if not goes_on:
+            count += sum(len(line.text) for line in lines[start:at]) if at - start >= _RUN else 0
+            start = at
+    return count
+
+
+def _style(line: Line) -> tuple[float, bool]:
+    return round(line.size * 2) / 2, line.bold
 
 
 def _may_be_heading(line: Line) -> bool:

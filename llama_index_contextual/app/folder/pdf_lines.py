@@ -15,12 +15,18 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any, Final
 
+_TURN: Final = 30  # degrees: text is in lines of the nearest of these directions
+_FAR: Final = 100_000  # points
+_NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _SPACES: Final = frozenset({0, 2, 9, 10, 13, 32, 160, 0xFFFE})
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
 _SAME_HEIGHT: Final = 0.35  # of a letter's size: words that differ less are on one line
 _GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
+_NARROW_GAP: Final = 0.6  # of a letter's size: at a gutter, a wider one parts columns
 _LEAST_COLUMN: Final = 5  # lines of a column of a page
+_LEAST_NARROW: Final = 8  # lines of one of three columns or more
+_LEAST_WIDTH: Final = 0.12  # of a page, of such a column
 _HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
 _NAME: Final = re.compile(r"\(?[^\W\d]")
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
@@ -81,7 +87,7 @@ class Line:
 
 
 def lines_of(document: Any, number: int) -> list[Line]:
-    """Return the lines of a page from top to bottom; none where it cannot be read."""
+    """The lines of a page from top to bottom, turned text behind the others; none where the page cannot be read."""
     import pypdfium2
 
     try:
@@ -89,7 +95,12 @@ def lines_of(document: Any, number: int) -> list[Line]:
         text = page.get_textpage()
     except pypdfium2.PdfiumError:
         return []
-    lines = _joined(_words(text))
+    directions = sorted(_words(text).values(), key=lambda words: -sum(len(word.text) for word in words))
+    lines: list[Line] = []
+    for at, words in enumerate(directions):
+        for word in words:
+            word.base -= at * _FAR  # below all others
+        lines += _joined(words)
     text.close()
     page.close()
     for line in lines:
@@ -97,38 +108,50 @@ def lines_of(document: Any, number: int) -> list[Line]:
     return lines
 
 
-def _words(page: Any) -> list[Word]:
+def _words(page: Any) -> dict[int, list[Word]]:
+    """The words of a page by the direction in which they run, in degrees, with their places along it."""
     import pypdfium2.raw as pdfium
 
     raw, count = page.raw, page.count_chars()
     codes = [pdfium.FPDFText_GetUnicode(raw, index) for index in range(count)]
-    x, y, right = ctypes.c_double(), ctypes.c_double(), ctypes.c_double()
+    x, y = ctypes.c_double(), ctypes.c_double()
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
     box, flags = pdfium.FS_RECTF(), ctypes.c_int()
-    unused = ctypes.c_double()
     font = ctypes.create_string_buffer(128)
-    words: list[Word] = []
+    words: dict[int, list[Word]] = {}
     start = -1
     for index in range(count + 1):
         code = codes[index] if index < count else 32
         if code not in _SPACES:
             start = index if start < 0 else start
             continue
-        if start < 0:
+        first, start = start, -1
+        if first < 0 or not (text := _text_of(codes[first:index])):  # no letter is left of some words
             continue
-        text = "".join(map(_char, codes[start:index])) + ("-" if code in _HYPHENS else "")
-        pdfium.FPDFText_GetCharOrigin(raw, start, x, y)
-        pdfium.FPDFText_GetCharBox(raw, index - 1, unused, right, unused, unused)
-        pdfium.FPDFText_GetLooseCharBox(raw, start, box)
-        pdfium.FPDFText_GetFontInfo(raw, start, font, 128, flags)
-        bold = bool(_BOLD.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, start) >= 600  # noqa: PLR2004
-        size = abs(box.top - box.bottom) or 1.0
-        words.append(Word(text, x.value, max(right.value, x.value), y.value, size, bold))
-        start = -1
+        text += "-" if code in _HYPHENS else ""
+        pdfium.FPDFText_GetCharOrigin(raw, first, x, y)
+        pdfium.FPDFText_GetCharBox(raw, index - 1, left, right, bottom, top)
+        pdfium.FPDFText_GetLooseCharBox(raw, first, box)
+        pdfium.FPDFText_GetFontInfo(raw, first, font, 128, flags)
+        bold = bool(_BOLD.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, first) >= 600  # noqa: PLR2004
+        turn = round(-math.degrees(pdfium.FPDFText_GetCharAngle(raw, first)) / _TURN) * _TURN % 360
+        begin, base, end, size = x.value, y.value, right.value, abs(box.top - box.bottom)
+        if turn:
+            along, across = math.cos(math.radians(turn)), math.sin(math.radians(turn))
+            begin, base = x.value * along + y.value * across, y.value * along - x.value * across
+            corners = ((one, other) for one in (left.value, right.value) for other in (bottom.value, top.value))
+            end = max(one * along + other * across for one, other in corners)
+            size = size if abs(along) > abs(across) else abs(box.right - box.left)
+        words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
     return words
 
 
-def _char(code: int) -> str:
-    return chr(code) if 32 <= code < 0x110000 and not 0xD800 <= code < 0xE000 else ""  # noqa: PLR2004
+def _text_of(codes: Sequence[int]) -> str:
+    """Units of UTF-16 as text, without what is no letter or sign."""
+    text = "".join(chr(code) for code in codes if 32 <= code < 0x110000)  # noqa: PLR2004
+    if not text.isascii():
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+    return text.translate(_NO_LETTERS)
 
 
 def _joined(words: Sequence[Word]) -> list[Line]:
@@ -149,9 +172,9 @@ def _joined(words: Sequence[Word]) -> list[Line]:
         else:
             pieces.append([word])
     lines = _heights(pieces)
-    gutter = _gutter(lines)
-    if gutter is not None:
-        return _in_two_columns(lines, gutter)
+    gutters = _gutters(lines)
+    if gutters:
+        return _in_columns(lines, gutters)
     return [Line(piece) for piece in pieces] if _has_columns(pieces) else [Line(line) for line in lines]
 
 
@@ -168,10 +191,11 @@ def _heights(pieces: Iterable[list[Word]]) -> list[list[Word]]:
     return lines
 
 
-def _gutter(lines: Sequence[list[Word]]) -> float | None:
-    """Return where the right one of two columns begins; None for a page of one.
+def _gutters(lines: Sequence[list[Word]]) -> list[float]:
+    """The places where columns of a page begin, but the first; none for a page of one column.
 
-    Names or prose begin there on several lines, near the middle of the page. In a table, values do.
+    Names or prose begin there on several lines. In a table, values do. Two columns are told by the middle of the page;
+    of more, each has to be full of prose.
     """
     left, right = min((line[0].left for line in lines), default=0), max((line[-1].right for line in lines), default=0)
     starts = Counter(
@@ -180,21 +204,51 @@ def _gutter(lines: Sequence[list[Word]]) -> float | None:
         for before, word in pairwise([None, *line])
         if word is not None and _NAME.match(word.text) and _begins(before, word)
     )
+    many = _narrow_columns(lines, {at: count for at, count in starts.items() if count >= _LEAST_NARROW}, left, right)
+    if len(many) > 1:
+        return many
     low, high = (left + share * (right - left) for share in _MIDDLE)
     middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
     at = max(middle, key=middle.__getitem__, default=0)
     if middle.get(at, 0) < _LEAST_COLUMN:
-        return None
-    start = (at - 0.75) * SAME_PLACE
-    # Bullets, and headings of a right column, stand further left than most of its lines.
-    gutter = min(
-        (start - step * SAME_PLACE / 2 for step in range(_HANGING)),
-        key=lambda place: sum(_bridges(line, place) for line in lines),
-    )
-    beside = [line for line in lines if not _bridges(line, gutter) and line[0].left < gutter]
-    ends = [max(word.right for word in line if word.left < gutter) for line in beside]
+        return []
+    gutter = _place(lines, at)
+    ends = [max(word.right for word in line if word.left < gutter) for line in _beside(lines, gutter)]
     filled = sum(end > gutter - 0.12 * (right - left) for end in ends)
-    return gutter if filled > 0.3 * len(ends) else None
+    return [gutter] if filled > 0.3 * len(ends) else []
+
+
+def _place(lines: Sequence[list[Word]], at: int) -> float:
+    """Where a column begins: bullets, and headings, stand further left than most of its lines."""
+    start = (at - 0.75) * SAME_PLACE
+    steps = (start - step * SAME_PLACE / 2 for step in range(_HANGING))
+    return min(steps, key=lambda place: sum(_bridges(line, place) for line in lines))
+
+
+def _beside(lines: Sequence[list[Word]], gutter: float) -> list[list[Word]]:
+    """The lines that have words before a gutter and do not run over it."""
+    return [line for line in lines if line[0].left < gutter and not _bridges(line, gutter)]
+
+
+def _narrow_columns(lines: Sequence[list[Word]], starts: dict[int, int], left: float, right: float) -> list[float]:
+    """The places where three columns or more begin, but the first, if each of them is full of prose."""
+    places: list[float] = []
+    begin = left
+    for at in sorted(starts):
+        gutter = _place(lines, at)
+        if gutter - begin < _LEAST_WIDTH * (right - left):
+            continue
+        pieces = [
+            [word for word in line if begin - SAME_PLACE <= word.left < gutter] for line in _beside(lines, gutter)
+        ]
+        pieces = [piece for piece in pieces if piece]
+        end = max((piece[-1].right for piece in pieces), default=0.0)
+        filled = sum(piece[-1].right > end - 0.3 * (end - begin) for piece in pieces)
+        words = sum(word.text[:1].isalpha() for piece in pieces for word in piece)
+        if len(pieces) >= _LEAST_NARROW and filled > 0.5 * len(pieces) and words > 2 * len(pieces):
+            places.append(gutter)
+            begin = gutter
+    return places
 
 
 def _begins(before: Word | None, word: Word) -> bool:
@@ -205,23 +259,28 @@ def _bridges(line: Sequence[Word], gutter: float) -> bool:
     """Return whether a line runs on over the gutter."""
     before = max((word.right for word in line if word.left < gutter), default=-math.inf)
     after = min((word.left for word in line if word.left >= gutter), default=math.inf)
-    return before > gutter or after - before < 0.8 * line[0].size
+    return before > gutter or after - before < _NARROW_GAP * line[0].size
 
 
-def _in_two_columns(lines: Sequence[list[Word]], gutter: float) -> list[Line]:
-    """Return lines as they are read: the left column, then the right one, between lines that run over both."""
+def _in_columns(lines: Sequence[list[Word]], gutters: Sequence[float]) -> list[Line]:
+    """Lines as they are read: column by column, between lines that run over several."""
     result: list[Line] = []
-    for bridging, group in groupby(lines, key=lambda line: _bridges(line, gutter)):
+    for is_bridging, group in groupby(lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)):
         some = list(group)
-        starts = [first.left for line in some if (first := next((word for word in line if word.left >= gutter), None))]
-        aligned = sum(start < gutter + _HANGING * SAME_PLACE for start in starts)
-        if bridging or aligned < max(LEAST_ROWS, 0.3 * len(starts)):  # a table over both columns
+        if is_bridging or not any(_is_aligned(some, gutter) for gutter in gutters):  # a table over all columns
             result += map(Line, some)
             continue
-        for side in (False, True):
-            words = ([word for word in line if (word.left >= gutter) is side] for line in some)
+        for low, high in pairwise([-math.inf, *gutters, math.inf]):
+            words = ([word for word in line if low <= word.left < high] for line in some)
             result += [Line(line) for line in words if line]
     return result
+
+
+def _is_aligned(lines: Sequence[list[Word]], gutter: float) -> bool:
+    """Whether enough lines begin at a gutter."""
+    starts = [first.left for line in lines if (first := next((word for word in line if word.left >= gutter), None))]
+    aligned = sum(start < gutter + _HANGING * SAME_PLACE for start in starts)
+    return aligned >= max(LEAST_ROWS, 0.3 * len(starts))
 
 
 def _has_columns(pieces: Sequence[list[Word]]) -> bool:
