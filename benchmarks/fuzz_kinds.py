@@ -130,8 +130,7 @@ def sizes(choice: int) -> ChunkSettings:
         chunk_size=size,
         chunk_overlap=size // (2, 5, 1000)[choice % 3],
         min_chunk_size=size // 8,
-        max_chunk_size=size if choice % 11 == 10 else None,
-        tokenizer=TOKENIZERS[choice % 4],
+        tokenizer=TOKENIZERS[choice % len(TOKENIZERS)],
         keep_blocks=choice % 7 == 0,
         cut_at_rules=choice % 2 == 0,
     )
@@ -150,7 +149,6 @@ def parser_of(choice: int) -> HeadingAwareMarkdownNodeParser:
         chunk_size=settings.chunk_size,
         chunk_overlap=settings.chunk_overlap,
         min_chunk_size=settings.min_chunk_size,
-        max_chunk_size=settings.max_chunk_size,
         tokenizer=settings.tokenizer,
         keep_blocks=settings.keep_blocks,
         cut_at_rules=settings.cut_at_rules,
@@ -204,9 +202,9 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
         promise(span.end_line == 1 + bisect_right(ends, span.end - 1), "a last line is wrong")
         promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
         promise(span.overflow == (span.tokens > settings.chunk_size), "an overflow is not marked, or a mark is wrong")
-        promise(span.tokens <= max(settings.cap, 4), "a chunk exceeds the cap")  # one character may be four tokens
+        promise(span.tokens <= max(settings.hard_bound, 4), "a chunk exceeds the cap")  # one letter may be four
         letters = sum(map(len, chunk.split()))
-        promise(letters <= max(settings.cap, 4) * CHARS_PER_TOKEN, "a chunk has too many letters")
+        promise(letters <= max(settings.hard_bound, 4) * CHARS_PER_TOKEN, "a chunk has too many letters")
     at = covered.find(0, body)
     while at >= 0:
         promise(clean[at].isspace() or clean[at] == "\ufeff", "a character is in no chunk")

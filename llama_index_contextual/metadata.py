@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, timezone
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
@@ -47,6 +48,9 @@ _FILE_PATH: Final = "file_path"
 _FILE_NAME: Final = "file_name"
 
 MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
+MOST_VALUE: Final = 2_000  # characters of any other value that a document brings
+MOST_KEYS: Final = 200
+DEEPEST: Final = 100  # lists and mappings in one another
 
 # Where the chunk is in it.
 HEADER_PATH: Final = "header_path"
@@ -125,6 +129,46 @@ def with_ours(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[
             names[key] = own_name(key) if key in theirs else key
             values[names[key]] = value
     return values, names
+
+
+def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return metadata whose values and number of keys are bounded, and a note on each that exceeded a bound.
+
+    Each chunk of a document has its metadata, so a value costs as often as there are chunks. A text is cut. A list or
+    mapping that is larger, deeper than :data:`DEEPEST` or contains itself is left out.
+    """
+    values: dict[str, Any] = {}
+    notes: list[str] = []
+    for key, value in islice(metadata.items(), MOST_KEYS):
+        most = MOST_CHARS if key == TITLE else MOST_VALUE
+        if isinstance(value, str) and len(value) > most:
+            values[key] = shortened(value, most)
+            notes.append(f"{key!r} has {len(value):,} characters, of which {most:,} are kept")
+        elif isinstance(value, list | tuple | set | dict) and (fault := _too_large(value)):
+            notes.append(f"{key!r} is {fault} and is left out")
+        else:
+            values[key] = value
+    if len(metadata) > MOST_KEYS:
+        notes.append(f"{len(metadata):,} keys, of which the first {MOST_KEYS} are kept")
+    return values, notes
+
+
+def _too_large(value: Any) -> str:
+    """Return what is too much of a list or mapping; "" where nothing is. It calls itself for no level."""
+    size = 0
+    left = [(value, 0)]
+    while left:
+        item, depth = left.pop()
+        if depth > DEEPEST:
+            return f"nested more than {DEEPEST} levels deep"
+        if isinstance(item, dict):
+            left += [(part, depth + 1) for pair in islice(item.items(), MOST_VALUE) for part in pair]
+        elif isinstance(item, list | tuple | set):
+            left += [(part, depth + 1) for part in islice(item, MOST_VALUE)]
+        size += len(item) if isinstance(item, str) else 1
+        if size > MOST_VALUE:
+            return f"larger than {MOST_VALUE:,} characters"
+    return ""
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
@@ -256,9 +300,9 @@ def typed(text: str) -> str | int | float | bool:
     return text
 
 
-def shortened(text: str) -> str:
-    """Return a text of at most :data:`MOST_CHARS` characters, with ``…`` where it was cut."""
-    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1].rstrip()}…"
+def shortened(text: str, most: int = MOST_CHARS) -> str:
+    """Return a text of at most ``most`` characters, with ``…`` where it was cut."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def short_tags(tags: str, most: int = MOST_CHARS) -> str:
@@ -436,6 +480,8 @@ def _before(excluded: list[str]) -> list[str]:
 
 def _is_said(name: str, value: Any, said: str) -> bool:
     """Return whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
+    if isinstance(value, str) and len(value) > MOST_VALUE:  # longer than any context
+        return False
     text, key = str(value), name.removeprefix(own_name(""))
     if key == HEADER_PATH:
         titles = heading_titles({HEADER_PATH: text})

@@ -98,7 +98,7 @@ def test_settings_survive_to_dict_and_pickle():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("chunk_size", 0), ("chunk_overlap", 400), ("min_chunk_size", 401), ("max_chunk_size", 399), ("tokenizer", "gpt")],
+    [("chunk_size", 0), ("chunk_overlap", 400), ("min_chunk_size", 401), ("tokenizer", "gpt")],
 )
 def test_a_wrong_setting_is_named(setting, value):
     with pytest.raises(SettingError, match=setting):

@@ -93,11 +93,10 @@ WRONG = [math.nan, math.inf, -math.inf, -1, -0.5, "many", [1], True]
 
 
 def test_the_settings_are_found():
-    assert len(SETTINGS) >= 40
+    assert len(SETTINGS) >= 35
     for expected in [
         (ContextualFusionRetriever, "expand"),
         (RecencyPostprocessor, "top_k"),
-        (HeadingAwareMarkdownNodeParser, "max_chunk_size"),
         (LLMOptions, "max_tokens"),
         (LocalEmbedding, "threads"),
         (Prices, "cached"),
@@ -128,7 +127,6 @@ def test_a_number_that_cannot_work_is_refused_by_name(cls, name, value):
 def test_a_whole_float_is_the_number_that_it_is(cls, name):
     given = {
         "chunk_size": 1e3,
-        "max_chunk_size": 1e3,
         "max_tokens": 256.0,
         "candidate_pool": 100.0,
         "max_results": 4.0,

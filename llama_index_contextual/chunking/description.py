@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,7 +18,7 @@ from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import metadata
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import dates, without_surrogates
 
 if TYPE_CHECKING:
@@ -222,11 +223,24 @@ def _positive(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and value > 0 else otherwise
 
 
+def with_bounded_metadata(document: BaseNode) -> BaseNode:
+    """Return a document without lists and mappings in its metadata that are too large, and warn of all that is cut.
+
+    LlamaIndex makes a text of all metadata for the hash of a document.
+    """
+    values, notes = metadata.bounded(document.metadata)
+    if notes:
+        name = metadata.file_of(values) or document.node_id
+        warnings.warn(f"The metadata of {name}: {'; '.join(notes)}", ContextualWarning, stacklevel=2)
+    return document if values.keys() == document.metadata.keys() else document.model_copy(update={"metadata": values})
+
+
 def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a document brought, as it is, and what we say of all its chunks."""
+    values, _ = metadata.bounded(document.metadata)
     theirs = {
         key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
-        for key, value in document.metadata.items()
+        for key, value in values.items()
     }
     if (source := source_of(document)) is not None:
         _forget(theirs, source.metadata)

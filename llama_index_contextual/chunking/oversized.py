@@ -75,7 +75,7 @@ def refine(
         atom = outline.atoms.get(index)
         start, end = outline.offsets[index : index + 2]
         if atom:
-            most = settings.cap if settings.keep_blocks else settings.chunk_size
+            most = settings.hard_bound if settings.keep_blocks else settings.chunk_size
             if weight <= most - _SEAM or _alone(text, start, end, scale) <= most:  # white space below does not count
                 continue
         elif weight <= size and (kind == "rule" or sums[index + 1] - held <= size):

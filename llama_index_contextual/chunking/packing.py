@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.text.tokens import Scale
 
+MOST_CHUNKS_A_BLOCK: Final = 8  # a code block or table that is kept whole has the size of so many chunks at most
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
@@ -31,13 +32,13 @@ class ChunkSettings(Checked, BaseModel):
     """How a text is cut; sizes are in tokens of ``tokenizer``.
 
     Attributes:
-        chunk_size: A chunk has at most this many tokens, unless nothing can be cut (then it is flagged).
+        chunk_size: A chunk has at most this many tokens. One sentence or code line may have twice as many; its chunk is
+            marked ``overflow``.
         chunk_overlap: At most this many tokens of whole sentences or blocks are repeated from the chunk before,
             counted in ``chunk_size``, inside one section only.
         min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
-        max_chunk_size: What alone exceeds ``chunk_size`` (one sentence, one code line) is left whole up to this size;
-            ``None`` is twice ``chunk_size``.
-        keep_blocks: True leaves a code fence or table whole up to ``max_chunk_size``; False cuts it at ``chunk_size``.
+        keep_blocks: True leaves a code block or table whole, up to eight times ``chunk_size``; its chunk is marked
+            ``overflow``. False cuts it at ``chunk_size``, between lines or rows.
         cut_at_rules: True makes every rule (``---``) end a chunk, however small.
         tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a text, or how many.
             None is LlamaIndex's ``Settings.tokenizer``.
@@ -47,7 +48,6 @@ class ChunkSettings(Checked, BaseModel):
     chunk_size: int = 400
     chunk_overlap: int = 80
     min_chunk_size: int = 50
-    max_chunk_size: int | None = None
     keep_blocks: bool = False
     cut_at_rules: bool = False
     tokenizer: str | Callable[[str], Any] | None = None
@@ -73,11 +73,6 @@ class ChunkSettings(Checked, BaseModel):
                 f"is not in 0 to the chunk size, {size}. Cure: an eighth of it, {size // 8}, or 0",
                 min_chunk_size=self.min_chunk_size,
             )
-        if self.max_chunk_size is not None and self.max_chunk_size < size:
-            raise SettingError(
-                f"is less than the chunk size, {size}. Cure: that or more; {2 * size} is the default",
-                max_chunk_size=self.max_chunk_size,
-            )
         if isinstance(self.tokenizer, str) and self.tokenizer not in _TOKENIZERS:
             raise SettingError(
                 f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that returns the tokens of a text",
@@ -86,8 +81,13 @@ class ChunkSettings(Checked, BaseModel):
 
     @property
     def cap(self) -> int:
+        """Return the size that nothing exceeds but a block that is kept whole, in tokens."""
+        return 2 * self.chunk_size
+
+    @property
+    def hard_bound(self) -> int:
         """Return the size that nothing exceeds, in tokens."""
-        return 2 * self.chunk_size if self.max_chunk_size is None else self.max_chunk_size
+        return MOST_CHUNKS_A_BLOCK * self.chunk_size if self.keep_blocks else self.cap
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
     first = 0
     start = offsets[0]
     while first < total:
-        limit, most = settings.chunk_size, settings.cap
+        limit, most = settings.chunk_size, settings.hard_bound
         if start < offsets[first]:
             limit -= scale.exact(start, offsets[first])
         while True:
@@ -160,7 +160,9 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
             chunk = text[start : offsets[last]].rstrip()
             end = start + len(chunk)
             tokens = scale.exact(start, end)
-            over = budget_cost(tokens, scale.part(start, end)) - (settings.cap if forced else settings.chunk_size)
+            over = budget_cost(tokens, scale.part(start, end)) - (
+                settings.hard_bound if forced else settings.chunk_size
+            )
             if over <= 0 or (forced and last == first + 1):
                 break
             # the parts' sum was too small: a tokenizer that is not additive

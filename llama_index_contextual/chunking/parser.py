@@ -214,6 +214,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """Return the nodes of a document, and the headings that are open at its end."""
         if isinstance(document, IndexNode):  # cut, it would lose what it stands for
             return [document], above or TOP
+        document = description.with_bounded_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
             raise DocumentError(

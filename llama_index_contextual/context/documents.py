@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual.context.base import DocumentChunks, SourceDocument
-from llama_index_contextual.metadata import DESCRIPTION, PATH, TAGS, TITLE, display_path, path_of
+from llama_index_contextual.metadata import DESCRIPTION, PATH, TAGS, TITLE, bounded, display_path, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,7 +79,7 @@ def _source_document(
     root: str | None,
 ) -> SourceDocument:
     first = chunks[0].metadata
-    metadata: dict[str, Any] = {} if original is None else dict(original.metadata)
+    metadata: dict[str, Any] = {} if original is None else bounded(original.metadata)[0]
     metadata.update({key: first[key] for key in _SHARED if key in first})
     path = display_path(metadata, root) or display_path(first, root)
     shared = MappingProxyType(metadata)

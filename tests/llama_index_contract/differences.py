@@ -121,7 +121,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "long-words",
             "cuts a word that is longer than `chunk_size`, between any two letters",
-            "keeps one of up to `max_chunk_size`, twice `chunk_size` by default, and marks its chunk `overflow`",
+            "keeps one of up to twice `chunk_size`, and marks its chunk `overflow`",
             "half a path or an address finds nothing",
         ),
         Difference(

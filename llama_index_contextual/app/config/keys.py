@@ -86,9 +86,6 @@ class Chunks(Section):
     min_chunk_size: Limit | None = setting(
         "Smaller sections join a neighbour.", computed="an eighth of the size", example=24
     )
-    max_chunk_size: Size | None = setting(
-        "The most tokens of what cannot be cut, such as one long line.", computed="twice the size", example=384
-    )
     markdown_suffixes: Texts | None = setting(
         "Suffixes of the files that are Markdown; `*` is any. Other files have paragraphs and no headings.",
         computed="`.md`, `.markdown`, `.mdown`, `.mkd`, `.mdx`, `.mdc`, `.qmd`, `.rmd`, and names without a suffix",

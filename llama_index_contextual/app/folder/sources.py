@@ -28,7 +28,7 @@ from llama_index_contextual.app.folder.formats import ATTACHED, FORMATS, suffix_
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, stamp_of
 from llama_index_contextual.chunking import without_comments
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
-from llama_index_contextual.metadata import PATH, path_of
+from llama_index_contextual.metadata import PATH, bounded, path_of
 from llama_index_contextual.text import counted, decode, storable
 from llama_index_contextual.watching import uncollected
 
@@ -360,14 +360,16 @@ def _parts(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], s
     documents = list(loaded)
     labels = [str(document.metadata.get("page_label") or number) for number, document in enumerate(documents, start=1)]
     seen: Counter[str] = Counter()
-    repaired, result = 0, []
+    repaired, result, repairs = 0, [], list[str]()
     for label, document in zip(labels, documents, strict=True):
         seen[label] += 1
         page = label if seen[label] == 1 else f"{label}#{seen[label]}"  # two pages may be called "iv"
         doc_id = identity if len(documents) == 1 else f"{identity}#{page}"
         text, count = storable(document.text)
         repaired += count
-        metadata = {storable(str(key))[0]: flat_value(value) for key, value in document.metadata.items()}
+        values, notes = bounded(document.metadata)
+        repairs += [f"metadata {note}" for note in notes]
+        metadata = {storable(str(key))[0]: flat_value(value) for key, value in values.items()}
         mimetype = document.text_resource.mimetype if document.text_resource is not None else None
         copy = Document(
             id_=storable(doc_id)[0],
@@ -377,7 +379,9 @@ def _parts(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], s
             excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
         )
         result.append(copy)
-    return result, f"{repaired} NUL character(s) or lone surrogate(s) replaced by U+FFFD" if repaired else ""
+    if repaired:
+        repairs.append(f"{repaired} NUL character(s) or lone surrogate(s) replaced by U+FFFD")
+    return result, "; ".join(dict.fromkeys(repairs))
 
 
 def flat_value(value: Any) -> str | int | float | bool | None:
