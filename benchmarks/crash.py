@@ -5,7 +5,8 @@ then opens the index, asks it, refreshes once, and verifies. The index lives on 
 would add up. The embedding is a hash, for speed; the LLM is a function. What is killed:
 
 - index, refresh, delete, an LLM pass; the same with a page of thousands of chunks;
-- derive: keyword index and matrix, or one of them, are taken away; a question and a refresh derive them again.
+- derive: the cache, or a part of it, is taken away; a question and a refresh derive it again;
+- replace: another embedding model builds a file beside the index, and takes its place at the end.
 
 After each kill has to hold: the index opens and answers; after one refresh its chunks are those of a fresh parse of
 the files and `verify` finds nothing; not more texts were embedded twice than a batch in hand.
@@ -27,7 +28,6 @@ import random
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -42,13 +42,12 @@ from crash_stage import (
     change,
     change_large,
     repeats,
-    take_engines,
+    take_cache,
     work,
 )
 from llama_index.core.schema import Document
 
-from llama_index_contextual.app.index import writing
-from llama_index_contextual.app.index.vectors import BATCH_TEXTS
+from llama_index_contextual.app.index.embedder import BATCH_TEXTS
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
 ACTIONS = (
     *("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm"),
-    "derive",
+    *("derive", "replace"),
 )
 SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions but derive take it away
 SECONDS = {  # that they take at first; others 1, and all as was seen last
@@ -75,7 +74,7 @@ class Outcome:
     killed_at: float
     was_killed: bool
     problems: list[str] = field(default_factory=list)
-    salvaged: bool = False
+    set_aside: bool = False
     chunks: int = 0
     embedded_again: int = 0
     calls_repeated: int = 0
@@ -84,15 +83,15 @@ class Outcome:
 def check(stage: Stage, outcome: Outcome) -> None:
     """What has to hold afterwards: it opens, answers or says what it lacks, and one refresh makes it whole."""
     with stage.open(outcome.action) as index:
-        if index.exists:  # the kill may have come before it did
+        if index.exists and outcome.action != "replace":  # the kill may have come before it did
             try:
                 index.as_retriever().retrieve(QUESTION)
-            except StorageError as error:  # questions mend nothing, and say what does
+            except StorageError as error:  # questions repair nothing, and name what does
                 if "Cure: llama-index-contextual index" not in str(error):
                     outcome.problems.append(f"an error without its cure: {error}")
         index.refresh()
-        outcome.salvaged = any(stage.storage.glob("*.damaged"))
-        if outcome.salvaged:
+        outcome.set_aside = any(stage.storage.glob("*.damaged"))
+        if outcome.set_aside:
             outcome.problems.append("the database was damaged")
         verification = index.verify()
         outcome.problems += verification.problems
@@ -104,15 +103,14 @@ def check(stage: Stage, outcome: Outcome) -> None:
             for file in sorted(stage.docs.rglob("*.md"))
             for node in parser.get_nodes_from_documents([document(file, stage.docs)])
         )
-        with tempfile.TemporaryFile("w+") as lines:
-            index.export(lines)
-            lines.seek(0)
-            found = Counter(json.loads(line)["id"] for line in lines)
+        found = Counter(node.node_id for node in index.nodes())
         outcome.chunks = found.total()
         if found != expected:
             outcome.problems.append(f"{(expected - found).total()} chunks lost, {(found - expected).total()} too many")
         if not index.as_retriever(5).retrieve(QUESTION):
             outcome.problems.append("no answer")
+    if outcome.action == "replace":
+        stage.model.write_text(stage.model_of("replace"))
 
 
 def document(file: Path, root: Path) -> Document:
@@ -154,10 +152,10 @@ def prepare(stage: Stage, action: str, rng: random.Random) -> None:
         stage.large.unlink(missing_ok=True)
     if action == "index":
         shutil.rmtree(stage.storage, ignore_errors=True)
-        for log in (stage.embeddings, stage.calls):
+        for log in (stage.embeddings, stage.calls, stage.model):
             log.unlink(missing_ok=True)
     elif action == "derive":
-        take_engines(stage.storage, rng)
+        take_cache(stage.storage, rng)
 
 
 def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Sequence[str] = ACTIONS) -> Outcome:
@@ -211,7 +209,6 @@ def run(
     quiet: bool = False,
 ) -> list[Outcome]:
     """Do rounds that are not done yet; each is a line of the results file when it ends."""
-    writing._SPARE_VECTORS = 10**6  # noqa: SLF001  what is forgotten on purpose is no cost of a kill
     logging.getLogger("llama_index_contextual").setLevel(logging.ERROR)
     stage = Stage(root)
     stage.root.mkdir(parents=True, exist_ok=True)

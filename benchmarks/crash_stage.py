@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DIMENSIONS = 64
+MODELS = ("hash", "other hash")
+REINDEX: dict[str, Any] = {"replace": "all"}
 FIRST_DAY = datetime(2026, 1, 1, 9, tzinfo=timezone.utc)
 QUESTION = "Which shard holds the lease?"
 
@@ -39,8 +40,8 @@ class HashEmbedding(BaseEmbedding):
 
     _log: Path = PrivateAttr()
 
-    def __init__(self, log: Path) -> None:
-        super().__init__(model_name="hash", embed_batch_size=2048)
+    def __init__(self, log: Path, model_name: str = "hash") -> None:
+        super().__init__(model_name=model_name, embed_batch_size=2048)
         self._log = log
 
     def _vector(self, text: str) -> list[float]:
@@ -49,7 +50,7 @@ class HashEmbedding(BaseEmbedding):
         return vector
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        _append(self._log, [hashlib.sha256(text.encode()).hexdigest() for text in texts])
+        _append(self._log, [hashlib.sha256(f"{self.model_name} {text}".encode()).hexdigest() for text in texts])
         return [self._vector(text) for text in texts]
 
     def _get_text_embedding(self, text: str) -> list[float]:
@@ -129,6 +130,11 @@ class Stage:
         return self.root / "calls.log"
 
     @property
+    def model(self) -> Path:
+        """Name of the embedding that the index has."""
+        return self.root / "model.txt"
+
+    @property
     def large(self) -> Path:
         """The one large page, where there is one."""
         return self.docs / "large.md"
@@ -138,8 +144,15 @@ class Stage:
         options: dict[str, Any] = {"context": "headings"}  # said each time: a model object cannot be remembered
         if action.endswith("llm"):
             options = {"context": "llm", "llm": CountingLLM(log=str(self.calls)), "batch_size": 1, "num_workers": 2}
-        embedding = HashEmbedding(self.embeddings)
-        return ContextualIndex.open(self.docs, storage=self.storage, embed_model=embedding, **options)
+        embedding = HashEmbedding(self.embeddings, self.model_of(action))
+        return ContextualIndex.open(
+            self.docs, storage=self.storage, embed_model=embedding, reindex=REINDEX.get(action, "auto"), **options
+        )
+
+    def model_of(self, action: str) -> str:
+        """Name of the embedding: a replacement takes the other one of two, and all else the present one."""
+        now = self.model.read_text() if self.model.exists() else MODELS[0]
+        return now if action != "replace" else MODELS[1 - MODELS.index(now)]
 
 
 def page(rng: random.Random, sections: int) -> str:
@@ -195,7 +208,8 @@ def work(stage: Stage, action: str, rng: random.Random) -> None:
         index.refresh()
 
 
-def take_engines(storage: Path, rng: random.Random) -> None:
-    """Take away what is derived from the database, all of it or a part, so that it has to be derived again."""
-    for name in rng.choice((["keywords"], ["matrix"], ["keywords", "matrix"])):
-        shutil.rmtree(storage / name, ignore_errors=True)
+def take_cache(storage: Path, rng: random.Random) -> None:
+    """Take away the cache, all of it or a part, so that it has to be derived again."""
+    for kind in rng.choice((["bm25"], ["vectors"], ["bm25", "vectors"])):
+        for path in (storage / "cache").glob(f"{kind}*"):
+            path.unlink()

@@ -1,9 +1,9 @@
 """Damage one byte of an index, again and again: it answers right or says what mends it, and one refresh mends it.
 
-For each file of a whole index in turn (database, keyword engine, matrix, and their manifests) one byte at a random
+For each file of a whole index in turn (two databases, the arrays of the cache and what names them) one byte at a random
 place becomes another one. Then the index is asked, its status is read, it is verified, refreshed once, asked and
 verified again. A finding is one of these: another answer than before, an error without a cure, anything that `verify`
-finds after the refresh, a document that is lost. Texts are counted whose vectors are made again, as theirs were lost.
+finds after the refresh, a document that is lost. Texts are counted whose vectors are embedded again.
 
     python benchmarks/damage.py --rounds 1000        # of each file; seeds give the same places and bytes again
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import re
 import shutil
 import tempfile
 import time
@@ -66,7 +67,7 @@ def make(folder: Path) -> None:
 
 def files_of(storage: Path) -> list[Path]:
     """Return the files of an index but for locks, and what keeps it out of version control."""
-    ours = (".sqlite3", ".words", ".vectors", ".json")
+    ours = (".sqlite3", ".npy", ".json")
     return sorted(one for one in storage.rglob("*") if one.suffix in ours)
 
 
@@ -118,7 +119,7 @@ def main() -> None:
             expected = answers(index)
         for file in files_of(whole / ".contextual"):
             name = str(file.relative_to(whole / ".contextual"))
-            kind = name if "/" not in name or "manifest" in name else f"{name.partition('/')[0]}/KEY{file.suffix}"
+            kind = re.sub(r"-[0-9a-f]{12}-", "-KEY-", name)
             outcomes = Counter[str]()
             for number in range(given.first, given.first + given.rounds):
                 folder = Path(shutil.copytree(whole, Path(place) / "docs"))

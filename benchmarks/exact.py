@@ -27,6 +27,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, QueryBundle, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.retrieval.chroma import GRAPH
 from qdrant_client import QdrantClient
 from uneven import PARAPHRASED, WORDED, write_folder
@@ -35,7 +36,6 @@ from llama_index_contextual import ContextualVectorRetriever
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.matrix import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,9 +21,9 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
-from llama_index_contextual.app.index.database import Database
-from llama_index_contextual.app.index.tables import Chunk, fault_of
-from llama_index_contextual.app.index.vectors import Vectorizer
+from llama_index_contextual.app.index.embedder import Vectorizer
+from llama_index_contextual.app.store.database import Database
+from llama_index_contextual.app.store.schema import Chunk, fault_of
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError

@@ -15,6 +15,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import MockLLM
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import TextNode
+from llama_index.core.utils import iter_batch
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import (
@@ -23,6 +24,9 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.index import RefreshReport
+from llama_index_contextual.app.store.schema import Chunk, DocumentRow
+from llama_index_contextual.retrieval import stored_nodes
 
 if TYPE_CHECKING:
     from llama_index.retrievers.bm25 import BM25Retriever
@@ -88,8 +92,16 @@ def fill_index(folder: str) -> None:
     """Make an index of the chunks of the collection in a folder, with vectors of the same kind."""
     pages = Path(folder, "pages")
     pages.mkdir()
-    index, _ = ContextualIndex.contextualize(store_in(folder).client, pages, embed_model=Synthetic(), context="off")
-    index.close()
+    documents: dict[str, list[Chunk]] = {}
+    for node in stored_nodes(store_in(folder)):
+        documents.setdefault(str(node.ref_doc_id), []).append(Chunk.of(node))
+    settings = {"embed_model": Synthetic(), "context": "off"}
+    with ContextualIndex.open(pages, **settings) as index, index._storage.writing() as writer:  # noqa: SLF001
+        made_with = index.settings.made_with
+        rows = [(DocumentRow(key, "document", key, 1, "", made_with(key), len(c)), c) for key, c in documents.items()]
+        for part in iter_batch(rows, 200):
+            writer.write(part, RefreshReport())
+        writer.finish()
 
 
 def ours(folder: str, mode: str = "learned") -> ContextualFusionRetriever:

@@ -5,8 +5,8 @@ them.
 """
 
 from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword.bm25_index import K1, B, Bm25Index
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, NamedDate, closeness, find_dates
-from llama_index_contextual.keyword.engine import K1, B, KeywordEngine
 from llama_index_contextual.keyword.evidence import Candidate, Group, Nearness, TermEvidence, TermScores
 from llama_index_contextual.keyword.filters import (
     ITEMS,
@@ -24,8 +24,8 @@ from llama_index_contextual.keyword.filters import (
     keys_of,
     tag_filter,
 )
-from llama_index_contextual.keyword.index import KeywordIndex, checked_nodes
 from llama_index_contextual.keyword.lexicon import HAS_CJK, Lexicon, lexicon_of, split_words, unaccented
+from llama_index_contextual.keyword.node_index import KeywordIndex, checked_nodes
 from llama_index_contextual.keyword.query import parse_query, unknown_words, unknown_words_note
 from llama_index_contextual.keyword.words import holding_words, lexical_text
 

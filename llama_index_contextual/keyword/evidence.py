@@ -1,4 +1,4 @@
-"""What the keyword engine says of rows: scores by term, and how near to each other the terms of a query stand."""
+"""Evidence of BM25 for rows: scores by term, and how near to each other the terms of a query stand."""
 
 from __future__ import annotations
 

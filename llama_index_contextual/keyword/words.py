@@ -1,4 +1,4 @@
-"""Words of nodes: the text that the keyword engine reads of a node, and filters on words."""
+"""Words of nodes: the text that BM25 reads of a node, and filters on words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.vector_stores.types import MetadataFilter
 
-    from llama_index_contextual.keyword.engine import KeywordEngine
+    from llama_index_contextual.keyword.bm25_index import Bm25Index
     from llama_index_contextual.keyword.evidence import Ints
 
     Texts = Callable[[Ints], Iterable[str]]  # the texts of rows, as lexical_text gives them, in the order of the rows
@@ -38,7 +38,7 @@ def spaced(text: str) -> str:
     return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
 
 
-def holding_words(engine: KeywordEngine, words_filter: MetadataFilter, texts: Texts) -> Ints:
+def holding_words(engine: Bm25Index, words_filter: MetadataFilter, texts: Texts) -> Ints:
     """Return the rows that hold the words of a filter on ``WORDS``, for TEXT_MATCH side by side."""
     rows = engine.holding(engine.analyzer.query_groups(str(words_filter.value)))
     if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:

@@ -6,12 +6,11 @@ import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from llama_index.core import MockEmbedding
 
-from llama_index_contextual.app.index import ContextualIndex, rescue, view
+from llama_index_contextual.app.index import ContextualIndex, query
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.errors import DamagedError, StorageError
 
@@ -106,7 +105,7 @@ def test_a_question_of_which_one_arm_alone_meets_damage_gets_the_error_and_no_ha
     def damaged(*_, **__):
         raise DamagedError("index.sqlite3 is damaged. Cure: llama-index-contextual index")
 
-    monkeypatch.setattr(view.View, "keyword_query", damaged)
+    monkeypatch.setattr(query.IndexView, "keyword_query", damaged)
     with opened(whole) as index, pytest.raises(DamagedError, match="Cure: llama-index-contextual index"):
         answers(index)
 
@@ -116,19 +115,16 @@ def database_of(folder):
 
 
 STRANGE = {
-    "a trigger": "CREATE TRIGGER t AFTER INSERT ON nodes BEGIN DELETE FROM vectors; END",
+    "a trigger": "CREATE TRIGGER t AFTER INSERT ON chunks BEGIN DELETE FROM documents; END",
     "a view": "CREATE VIEW v AS SELECT 1",
     "a table": "CREATE TABLE more (x)",
-    "an index over an expression": "CREATE INDEX i ON nodes (lower(text))",
-    "a generated column": "ALTER TABLE nodes ADD COLUMN g TEXT AS (upper(text))",
-    "no table": "DROP TABLE nodes",
-    "text that is a number": "UPDATE nodes SET text = 5",
-    "editions that are no numbers": "DROP TABLE nodes; "
-    "UPDATE documents SET edition = CASE WHEN id % 2 THEN 'x' ELSE 77 END",
-    "another text": "UPDATE nodes SET text = replace(text, 'word7', 'word8')",
-    "metadata that are no JSON": "UPDATE nodes SET metadata = '{'",
-    "metadata that are no object": "UPDATE nodes SET metadata = '7'",
-    "other fields": "UPDATE nodes SET rest = x'00'",
+    "an index over an expression": "CREATE INDEX i ON chunks (lower(text))",
+    "a generated column": "ALTER TABLE chunks ADD COLUMN g TEXT AS (upper(text))",
+    "no table": "DROP TABLE chunks",
+    "another text": "UPDATE chunks SET text = replace(text, 'word7', 'word8')",
+    "metadata that are no JSON": "UPDATE chunks SET metadata = '{'",
+    "metadata that are no object": "UPDATE chunks SET metadata = '7'",
+    "other fields": "UPDATE chunks SET rest = x'00'",
     "settings that are none": "UPDATE state SET value = '[1]' WHERE key = 'settings'",
     "settings that are no JSON": "UPDATE state SET value = '{' WHERE key = 'settings'",
     "a change that is no number": "UPDATE state SET value = '\"x\"' WHERE key = 'change'",
@@ -149,25 +145,25 @@ def test_what_is_not_as_it_was_written_is_refused_by_questions_and_mended_by_a_r
     assert "is set aside as index.sqlite3.damaged" in caplog.text
 
 
-MENDED = {
-    "vectors": ("UPDATE vectors SET vector = zeroblob(28) WHERE id < 3", 2),
-    "vectors that went": ("DELETE FROM vectors WHERE id < 3", 2),
-    "nodes that went": ("DELETE FROM nodes WHERE id IN (SELECT id FROM nodes LIMIT 2)", 0),
-    "another edition": ("UPDATE state SET value = '7' WHERE key = 'edition'", 0),
-    "no identity": ("DELETE FROM state WHERE key = 'identity'", 0),
+REPAIRED = {
+    "vectors": ("paid", "UPDATE vectors SET vector = zeroblob(28) WHERE id < 3"),
+    "vectors that went": ("paid", "DELETE FROM vectors WHERE id < 3"),
+    "a table of vectors that went": ("paid", "DROP TABLE vectors"),
+    "chunks that went": ("index", "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks LIMIT 2)"),
+    "no identity": ("index", "DELETE FROM state WHERE key = 'identity'"),
 }
 
 
-@pytest.mark.parametrize(("sql", "lost"), MENDED.values(), ids=MENDED)
-def test_what_is_lost_is_found_by_verify_and_mended_by_a_refresh(whole, tmp_path, sql, lost):
+@pytest.mark.parametrize(("file", "sql"), REPAIRED.values(), ids=REPAIRED)
+def test_what_is_lost_is_found_by_a_check_and_made_again_by_a_refresh(whole, tmp_path, file, sql):
     folder = shutil.copytree(whole, tmp_path / "docs")
-    with database_of(folder) as database, database:
+    with closing(sqlite3.connect(folder / f".contextual/{file}.sqlite3")) as database, database:
         database.execute(sql)
     with opened(folder) as index:
         verification = attempt(index.verify)
         assert verification is None or not verification.ok
     with opened(folder) as index:
-        assert index.refresh().embedded <= lost
+        assert index.refresh().embedded == 0
         assert index.verify().ok
         assert index.verify().documents == 30
 
@@ -181,38 +177,19 @@ def test_a_newer_index_is_neither_read_nor_set_aside(whole, tmp_path):
     assert not list((folder / ".contextual").glob("*.damaged"))
 
 
-@pytest.mark.parametrize("moment", ["while it is made", "when the old one is away"])
-def test_a_salvage_that_is_killed_costs_nothing(whole, tmp_path, monkeypatch, moment):
-    folder = shutil.copytree(whole, tmp_path / "docs")
-    with database_of(folder) as database, database:
-        database.execute("CREATE VIEW v AS SELECT 1")
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, opened(folder) as index:
-        if moment == "while it is made":
-            patched.setattr(rescue, "_copy_contexts", killed)
-        else:
-            replace = Path.replace
-            patched.setattr(Path, "replace", lambda *to: killed() if "salvaged" in to[0].name else replace(*to))
-        with pytest.raises(KeyboardInterrupt):
-            index.refresh()
-    with opened(folder) as index:
-        assert index.refresh().embedded == 0
-        assert index.verify().ok
-
-
-def test_settings_that_were_given_are_read_of_a_damaged_database_or_said_to_be_lost(whole, tmp_path, caplog):
+@pytest.mark.parametrize("harm", ["damaged", "deleted"])
+def test_settings_that_were_chosen_outlive_the_index(whole, tmp_path, harm):
     folder = shutil.copytree(whole, tmp_path / "docs")
     with opened(folder, config=load_configuration(folder, options={"chunks.chunk_size": 60})) as index:
         chunks = index.refresh().chunks
-    for sql, is_kept in (("CREATE VIEW v AS SELECT 1", True), ("DELETE FROM state", False)):
+    if harm == "damaged":
         with database_of(folder) as database, database:
-            database.execute(sql)
-        with opened(folder) as index:
-            assert (index.refresh().chunks == chunks) is is_kept
-        assert ("The settings that made it are lost. Cure: " in caplog.text) is not is_kept
+            database.execute("CREATE VIEW v AS SELECT 1")
+    else:
+        (folder / ".contextual/index.sqlite3").unlink()
+    with opened(folder) as index:
+        report = index.refresh()
+        assert (report.chunks, report.embedded) == (chunks, 0)
 
 
 def test_fifty_threads_may_ask_at_once(whole):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import chromadb
+import shutil
+
 import numpy as np
 import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.settings.embeddings import model_id
-from llama_index_contextual.matrix import Matrix
+from llama_index_contextual.app.store.cache_files import _CachedIndex
+from llama_index_contextual.app.store.vectors import VectorIndex
+from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.keyword.array_files import read_parts
 
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
 
@@ -29,14 +33,14 @@ NOTES = {
 def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
     """Ids and cosines by every vector of the database."""
     with index.settings.database.reading() as snapshot:
-        nodes = {node.row: node for node in snapshot.nodes()}
-        pages = list(snapshot.vectors(model_id(embedding)))
+        nodes = list(snapshot.nodes())
+    vectors = dict(index.settings.paid.vectors(model_id(embedding), [node.embed_hash for node in nodes]))
     asked = np.array(embedding.get_query_embedding(question))
     pairs = [
-        (nodes[row].node_id, float(vector @ asked / np.linalg.norm(vector) / np.linalg.norm(asked)))
-        for rows, vectors in pages
-        for row, vector in zip(rows.tolist(), vectors.astype(np.float64), strict=True)
-        if admitted(nodes[row].metadata["path"])
+        (node.node_id, float(vector @ asked / np.linalg.norm(vector) / np.linalg.norm(asked)))
+        for node in nodes
+        if admitted(node.metadata["path"])
+        for vector in [vectors[node.embed_hash].astype(np.float64)]
     ]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:top_k]
 
@@ -54,7 +58,7 @@ def assert_exact(index, embedding):
 
 
 def copy_of(index):
-    return index.settings.layout.root / "matrix"
+    return index.settings.layout.cache
 
 
 def test_every_question_is_compared_with_every_vector_that_a_filter_admits(opened, embedding):
@@ -89,7 +93,7 @@ def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, mo
     (folder / "new.md").write_text("# Pets\n\nThe hamster eats carrots, too.\n", "utf-8")
     (folder / "faq.md").unlink()
     with monkeypatch.context() as killed:
-        killed.setattr(Matrix, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(_CachedIndex, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             writer.refresh()
     for index in (reader, opened()):
@@ -98,43 +102,41 @@ def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, mo
     assert_exact(opened(), embedding)
 
 
-@pytest.mark.parametrize("harm", ["gone", "cut", "changed", "foreign", "stale"])
+@pytest.mark.parametrize("harm", ["gone", "cut", "changed", "stale"])
 def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothing(opened, folder, embedding, harm):
     index = opened()
     index.refresh()
-    matrix = copy_of(index)
-    before = {path.name: path.read_bytes() for path in matrix.iterdir()}
+    cache = copy_of(index)
+    before = {path.name: path.read_bytes() for path in cache.iterdir()}
     index.close()
-    [vectors] = matrix.glob("*.vectors")
+    [vectors] = cache.glob("*-vectors.npy")
     if harm == "gone":
-        for path in matrix.iterdir():
-            path.unlink()
-        matrix.rmdir()
+        shutil.rmtree(cache)
     elif harm in ("cut", "changed"):
         data = bytearray(vectors.read_bytes())
-        data[100] ^= 1
+        data[300] ^= 1
         vectors.write_bytes(data if harm == "changed" else data[:-1])
-    elif harm == "foreign":  # of another index
-        Matrix().with_rows([1], [[1.0] * 384]).save(matrix, '["another", 0, 1]')
     else:
         (folder / "new.md").write_text("# Pets\n\nThe hamster eats carrots, too.\n", "utf-8")
         opened().refresh()
+        shutil.rmtree(cache)
+        cache.mkdir()
         for name, data in before.items():
-            (matrix / name).write_bytes(data)
-    there = {path.name: path.read_bytes() for path in matrix.glob("*")}
+            (cache / name).write_bytes(data)
+    there = {path.name: path.read_bytes() for path in cache.glob("*")}
     assert_exact(opened(), embedding)
-    assert {path.name: path.read_bytes() for path in matrix.glob("*")} == there
+    assert {path.name: path.read_bytes() for path in cache.glob("*")} == there
     (folder / "more.md").write_text("# More\n\nA rabbit eats carrots as well.\n", "utf-8")
     opened().refresh()
-    assert Matrix.load(matrix) is not None
+    assert len(VectorIndex.from_arrays(read_parts(cache, "vectors")[0])) >= 5
     assert_exact(opened(), embedding)
 
 
-def test_an_index_without_vectors_has_no_matrix(opened):
+def test_an_index_without_vectors_has_no_copy_of_them(opened):
     index = opened(embed_model="none")
     index.refresh()
     assert index.verify().ok
-    assert not copy_of(index).exists()
+    assert not list(copy_of(index).glob("vectors*"))
 
 
 @pytest.mark.long
@@ -156,20 +158,51 @@ def test_notes_beside_a_large_document_are_found_as_by_comparing_all(opened, emb
         assert name in [paths[node_id] for node_id, _ in answer][:5], question
 
 
-@pytest.mark.long
-def test_made_vectors_apart_from_a_crowd_are_found_where_a_graph_loses_them(tmp_path):
-    """60 vectors apart, then 6,000 around one centre, are written together."""
+def clustered(rng, rows, dimensions):
+    """Vectors around a few centres, many of them nearly the same, and some twice."""
+    centres = rng.standard_normal((5, dimensions))
+    made = centres[rng.integers(0, 5, rows)] + 1e-4 * rng.standard_normal((rows, dimensions))
+    made[rows // 2 : rows // 2 + rows // 10] = made[: rows // 10]
+    return made.astype(np.float32)
+
+
+MADE = {
+    "apart": lambda rng, rows: rng.standard_normal((rows, 384)).astype(np.float32),
+    "around one centre": lambda rng, rows: (rng.standard_normal(384) + 0.3 * rng.standard_normal((rows, 384))).astype(
+        np.float32
+    ),
+    "nearly the same": lambda rng, rows: clustered(rng, rows, 384),
+    "of large and small numbers": lambda rng, rows: (
+        rng.standard_normal((rows, 64)) * 10.0 ** rng.integers(-12, 12, (rows, 1))
+    ).astype(np.float32),
+    "of one dimension": lambda rng, rows: rng.standard_normal((rows, 1)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("made", MADE.values(), ids=MADE)
+def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
     rng = np.random.default_rng(3)
-    crowd = rng.standard_normal(384) + 0.3 * rng.standard_normal((6000, 384))
-    apart = rng.standard_normal((60, 384))
-    vectors = np.concatenate([apart, crowd]).astype(np.float32)
-    ids = [str(number) for number in range(len(vectors))]
-    client = chromadb.PersistentClient(str(tmp_path))
-    graph = client.create_collection("graph", embedding_function=None, configuration={"hnsw": {"space": "cosine"}})
-    for start in range(0, len(ids), 3030):
-        graph.add(ids=ids[start : start + 3030], embeddings=vectors[start : start + 3030])
-    matrix = Matrix().with_rows(np.arange(len(vectors)), vectors)
-    questions = apart + 0.3 * rng.standard_normal(apart.shape)
-    assert [int(matrix.nearest(question, 1)[0][0]) for question in questions] == list(range(60))
-    answers = graph.query(query_embeddings=questions.tolist(), n_results=10, include=[])["ids"]
-    assert sum(node_id in answer for node_id, answer in zip(ids, answers, strict=False)) < 60, "graphs are exact by now"
+    vectors = made(rng, 3000)
+    rows = np.arange(10, 3010)
+    index = VectorIndex().with_vectors(rows[:2000], vectors[:2000]).with_vectors(rows[2000:], vectors[2000:])
+    index = index.without(rows[::7])
+    kept = np.setdiff1d(rows, rows[::7])
+    units = vectors.astype(np.float64) / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    units = units.astype(np.float32).astype(np.float64)
+    questions = [*vectors[:20], *made(rng, 20)[:20]]
+    for question, (found, scores) in zip(questions, index.nearest([*map(list, questions)], 10), strict=True):
+        asked = question.astype(np.float64) / np.linalg.norm(question.astype(np.float64))
+        true = units[kept - 10] @ asked
+        least = np.sort(true)[-10]
+        assert len(found) >= 10
+        assert set(kept[true > least + 1e-6].tolist()) <= set(found.tolist())
+        assert (true[np.searchsorted(kept, found)] >= least - 1e-6).all()
+        assert scores == pytest.approx(true[np.searchsorted(kept, found)], abs=1e-6)
+        same = dict(zip(found.tolist(), scores.tolist(), strict=True))
+        if made is MADE["nearly the same"]:
+            assert all(same[row] == same[row + 1500] for row in same if row < 310 and row + 1500 in same)
+    among = kept[:50]
+    assert set(index.nearest([vectors[0].tolist()], 100, among)[0][0].tolist()) == set(among.tolist())
+    assert len(index.nearest([vectors[0].tolist()], 5, among[:0])[0][0]) == 0
+    with pytest.raises(FingerprintError, match="dimensions"):
+        index.nearest([[1.0] * 7], 5)

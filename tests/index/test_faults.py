@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.embeddings.ollama import OllamaEmbedding
 from servers import ollama_shim
 
-from llama_index_contextual.app.index import ContextualIndex, writing
-from llama_index_contextual.app.index import vectors as vectors_room
+from llama_index_contextual.app.index import ContextualIndex, embedder
+from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
 
@@ -43,7 +42,7 @@ def used(folder, counting):
         index.refresh()
         index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
         index.as_retriever().retrieve("zebras")  # which makes and keeps the keyword index
-    assert (folder / ".contextual/keywords").is_dir()
+    assert (folder / ".contextual/cache").is_dir()
     counting.count = 0
     return folder / ".contextual"
 
@@ -65,11 +64,10 @@ def garbage(folder):
 
 
 DAMAGE = {
-    "no keyword index": lambda storage: shutil.rmtree(storage / "keywords"),
-    "a torn keyword index": lambda storage: garbage(storage / "keywords"),
-    "no matrix": lambda storage: shutil.rmtree(storage / "matrix"),
-    "a torn matrix": lambda storage: garbage(storage / "matrix"),
-    "everything that is derived": lambda storage: [shutil.rmtree(storage / name) for name in ("keywords", "matrix")],
+    "no cache": lambda storage: shutil.rmtree(storage / "cache"),
+    "a torn cache": lambda storage: garbage(storage / "cache"),
+    "no words": lambda storage: [path.unlink() for path in (storage / "cache").glob("bm25*")],
+    "no vectors": lambda storage: [path.unlink() for path in (storage / "cache").glob("vectors*")],
 }
 
 
@@ -82,7 +80,7 @@ def test_what_is_derived_is_made_again_without_embedding(used, folder, counting,
 
 def test_a_keyword_index_of_an_older_analyzer_is_made_again(used, folder, counting, monkeypatch):
     assert chunks_after_refresh(folder, counting) == 5
-    older = used / "keywords"
+    older = used / "cache"
     kept = {file: file.read_bytes() for file in older.rglob("*") if file.is_file()}
     monkeypatch.setattr("llama_index_contextual.keyword.analyzer._VERSION", 99)
     with ContextualIndex.open(folder, embed_model=counting, create=False) as index:
@@ -161,7 +159,7 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         def fail(*_):
             raise KeyboardInterrupt
 
-        broken.setattr(writing.Writer, "_promote", fail)
+        broken.setattr(Database, "replace_content", fail)
         with pytest.raises(KeyboardInterrupt):
             index.refresh()
     with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
@@ -177,18 +175,14 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
 
 
-@pytest.mark.long
-def test_vectors_of_texts_long_gone_are_forgotten_and_recent_ones_are_kept(folder, counting, monkeypatch):
-    monkeypatch.setattr(writing, "_SPARE_VECTORS", 10)
+def test_what_was_paid_for_is_never_deleted(folder, counting):
     with ContextualIndex.open(folder, embed_model=counting) as index:
         for number in range(20):
             (folder / "faq.md").write_text(f"# FAQ\n\nAnswer {number}.\n")
             index.refresh()
         asked = counting.count
-        (folder / "faq.md").write_text("# FAQ\n\nAnswer 18.\n")
+        (folder / "faq.md").write_text("# FAQ\n\nAnswer 2.\n")
         assert (index.refresh().reused, counting.count) == (1, asked), "an undone edit"
-    with sqlite3.connect(folder / ".contextual/index.sqlite3") as database:
-        assert database.execute("SELECT count(*) FROM vectors").fetchone()[0] <= 2 * 4 + 10
 
 
 def test_a_model_that_gives_no_vectors_is_named(folder):
@@ -197,7 +191,7 @@ def test_a_model_that_gives_no_vectors_is_named(folder):
             return [[0.0] * 3 for _ in texts[1:]]
 
     with pytest.raises(Exception, match=r"gave 1 vector for"):
-        vectors_room.embed_texts(Broken(3), ["a", "b"])
+        embedder.embed_texts(Broken(3), ["a", "b"])
 
 
 def test_a_model_that_ollama_lacks_is_named_with_the_command_that_brings_it():
@@ -205,4 +199,4 @@ def test_a_model_that_ollama_lacks_is_named_with_the_command_that_brings_it():
         ollama_shim() as url,
         pytest.raises(EmbeddingError, match=r"1 text .*Cure: ollama pull absent"),
     ):
-        vectors_room.embed_texts(OllamaEmbedding("absent", base_url=url), ["a"])
+        embedder.embed_texts(OllamaEmbedding("absent", base_url=url), ["a"])

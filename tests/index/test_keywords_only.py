@@ -92,9 +92,9 @@ def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(
 
 
 def test_no_vector_is_written(index):
-    with closing(sqlite3.connect(index.storage / "index.sqlite3")) as database:
+    with closing(sqlite3.connect(index.storage / "paid.sqlite3")) as database:
         assert database.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
-    assert not (index.storage / "matrix").exists()
+    assert not list((index.storage / "cache").glob("vectors*"))
 
 
 def test_an_arm_that_wants_a_vector_is_told_so():
@@ -122,7 +122,7 @@ def test_the_command_line_and_the_file_say_it(folder, run):
     assert "memory/2026-01-28.md" in run("search", "carrots", "-f", folder).stdout
     assert "loves carrots" in run("context", QUESTION, "-f", folder).stdout
     assert "none" in run("config", folder, "--json").stdout
-    assert run("verify", folder).returncode == 0
+    assert run("status", folder, "--check").returncode == 0
     assert "NoEmbedding" in run("status", folder).stdout
 
 

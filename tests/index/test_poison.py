@@ -8,8 +8,8 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.index.tables import fault_of
-from llama_index_contextual.app.index.vectors import BATCH_TEXTS
+from llama_index_contextual.app.index.embedder import BATCH_TEXTS
+from llama_index_contextual.app.store.schema import vector_problem
 from llama_index_contextual.errors import EmbeddingError
 
 
@@ -179,5 +179,5 @@ def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, m
 
 @pytest.mark.parametrize("vector", BAD.values(), ids=BAD)
 def test_what_is_wrong_with_a_vector_is_said(vector):
-    assert fault_of(vector, 7)
-    assert fault_of([1.0] * 7, 7) is None
+    assert vector_problem(vector, 7)
+    assert vector_problem([1.0] * 7, 7) is None

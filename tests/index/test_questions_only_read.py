@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import io
 import sqlite3
 import time
 
@@ -11,8 +10,8 @@ from llama_index.core import Document
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.app.index.snapshot import Snapshot
 from llama_index_contextual.app.settings.local import LocalEmbedding
+from llama_index_contextual.app.store.database import Snapshot
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.memory import MemoryContext, note_filters
 
@@ -22,7 +21,6 @@ QUESTIONS = {
     "its status": lambda index: index.status(),
     "verify": lambda index: index.verify(),
     "all nodes": lambda index: index.nodes(),
-    "an export": lambda index: index.export(io.StringIO()),
     "how alike chunks are": lambda index: index.likeness(),
     "how fresh it is": lambda index: index.freshness(),
     "an estimate": lambda index: index.estimate(),
@@ -75,7 +73,7 @@ def test_a_question_writes_nothing_and_asks_no_model(behind, folder, fake_model,
     assert fake_model.requests == []
 
 
-@pytest.mark.parametrize("lost", ["index.sqlite3", "matrix", "keywords"])
+@pytest.mark.parametrize("lost", ["index.sqlite3", "cache"])
 def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, lost):
     with opened() as index:
         index.refresh()
@@ -93,20 +91,40 @@ def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, los
                     ask()
         assert contents(storage) == before
         report = index.refresh()
-        embedded = 4 if lost == "index.sqlite3" else 0  # all else is derived from it
-        assert (report.embedded, report.chunks) == (embedded, 4)
+        assert (report.embedded, report.chunks) == (0, 4), "what was paid for is kept"
         assert "carrots" in index.as_retriever(1).retrieve("Cookie")[0].node.text
+
+
+@pytest.mark.parametrize("loss", ["damaged", "deleted"])
+def test_documents_given_by_hand_outlive_the_index(opened, folder, loss):
+    with opened() as index:
+        index.refresh()
+        index.refresh([Document(text="Zebras sleep standing.", id_="by-hand", metadata={"author": "Jo"})])
+    if loss == "deleted":
+        (folder / ".contextual/index.sqlite3").unlink()
+    else:
+        with contextlib.closing(sqlite3.connect(folder / ".contextual/index.sqlite3")) as database:
+            database.execute("UPDATE chunks SET text = 'Zebras fly.' WHERE text LIKE 'Zebras%'")
+            database.commit()
+    with opened() as index:
+        report = index.refresh()
+        assert (report.embedded, report.chunks) == (0, 5)
+        assert index.verify().ok
+        node = index.as_retriever(1).retrieve("zebras")[0].node
+        assert (node.text, node.metadata["author"]) == ("Zebras sleep standing.", "Jo")
+        assert index.documents()["by-hand"].kind == "document"
+        index.delete("by-hand")
+        assert index.refresh().chunks == 4, "what was taken out does not come back"
 
 
 def test_documents_given_by_hand_that_are_lost_are_named(opened, folder, caplog):
     with opened() as index:
-        index.refresh()
         index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
-    with contextlib.closing(sqlite3.connect(folder / ".contextual/index.sqlite3")) as database:
-        database.execute("UPDATE nodes SET text = 'Zebras fly.' WHERE text LIKE 'Zebras%'")
-        database.commit()
-    with opened() as index:
         index.refresh()
+    (folder / ".contextual/paid.sqlite3").write_bytes(b"torn" * 5000)
+    with opened() as index:
+        report = index.refresh()
+        assert (report.embedded, report.chunks) == (0, 5), "of vectors the cache has a copy"
         assert index.verify().ok
     assert "have to be given again: by-hand" in caplog.text
 

@@ -1,13 +1,11 @@
 """A refresh does the least, and says what it did."""
 
-import io
-
 import pytest
-from llama_index.core import Document
+from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.app.index import engines
+from llama_index_contextual.app.store import cache_files
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import free
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
@@ -195,7 +193,7 @@ def test_the_keyword_index_is_kept_and_taken_up_by_the_next_process(opened, monk
     first.as_retriever().retrieve("Cookie")
     first.close()
     second = opened()
-    monkeypatch.setattr(engines, "lexical_text", None)  # deriving it anew would fail
+    monkeypatch.setattr(cache_files, "lexical_text", None)  # deriving it anew would fail
     assert "carrots" in second.as_retriever(1).retrieve("Cookie")[0].node.text
 
 
@@ -235,7 +233,6 @@ ASKED = {
     "a retriever for an explanation": lambda index: index.as_retriever().explain("x"),
     "its status": lambda index: index.status(),
     "verify": lambda index: index.verify(),
-    "an export": lambda index: index.export(io.StringIO()),
 }
 
 
@@ -260,3 +257,16 @@ async def test_a_retriever_made_before_the_first_refresh_answers_after_it(opened
         await retriever.aretrieve("Cookie")
     opened().refresh()  # as another process would
     assert "carrots" in (await retriever.aretrieve("Cookie"))[0].node.text
+
+
+@pytest.mark.parametrize("options", [{}, {"filename_as_id": True}], ids=["random ids", "names as ids"])
+def test_what_a_reader_of_llamaindex_gave_of_the_folder_is_not_indexed_twice(opened, folder, options):
+    index = opened()
+    given = index.refresh(SimpleDirectoryReader(folder, recursive=True, **options).load_data())
+    assert sorted(index.documents()) == ["faq.md", "guide.md", "memory/2026-01-28.md", "memory/2026-04-09.md"]
+    report = index.refresh()
+    assert (report.chunks, len(index.documents())) == (given.chunks, 4)
+    assert {one.kind for one in index.documents().values()} == {"file"}
+    (folder / "faq.md").unlink()
+    assert index.refresh().deleted == ["faq.md"]
+    assert index.refresh().added == [], "what a file took the place of does not come back"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.keyword.engine import KeywordEngine
+from llama_index_contextual.keyword.bm25_index import Bm25Index
 from llama_index_contextual.keyword.filters import REF_DOC_ID, WORDS, Column, admits, admitted
 from llama_index_contextual.keyword.words import holding_words
 
@@ -23,7 +23,7 @@ TEXTS = {
 
 @pytest.fixture
 def engine():
-    engine = KeywordEngine()
+    engine = Bm25Index()
     for row, text in TEXTS.items():  # each in a segment of its own, until they are merged
         engine = engine.with_texts([row], [text])
     return engine

@@ -103,7 +103,7 @@ async def test_health_says_how_the_server_is_and_nothing_of_the_notes(folder):
         assert status == 421
         assert "documents" not in text
         with contextlib.closing(sqlite3.connect(folder / ".contextual" / "index.sqlite3")) as database:
-            database.execute("UPDATE state SET value = '\"x\"' WHERE key = 'edition'")
+            database.execute("UPDATE state SET value = '\"x\"' WHERE key = 'change'")
             database.commit()
         status, text = await asyncio.to_thread(health_of, port)
         assert status == 503

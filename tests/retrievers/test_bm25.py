@@ -261,12 +261,12 @@ def test_scores_after_any_edits_equal_those_of_a_rebuild(edits):
         assert pairs(edited.retrieve(query)) == pairs(rebuilt.retrieve(query))
 
 
-def test_mostly_deleted_segments_are_compacted(nodes):
+def test_mostly_deleted_parts_are_compacted(nodes):
     retriever = ContextualBM25Retriever(nodes)
     retriever.delete(["dog", "cat"])
-    assert [len(segment) for segment in retriever.index.engine.segments] == [6]
+    assert [len(part.arrays["ids"]) for part in retriever.index.engine.to_arrays()] == [6]
     retriever.delete(["code", "config"])
-    assert [len(segment) for segment in retriever.index.engine.segments] == [2]
+    assert [len(part.arrays["ids"]) for part in retriever.index.engine.to_arrays()] == [2]
 
 
 def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_documents(index, nodes):

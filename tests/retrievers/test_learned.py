@@ -12,6 +12,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.keyword import KeywordIndex
+from llama_index_contextual.keyword.bm25_index import idf
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.words import lexical_text
 from llama_index_contextual.retrieval import (
@@ -52,7 +53,7 @@ def pairs(found):
 def plain_nearness(index, nodes, question):
     """The definition, word by word."""
     groups = list(dict.fromkeys(index.analyzer.query_groups(question)))
-    idfs = [index.engine.idf(group) for group in groups]
+    idfs = [idf(len(index.engine), index.engine.frequency(group)) for group in groups]
     rarity = [min(a, b) for a, b in pairwise(idfs)]
     found = []
     for node in nodes:

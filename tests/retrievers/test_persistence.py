@@ -57,26 +57,26 @@ def rebuilt(retriever):
     return ContextualBM25Retriever(list(retriever.nodes(retriever.node_ids).values()))
 
 
-def test_persisting_an_edit_writes_the_new_segment_only(nodes, tmp_path):
+def test_persisting_an_edit_writes_the_new_part_only(nodes, tmp_path):
     retriever = ContextualBM25Retriever(nodes)
     retriever.persist(tmp_path)
-    old = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.words")}
+    old = {path.name for path in tmp_path.glob("*-codes.npy")}
     retriever.add([TextNode(id_="new", text="carrots")])
     retriever.delete(["cat"])
     retriever.persist(tmp_path)
-    new = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.words")}
-    assert old.items() < new.items()
+    new = {path.name for path in tmp_path.glob("*-codes.npy")}
+    assert old < new
     assert len(new) == 2
-    assert len(list(tmp_path.glob("*.nodes"))) == 1
+    assert len(list(tmp_path.glob("*-records.npy"))) == 1
 
 
 def test_nodes_that_are_deleted_do_not_stay_on_disk_for_ever(nodes, tmp_path):
     retriever = ContextualBM25Retriever(nodes)
     retriever.persist(tmp_path)
-    (before,) = (path.stat().st_size for path in tmp_path.glob("*.nodes"))
+    (before,) = (path.stat().st_size for path in tmp_path.glob("*-records.npy"))
     retriever.delete(["dog", "cat", "code", "meeting"])
     retriever.persist(tmp_path)
-    (after,) = (path.stat().st_size for path in tmp_path.glob("*.nodes"))
+    (after,) = (path.stat().st_size for path in tmp_path.glob("*-records.npy"))
     assert after < before / 2
     assert ContextualBM25Retriever.from_persist_dir(tmp_path).node_ids == ["config", "budget"]
 
@@ -90,17 +90,17 @@ def test_what_another_process_wrote_there_is_not_mixed_with_ours(nodes, tmp_path
     ours.add([TextNode(id_="ours", text="carrots")])
     ours.persist(tmp_path)
     assert answers(ContextualBM25Retriever.from_persist_dir(tmp_path)) == answers(ours)
-    assert len(list(tmp_path.glob("*.nodes"))) == 1
+    assert len(list(tmp_path.glob("*-records.npy"))) == 1
 
 
-def test_merged_segments_leave_no_files_behind(nodes, tmp_path):
+def test_merged_parts_leave_no_files_behind(nodes, tmp_path):
     retriever = ContextualBM25Retriever([])
     for node in nodes:
         retriever.add([node])
         retriever.persist(tmp_path)
-    segments = len(retriever.index.engine.segments)
-    assert len(list(tmp_path.glob("*.words"))) == segments
-    assert len(list(tmp_path.iterdir())) == segments + 3  # the nodes, the manifest and the lock
+    parts = len(retriever.index.engine.to_arrays())
+    assert len(list(tmp_path.glob("*.npy"))) == 8 * parts + 3
+    assert len(list(tmp_path.iterdir())) == 8 * parts + 3 + 2  # the names of the parts, and the lock
 
 
 def test_an_empty_index_persists(tmp_path):
@@ -108,7 +108,7 @@ def test_an_empty_index_persists(tmp_path):
     assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 0
 
 
-@pytest.mark.parametrize("pattern", ["manifest.json", "*.words", "*.nodes"])
+@pytest.mark.parametrize("pattern", ["bm25.json", "*-codes.npy", "*-records.npy"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
 def test_damage_is_noticed(nodes, tmp_path, pattern, damage):
     ContextualBM25Retriever(nodes).persist(tmp_path)
@@ -124,19 +124,19 @@ def test_damage_is_noticed(nodes, tmp_path, pattern, damage):
 
 def test_a_manifest_that_says_something_else_is_noticed(nodes, tmp_path):
     ContextualBM25Retriever(nodes).persist(tmp_path)
-    path = tmp_path / "manifest.json"
+    path = tmp_path / "bm25.json"
     text = path.read_text()
     assert "1.2" in text  # k1: still JSON, and still a number that can work
     path.write_text(text.replace("1.2", "1.3"))
-    with pytest.raises(StorageError, match="wrong checksum"):
+    with pytest.raises(StorageError, match="not as it was written"):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
 
 
 def test_an_index_of_an_earlier_format_is_refused(nodes, tmp_path):
     ContextualBM25Retriever(nodes).persist(tmp_path)
-    path = tmp_path / "manifest.json"
+    path = tmp_path / "bm25.json"
     path.write_text(json.dumps({"format": 1, "settings": {}, "segments": []}))
-    with pytest.raises(StorageError, match=r"format 1.*Cure: build it again"):
+    with pytest.raises(StorageError, match=r"Cure: build it again"):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_several_may_persist_to_one_folder_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(persist_often, range(4)))
     assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 1
-    assert len(list(tmp_path.glob("*.words"))) == 1
+    assert len(list(tmp_path.glob("*-codes.npy"))) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):
@@ -193,7 +193,7 @@ def test_opening_follows_the_store(index, store, tmp_path):
     followed = ContextualBM25Retriever.open(tmp_path, store)
     assert [one.node.node_id for one in followed.retrieve("parrot sofa")] == ["new"]
     store.delete_nodes(["new"])
-    (tmp_path / "manifest.json").write_text("damaged")
+    (tmp_path / "bm25.json").write_text("damaged")
     index.insert_nodes([TextNode(id_="cat", text="The cat sleeps all day on the warm sofa")])
     again = ContextualBM25Retriever.open(tmp_path, store)
     assert [[one[0] for one in pairs_] for pairs_ in answers(again)] == [[one[0] for one in p] for p in expected]

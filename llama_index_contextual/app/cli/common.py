@@ -108,7 +108,7 @@ class Target:
         Args:
             **options: More of ``ContextualIndex.open``; ``folder`` where the command says which it is.
         """
-        from llama_index_contextual.app.index import ContextualIndex  # slow: it imports LlamaIndex and SQLAlchemy
+        from llama_index_contextual.app.index import ContextualIndex  # slow: it imports LlamaIndex
 
         options = options if "folder" in options else {"folder": self.folder, **options}
         return ContextualIndex.open(storage=self.storage, config=self.configuration, **options)

@@ -332,16 +332,18 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
 
 
 def document_identity(document: Document, folders: Folders) -> str | None:
-    """The id that the user set, else the path; a random UUID, as LlamaIndex makes it, would be another on each run.
+    """Path of the file of the folder that a reader made it of; else the id that the user set, else a path.
 
-    A ``file_path`` inside the folder becomes relative to it, so that it is the same on every machine.
+    So a document of LlamaIndex's reader and the file that it was read from are one document, and an absolute path is
+    the same on every machine. A random UUID, as LlamaIndex makes it, would be another id on each run.
     """
+    path = Path(path_of(document.metadata))
+    inside = folders.path_of(path) if path.is_absolute() else None
+    if inside is not None and path.is_file():
+        return inside
     if not _RANDOM_ID.fullmatch(document.doc_id):
         return document.doc_id
-    path = Path(path_of(document.metadata))
-    if not path.name:
-        return None
-    return (folders.path_of(path) if path.is_absolute() else None) or path.as_posix()
+    return (inside or path.as_posix()) if path.name else None
 
 
 def _document_source(identity: str, group: list[Document]) -> Source:

@@ -1,15 +1,14 @@
 """The index: opened, refreshed, asked."""
 
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.index.asked import chosen_postprocessors, explained
 from llama_index_contextual.app.index.background import BackgroundRefresh, Freshness, is_refreshing
-from llama_index_contextual.app.index.contextual import ContextualIndex
-from llama_index_contextual.app.index.database import DatabaseKVStore
-from llama_index_contextual.app.index.inspection import IndexStatus, Pending, Verification
+from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.index.plan import RefreshReport
+from llama_index_contextual.app.index.queries import chosen_postprocessors, explained
 from llama_index_contextual.app.index.resolve import has_several
 from llama_index_contextual.app.index.settings import PAID
-from llama_index_contextual.app.index.state import DEFAULT_NAME, Layout
+from llama_index_contextual.app.index.status import IndexStatus, Pending, Verification
+from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
 
 __all__ = [  # what users import
     "BackgroundRefresh",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from llama_index_contextual.app.folder.sources import sha256_of
 from llama_index_contextual.app.index.plan import is_spared
-from llama_index_contextual.app.index.state import WriteLock
 from llama_index_contextual.app.settings.schema import Refreshing
+from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
 from llama_index_contextual.text import counted
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.tables import DocumentRow
+    from llama_index_contextual.app.store.schema import DocumentRow
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.app.index.tables import NodeRow
+    from llama_index_contextual.app.store.schema import NodeRow
     from llama_index_contextual.context import ContextGenerator, LLMContextGenerator, Progress
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 

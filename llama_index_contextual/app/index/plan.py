@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from typing_extensions import Self
 
-    from llama_index_contextual.app.index.tables import DocumentRow
+    from llama_index_contextual.app.store.schema import DocumentRow
     from llama_index_contextual.context import ContextUsage
 
 EVERY: Final = 5.0  # seconds between two lines

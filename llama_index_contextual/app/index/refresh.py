@@ -1,6 +1,6 @@
 """One refresh: what changed is made again, in an order that a kill at any instant leaves whole.
 
-New vectors and contexts are in the database before the nodes that they are for. Each document is written whole in
+New vectors and contexts are in ``paid.sqlite3`` before the chunks that they are for. Each document is written whole in
 one transaction. What was not finished is not there, so the next refresh does it. Ids are deterministic and vectors
 kept, so doing it again embeds nothing twice.
 """
@@ -13,16 +13,18 @@ from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from llama_index.core.schema import Document
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.folder.files import UNREAD
-from llama_index_contextual.app.folder.sources import check_source, gather, settled
+from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, settled
 from llama_index_contextual.app.folder.walk import Problem
+from llama_index_contextual.app.index.embedder import attach_document_windows
 from llama_index_contextual.app.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
-from llama_index_contextual.app.index.tables import Chunk, DocumentRow
-from llama_index_contextual.app.index.vectors import see_documents
 from llama_index_contextual.app.settings.vendors import VendorEmbedding
+from llama_index_contextual.app.store.paid import DOCUMENTS
+from llama_index_contextual.app.store.schema import Chunk, DocumentRow
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,
@@ -37,12 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index.core.schema import BaseNode, Document
+    from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.app.folder.sources import Source, SourceContent
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.tables import Indexed
-    from llama_index_contextual.app.index.writing import Storage, Writer
+    from llama_index_contextual.app.index.writer import Storage, Writer
+    from llama_index_contextual.app.store.schema import Indexed
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
 
@@ -77,7 +78,8 @@ def refresh_index(
             report = _refreshed(storage, source, **options)
         except DamagedError as error:  # deeper than opening looks
             logger.info("%s", error)  # the repair warns of it
-            storage.salvage()
+            if str(error).startswith(storage.settings.database.name):
+                storage.rebuild()
             report = _refreshed(storage, source, **options)
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
@@ -102,14 +104,37 @@ def _refreshed(
     with storage.writing() as writer:
         reading = replace(settings.reading, converter=settings.converter.keeping())
         sources, covered = gather(source, reading, writer.documents, report.failed)
+        if covered == "":
+            sources += _given_again(settings, writer.documents, {one.id for one in sources})
         report.differences = settings.differences(writer.state)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
             Refresh(settings, writer, retry_contexts, confirm, progress, report).run(sources, covered)
-        with writer.reading() as snapshot:
+        with writer.database.reading() as snapshot:
             report.chunks, report.context_sources = snapshot.count(), snapshot.context_sources()
     report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
     report.seconds = time.monotonic() - started
     return report
+
+
+def _given_again(settings: IndexSettings, indexed: Mapping[str, DocumentRow], files: set[str]) -> list[Source]:
+    """Documents that were given by hand and are not indexed, as after the loss of an index, or with other settings."""
+    paid, made_with = settings.paid, settings.made_with
+    keys = paid.keys(DOCUMENTS)
+    for key in keys & files:  # a file of the folder has taken its place
+        paid.delete(key, DOCUMENTS)
+    stale = {
+        key
+        for key in keys - files
+        if (one := indexed.get(key)) is None
+        or not one.sha256
+        or (settings.reindex != "ignore" and one.made_with != made_with(key))
+    }
+    sources = []
+    for key, value in sorted(paid.get_many(stale, DOCUMENTS).items()) if stale else ():
+        documents = [Document.model_validate(one) for one in value["documents"]]
+        content = SourceContent(documents, value["sha256"], value["size"])
+        sources.append(Source(key, value["sha256"], "document", content))
+    return sources
 
 
 @dataclass(slots=True)
@@ -154,7 +179,7 @@ class Refresh:
             for group in iter_batch(plan.deleted, 500):
                 self.report.removed += self.writer.delete(group)
         self.writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
-        self.writer.finish(whole=covered == "")
+        self.writer.finish()
 
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
@@ -169,9 +194,9 @@ class Refresh:
         chunks, paid = sum(one.nodes for one in documents.values()), 0
         if self.settings.pays_again(self.writer.state):
             outdated = set(plan.outdated)
-            with self.writer.reading() as snapshot:
+            with self.writer.database.reading() as snapshot:
                 by_document = snapshot.by_document()
-            paid = sum(count for key, source, count, _ in by_document if key in outdated and source.startswith(PAID))
+            paid = sum(count for key, source, count in by_document if key in outdated and source.startswith(PAID))
         if paid > chunks * _MOST_PAID:
             raise ConfirmationError(
                 f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, because "
@@ -188,7 +213,7 @@ class Refresh:
         wanted = self.settings.pipeline.paid_source
         if wanted is None or not self.retry_contexts:
             return documents
-        with self.writer.reading() as snapshot:
+        with self.writer.database.reading() as snapshot:
             incomplete = {key for key, source, *_ in snapshot.by_document() if source != wanted}
         return {key: one._replace(made_with="") if key in incomplete else one for key, one in documents.items()}
 
@@ -278,7 +303,7 @@ class Refresh:
         """Give the nodes of some sources contexts, and return what is to be written of each."""
         pipeline, made_with = self.settings.pipeline, self.settings.made_with
         if pipeline.paid_source:
-            with self.writer.reading() as snapshot:
+            with self.writer.database.reading() as snapshot:
                 stored = snapshot.nodes_of([source.id for source, *_ in group])
             for source, _, nodes in group:
                 pipeline.take_over(nodes, {row.node_id: row for row in stored.get(source.id, ())})
@@ -287,6 +312,7 @@ class Refresh:
         pipeline.contextualize(every, documents, lambda now: self.progress.at_work("contexts", now.done))
         del every
         self.progress.finished("contexts", sum(len(nodes) for *_, nodes in group))
+        self._keep_given(group)
         indexed: list[Indexed] = []
         for source, content, nodes in group:
             if content.repair:
@@ -296,13 +322,27 @@ class Refresh:
             while nodes:  # of a large document nodes and rows do not fit into memory together
                 chunks.append(Chunk.of(nodes.pop()))
             try:
-                see_documents(self.settings.embedding, chunks)
+                attach_document_windows(self.settings.embedding, chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model
                 self.report.fail(source.id, str(error))
                 continue
             state = (content.sha256, content.size, content.stamp, made_with(source.id), len(chunks))
             indexed.append((DocumentRow(source.id, source.kind, *state), chunks))
         return indexed
+
+    def _keep_given(self, group: Sequence[_Parsed]) -> None:
+        """Keep documents that were given by hand: no file has them."""
+        given = {
+            source.id: {
+                "documents": [document.model_dump(mode="json") for document in content.documents],
+                "sha256": content.sha256,
+                "size": content.size,
+            }
+            for source, content, _ in group
+            if source.kind == "document"
+        }
+        if given:
+            self.settings.paid.write(given, DOCUMENTS)
 
     def _write(self, batch: Sequence[Indexed]) -> None:
         """Embed a batch and write it; called in a thread of its own, which alone counts chunks meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +14,6 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.folders import Folders, collections_of
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
-from llama_index_contextual.app.index.database import Database, DatabaseKVStore
 from llama_index_contextual.app.index.pipeline import (
     NodePipeline,
     default_parser,
@@ -21,18 +21,21 @@ from llama_index_contextual.app.index.pipeline import (
     parser_settings,
     plain_generator,
 )
-from llama_index_contextual.app.index.rescue import readable_state
 from llama_index_contextual.app.index.settings import (
     IndexSettings,
     Reindex,
     Remembered,
     command_line,
 )
-from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
 from llama_index_contextual.app.settings.llm import named_model
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
+from llama_index_contextual.app.store.database import Database
+from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
+from llama_index_contextual.app.store.paid import SETTINGS as KEPT_SETTINGS
+from llama_index_contextual.app.store.paid import PaidStore
+from llama_index_contextual.app.store.schema import IndexState, state_of
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import LLM, OFF, ContextGenerator, context_name
 from llama_index_contextual.errors import (
@@ -86,7 +89,10 @@ def resolve_settings(
     missing = {key: kind for key, kind in state.objects.items() if not _is_said(key, arguments, config)}
     config = with_remembered(config, choices)
     folders, descriptions = _described(folders)
-    embedding, cache = resolve_embedding(arguments["embed_model"] or config["embed_model"]), DatabaseKVStore(database)
+    embedding, cache = (
+        resolve_embedding(arguments["embed_model"] or config["embed_model"]),
+        PaidStore(layout.paid, database.cure),
+    )
     context, options = _context(arguments, config, choices)
     if any(key.startswith("context") for key in missing):
         context, options = OFF, {}  # questions need none
@@ -109,6 +115,7 @@ def resolve_settings(
         reindex,
         lock_timeout,
         database,
+        cache,
         Remembered(missing=missing, refused=refused),
         config,
     )
@@ -272,10 +279,14 @@ def _database(layout: Layout, folders: Folders) -> Database:
 
 def _state(database: Database) -> IndexState:
     """Return what an index says of itself; of a damaged one what can be read of it."""
-    try:
-        return database.state()
-    except DamagedError:
-        return IndexState() if database.file is None else state_of(readable_state(database.file))
+    with contextlib.suppress(DamagedError):
+        state = database.state()
+        if state.settings:
+            return state
+    with contextlib.suppress(StorageError, ValueError):  # chosen for an index that was lost
+        kept = PaidStore(Layout(database.file.parent).paid, database.cure).get_many(["index"], KEPT_SETTINGS)
+        return state_of(kept.get("index", {}))
+    return IndexState()
 
 
 def has_several(storage: Path) -> bool:

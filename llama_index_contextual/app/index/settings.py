@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
-from llama_index_contextual.app.index.rescue import is_former
-from llama_index_contextual.app.index.state import DEFAULT_NAME, IndexState, Layout, WriteLock
 from llama_index_contextual.app.settings.embeddings import model_id
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
+from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout, WriteLock
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.text import short_hash
 
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.walk import FileRules
-    from llama_index_contextual.app.index.database import Database
     from llama_index_contextual.app.settings.schema import Configuration
+    from llama_index_contextual.app.store.database import Database
+    from llama_index_contextual.app.store.paid import PaidStore
+    from llama_index_contextual.app.store.schema import IndexState
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]
@@ -47,6 +48,7 @@ class IndexSettings:
     reindex: Reindex
     lock_timeout: float
     database: Database
+    paid: PaidStore
     remembered: Remembered
     configuration: Configuration
 
@@ -69,16 +71,11 @@ class IndexSettings:
             state: What is true of it, where that was read already.
 
         Raises:
-            StorageError: There is none, its folder is gone with it, or it is of an earlier layout.
+            StorageError: There is none, or its folder is gone with it.
         """
         if (state or self.state()).settings:
             return
-        if is_former(self.layout.root):
-            raise StorageError(
-                f"the index in {self.layout.root} is of an earlier layout. Cure: {self.command()}, which makes it "
-                "anew: nothing is embedded or paid for twice."
-            )
-        if writer := "" if self.database.shared else WriteLock(self.layout.lock).other_writer():
+        if writer := WriteLock(self.layout.lock).other_writer():
             raise StorageError(
                 f"there is nothing to ask yet in {self.database.name}: {writer} makes the index. Cure: wait a moment."
             )

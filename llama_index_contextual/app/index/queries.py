@@ -6,7 +6,7 @@ import warnings
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from llama_index_contextual.app.index.tables import to_node
+from llama_index_contextual.app.store.schema import to_node
 from llama_index_contextual.errors import (
     ContextualWarning,
     DocumentError,
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.app.folder.walk import Discovery
+    from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.tables import DocumentRow
-    from llama_index_contextual.app.index.view import View
-    from llama_index_contextual.app.index.writing import Storage
+    from llama_index_contextual.app.index.writer import Storage
     from llama_index_contextual.app.settings.schema import Configuration
+    from llama_index_contextual.app.store.schema import DocumentRow
     from llama_index_contextual.retrieval import Explanation
 
 _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
-_OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`Asked.as_retriever`
+_OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`IndexQueries.as_retriever`
 
 
-class Asked:
+class IndexQueries:
     """The questions of :class:`~llama_index_contextual.app.ContextualIndex`, which has the rest."""
 
     settings: IndexSettings
@@ -109,7 +109,7 @@ class Asked:
             document: Only those of this path or id.
         """
 
-        def read(view: View) -> list[BaseNode]:
+        def read(view: IndexView) -> list[BaseNode]:
             rows = view.snapshot.nodes() if document is None else view.snapshot.nodes_of([document]).get(document, ())
             return [to_node(row) for row in rows]
 
@@ -247,7 +247,7 @@ class Asked:
         return self.settings.reading.find(below, known=known)
 
 
-def explained(index: Asked, question: str, most: int, filters: MetadataFilters | None) -> Explanation:
+def explained(index: IndexQueries, question: str, most: int, filters: MetadataFilters | None) -> Explanation:
     """Return the hits of a question as people are shown them: without those that are hardly relevant.
 
     Raises:

@@ -1,15 +1,13 @@
-"""The storage folder of an index, who may write in it, and what is true of the whole index.
+"""The storage folder of an index, and who may write in it.
 
 ::
 
     .contextual/
-      index.sqlite3   the index: documents, nodes, vectors, contexts that were paid for, settings
-      keywords/       the keyword engine, derived from the nodes
-      matrix/         the vectors once more, to be compared with a question one by one, derived from the database
+      index.sqlite3   documents, chunks, settings, revision            rebuilt from the files for nothing
+      paid.sqlite3    vectors, contexts, conversions by hash           what cost money or minutes; never deleted by us
+      cache/          arrays of BM25 and vectors, and their revision   may be deleted at any time
       write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
       .gitignore      keeps the folder out of version control
-
-What is derived can be deleted at any time: the next refresh, or a question in memory, derives it again.
 """
 
 from __future__ import annotations
@@ -17,24 +15,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
-from llama_index_contextual.app.index.tables import LAYOUT, check_layout
 from llama_index_contextual.errors import LockedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 DEFAULT_NAME: Final = ".contextual"
 
@@ -47,19 +41,28 @@ class Layout:
 
     @property
     def database(self) -> Path:
-        """Return the path of the database."""
+        """Path of the database."""
         return self.root / "index.sqlite3"
 
     @property
-    def lock(self) -> Path:
-        """Return the path of the write lock."""
-        return self.root / "write.lock"
+    def successor(self) -> Path:
+        """Path of the database that another embedding model builds beside it."""
+        return self.root / "index.new.sqlite3"
 
-    def strange(self) -> list[str]:
-        """Return the names in the folder that are not an index's; what a damaged index left is one's own."""
-        ours = [".gitignore", "keywords", "matrix", "index.sqlite3", "write.lock"]
-        ours += [DEFAULT_NAME, "questions.jsonl"]  # of several folders, what their page writes
-        return sorted(path.name for path in self.root.iterdir() if not path.name.startswith(tuple(ours)))
+    @property
+    def paid(self) -> Path:
+        """Path of the file of what cost money or minutes."""
+        return self.root / "paid.sqlite3"
+
+    @property
+    def cache(self) -> Path:
+        """Folder of the arrays that are derived."""
+        return self.root / "cache"
+
+    @property
+    def lock(self) -> Path:
+        """Path of the write lock."""
+        return self.root / "write.lock"
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each thing in the folder."""
@@ -68,10 +71,6 @@ class Layout:
             files = (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
             sizes[path.name] = sum(file.stat().st_size for file in files)
         return dict(sorted(sizes.items()))
-
-    def remove(self) -> None:
-        """Delete the folder; what readers of Windows have open stays."""
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def create(self) -> None:
         """Make the folder, and keep it out of version control.
@@ -103,103 +102,6 @@ class Layout:
                     f"{path} is a symbolic link, and an index is not kept behind one. Cure: remove the link, or name "
                     "where it leads as the storage folder."
                 )
-
-
-def _names_its_model(fingerprint: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Refuse settings that do not say whose vectors an index holds: they are damaged."""
-    if fingerprint.get("embedding") and "model" not in fingerprint["embedding"]:
-        raise ValueError("the embedding has no model")
-    return fingerprint
-
-
-def _names_its_folders(choices: dict[str, Any]) -> dict[str, Any]:
-    """Refuse several folders that are no folders; other values are checked where they are used."""
-    folders = choices.get("collections", {})
-    if not isinstance(folders, dict) or not all(isinstance(one, dict) for one in folders.values()):
-        raise ValueError("its folders are none")
-    return choices
-
-
-@dataclass(frozen=True, slots=True)
-class IndexState:
-    """What is true of the whole index.
-
-    Attributes:
-        settings: By section, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
-        choices: The settings that were asked for, by their keys in ``contextual.toml``, so that they are said once.
-        objects: What was an object in Python, by its argument, and its class; who does not give it again cannot write.
-        folder: Of the documents.
-        complete: False while a refresh is at work or was killed.
-        change: Grows with every write, and is the highest number that a node ever had, or higher.
-        edition: Which of its editions readers see.
-        next: The settings of the edition that is to replace it; empty where there is none.
-        identity: Tells it from all others.
-        layout: Version of the tables.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
-
-    settings: Annotated[dict[str, dict[str, Any]], AfterValidator(_names_its_model)] = field(default_factory=dict)
-    choices: Annotated[dict[str, Any], AfterValidator(_names_its_folders)] = field(default_factory=dict)
-    objects: dict[str, str] = field(default_factory=dict)
-    folder: str = ""
-    complete: bool = True
-    change: int = 0
-    edition: int = 0
-    next: dict[str, dict[str, Any]] = field(default_factory=dict)
-    identity: str = ""
-    layout: int = LAYOUT
-
-    @property
-    def model(self) -> str:
-        """Return the identity of the embedding model; "" where nothing was indexed."""
-        return str((self.settings.get("embedding") or {}).get("model", ""))
-
-    def written(self) -> dict[str, Any]:
-        """Return what a writer writes down of it; the rest the database counts itself."""
-        return {name: getattr(self, name) for name in ("settings", "choices", "objects", "folder", "layout")}
-
-
-_ALWAYS: Final = {"layout", "identity", "change", "edition"}  # what a database says of itself from its beginning
-_STATE: Final = TypeAdapter(IndexState)
-
-
-def state_of(values: Mapping[str, Any]) -> IndexState:
-    """Return the state that a database holds, given its table ``state``.
-
-    Raises:
-        ValueError: It makes no sense.
-        TypeError: It is no JSON.
-        RecursionError: It is nested too deeply.
-    """
-    try:
-        return _STATE.validate_json(json.dumps(dict(values)))
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise ValueError(f"{place}{': ' * bool(place)}{fault['msg']}") from error
-
-
-@lru_cache(maxsize=8)  # most questions find the index as the one before found it
-def state_of_rows(name: str, *rows: tuple[str, str]) -> IndexState:
-    """Return the state that a database holds.
-
-    Args:
-        name: Of the database.
-        *rows: Of its table ``state``: a key, and a value as JSON.
-
-    Raises:
-        DamagedError: It is of an earlier layout.
-        StorageError: A newer version of this package made it.
-        ValueError: It makes no sense.
-        TypeError: It is no JSON.
-        RecursionError: It is nested too deeply.
-    """
-    values = {key: json.loads(value) for key, value in rows}
-    check_layout(values.get("layout"), name)
-    if not values.keys() >= _ALWAYS:
-        raise ValueError("it has no identity")
-    return state_of(values)
 
 
 class WriteLock:

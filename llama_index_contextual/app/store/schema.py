@@ -1,20 +1,8 @@
-"""The tables of an index, their rows, and nodes on their way into them and out of them.
+"""Tables of the two files of an index, what a row of them is, and how a node becomes one.
 
-::
-
-    state      what is true of the whole index: its identity, the number of its last change, its settings
-    documents  what was read: path or id, hash, size and times, and why one failed
-    nodes      text, metadata and place of each chunk; the id of a row is what engines call it
-    vectors    by model and hash of the embedded text
-    contexts   what a language model was paid for
-
-A row of ``nodes`` never changes: a chunk of which anything changed gets a new row. Its id is never used again: it is
-larger than all before it, and than the time in nanoseconds, so that a copy of the database that was put back does not
-use it either. So whoever derives something from the nodes compares two sets of numbers to know what is new and what is
-gone.
-
-An *edition* is all of an index as one embedding model has it. While another model is to replace it, the next edition is
-written beside it. Readers see the edition that ``state`` names.
+A row of ``chunks`` never changes: a chunk of which anything changed gets a new row. Its number is never used again: it
+is larger than all before it, and than the time in nanoseconds, so that a copy of the file that was put back does not
+use it either. So whoever derives something from the chunks compares two sets of numbers.
 """
 
 from __future__ import annotations
@@ -23,108 +11,72 @@ import hashlib
 import json
 import re
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
-import sqlalchemy as sa
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode, Node, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 
 from llama_index_contextual.errors import DamagedError, StorageError
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.text import readable, short_hash, storable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
     Rows = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float32]
 
-LAYOUT: Final = 3
-AT_ONCE: Final = 500  # values of one statement: SQLite before 3.32 takes 999
-PAGE: Final = 2000  # rows that are in memory together
-
-TABLES: Final = sa.MetaData()
-_NUMBER: Final = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-STATE: Final = sa.Table(
-    "state", TABLES, sa.Column("key", sa.Text, primary_key=True), sa.Column("value", sa.JSON, nullable=False)
-)
-DOCUMENTS: Final = sa.Table(
-    "documents",
-    TABLES,
-    sa.Column("id", _NUMBER, primary_key=True),
-    sa.Column("edition", sa.Integer, nullable=False),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("sha256", sa.Text, nullable=False),
-    sa.Column("size", _NUMBER, nullable=False),
-    sa.Column("stamp", sa.Text, nullable=False),
-    sa.Column("made_with", sa.Text, nullable=False),
-    sa.Column("nodes", sa.Integer, nullable=False),
-    sa.Column("failed", sa.Text, nullable=False),
-    sa.Column("failed_stamp", sa.Text, nullable=False),
-    sa.UniqueConstraint("edition", "key"),
-)
-NODES: Final = sa.Table(
-    "nodes",
-    TABLES,
-    sa.Column("id", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("edition", sa.Integer, nullable=False),
-    sa.Column("document", _NUMBER, sa.ForeignKey(DOCUMENTS.c.id), nullable=False, index=True),
-    sa.Column("node_id", sa.Text, nullable=False),
-    sa.Column("ref_doc_id", sa.Text),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("metadata", sa.JSON, nullable=False),
-    sa.Column("rest", sa.LargeBinary, nullable=False),
-    sa.Column("embed_hash", sa.Text, nullable=False),
-    sa.Column("context_source", sa.Text, nullable=False),
-    sa.Column("checksum", _NUMBER, nullable=False),
-    sa.UniqueConstraint("edition", "node_id"),
-)
-VECTORS: Final = sa.Table(
-    "vectors",
-    TABLES,
-    sa.Column("id", _NUMBER, primary_key=True),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Column("vector", sa.LargeBinary, nullable=False),
-    sa.Column("checksum", _NUMBER, nullable=False),
-    sa.UniqueConstraint("hash", "model"),
-)
-CONTEXTS: Final = sa.Table(
-    "contexts",
-    TABLES,
-    sa.Column("id", _NUMBER, primary_key=True),
-    sa.Column("collection", sa.Text, nullable=False),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("value", sa.JSON, nullable=False),
-    sa.UniqueConstraint("key", "collection"),
-)
+LAYOUT: Final = 1
+INDEX_TABLES: Final = """
+CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL,
+    stamp TEXT NOT NULL, made_with TEXT NOT NULL, nodes INTEGER NOT NULL, failed TEXT NOT NULL,
+    failed_stamp TEXT NOT NULL
+);
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY, document INTEGER NOT NULL REFERENCES documents, node_id TEXT NOT NULL UNIQUE,
+    ref_doc_id TEXT, text TEXT NOT NULL, metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
+    context_source TEXT NOT NULL, checksum INTEGER NOT NULL
+);
+CREATE INDEX chunks_of_document ON chunks (document);
+"""
+PAID_TABLES: Final = """
+CREATE TABLE vectors (
+    id INTEGER PRIMARY KEY, model TEXT NOT NULL, hash TEXT NOT NULL, vector BLOB NOT NULL, checksum INTEGER NOT NULL,
+    UNIQUE (hash, model)
+);
+CREATE TABLE kept (
+    collection TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (collection, key)
+) WITHOUT ROWID;
+"""
 
 
 def check_layout(layout: Any, name: str) -> None:
     """Refuse tables of another layout, also while a process has them open.
 
     Args:
-        layout: As the table ``state`` says it.
-        name: Of the database.
+        layout: As the table ``state`` names it.
+        name: Of the file.
 
     Raises:
-        DamagedError: An earlier version of this package made them: a refresh makes them anew.
-        StorageError: A newer version made them.
+        DamagedError: Of an earlier one: a refresh builds the file again.
+        StorageError: A newer version of this package made them.
     """
-    if isinstance(layout, int) and layout < LAYOUT:
-        raise DamagedError(
-            f"{name} is of an earlier layout. Cure: llama-index-contextual index FOLDER, which makes it anew: nothing "
-            "is embedded or paid for twice. In PostgreSQL: another schema, #NAME."
-        )
     if isinstance(layout, int) and layout > LAYOUT:
         raise StorageError(
             f"{name} has layout {layout}, this package reads up to {LAYOUT}. "
             "Cure: upgrade llama-index-contextual, then start this process again."
+        )
+    if layout != LAYOUT:
+        raise DamagedError(
+            f"{name} is of another layout. Cure: llama-index-contextual index FOLDER, which makes it anew."
         )
 
 
@@ -162,7 +114,7 @@ class DocumentRow(NamedTuple):
 
 
 class NodeRow(NamedTuple):
-    """One node as the database has it.
+    """One node as a row of ``chunks``.
 
     Attributes:
         row: Its number; 0 before it is written.
@@ -185,12 +137,12 @@ class NodeRow(NamedTuple):
     context_source: str
 
 
-NODE_COLUMNS: Final = (*(NODES.c[name if name != "row" else "id"] for name in NodeRow._fields), NODES.c.checksum)
-DOCUMENT_COLUMNS: Final = tuple(DOCUMENTS.c[name] for name in DocumentRow._fields)
+CHUNK_COLUMNS: Final = "id, node_id, ref_doc_id, text, metadata, rest, embed_hash, context_source, checksum"
+DOCUMENT_COLUMNS: Final = ", ".join(DocumentRow._fields)
 
 
 def checksum_of(node_id: str, text: str, metadata: str | dict[str, Any], rest: bytes, embed_hash: str) -> int:
-    """Return what tells that a node is as it was written; a SQLite file has no checksums of its own.
+    """Checksum of a node's row; a SQLite file has none of its own.
 
     Args:
         node_id: Its id.
@@ -205,25 +157,25 @@ def checksum_of(node_id: str, text: str, metadata: str | dict[str, Any], rest: b
     return zlib.crc32(rest, zlib.crc32(words.encode("utf-8", "surrogatepass")))
 
 
-def node_of(*values: Any) -> NodeRow:
-    """Return a node that was read, given the values of :data:`NODE_COLUMNS`, where metadata may be JSON.
+def chunk_row(values: Sequence[Any]) -> NodeRow:
+    """Row of a chunk, given the values of :data:`CHUNK_COLUMNS`.
 
     Raises:
         ValueError: It is not as it was written.
     """
-    node = NodeRow(*values[:-1])
-    metadata: Any = node.metadata
-    if checksum_of(node.node_id, node.text, metadata, node.rest, node.embed_hash) != values[-1]:
-        raise ValueError(f"chunk {node.node_id!r} has another checksum")
-    return node._replace(metadata=json.loads(metadata)) if isinstance(metadata, str) else node
+    row = NodeRow(*values[:-1])
+    metadata: Any = row.metadata
+    if checksum_of(row.node_id, row.text, metadata, row.rest, row.embed_hash) != values[-1]:
+        raise ValueError(f"chunk {row.node_id!r} has another checksum")
+    return row._replace(metadata=json.loads(metadata))
 
 
 def vector_of(blob: bytes, checksum: int) -> Floats | None:
-    """Return a vector as it was written; None where it is not."""
+    """Vector as it was written; None where it is not."""
     return np.frombuffer(blob, "<f4") if zlib.crc32(blob) == checksum else None
 
 
-def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
+def vector_problem(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
     """Return why a vector cannot be used, or None where it can.
 
     Args:
@@ -242,14 +194,83 @@ def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int 
     return None if square > 0 else "all its numbers are 0"
 
 
-def vector_row(model: str, key: str, blob: bytes) -> dict[str, Any]:
-    """Return the row of a vector, given the short name of its model, the hash of the text, and its bytes."""
-    return {"model": model, "hash": key, "vector": blob, "checksum": zlib.crc32(blob)}
-
-
-def name_of_model(model: str) -> str:
-    """Return the short name under which a model's vectors are kept."""
+def short_name_of_model(model: str) -> str:
+    """Short name under which a model's vectors are kept."""
     return short_hash(model)
+
+
+# What is true of the whole index
+
+
+def _names_its_model(fingerprint: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Refuse settings that do not say whose vectors an index holds: they are damaged."""
+    if fingerprint.get("embedding") and "model" not in fingerprint["embedding"]:
+        raise ValueError("the embedding has no model")
+    return fingerprint
+
+
+def _names_its_folders(choices: dict[str, Any]) -> dict[str, Any]:
+    """Refuse several folders that are no folders; other values are checked where they are used."""
+    folders = choices.get("collections", {})
+    if not isinstance(folders, dict) or not all(isinstance(one, dict) for one in folders.values()):
+        raise ValueError("its folders are none")
+    return choices
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What is true of the whole index.
+
+    Attributes:
+        settings: By section, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
+        choices: The settings that were asked for, by their keys in ``contextual.toml``, so that they are said once.
+        objects: What was an object in Python, by its argument, and its class; who does not give it again cannot write.
+        folder: Of the documents.
+        complete: False while a refresh is at work or was killed.
+        change: Grows with every write, and is the highest number that a node ever had, or higher.
+        identity: Tells it from all others.
+        layout: Version of the tables.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    settings: Annotated[dict[str, dict[str, Any]], AfterValidator(_names_its_model)] = field(default_factory=dict)
+    choices: Annotated[dict[str, Any], AfterValidator(_names_its_folders)] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
+    folder: str = ""
+    complete: bool = True
+    change: int = 0
+    identity: str = ""
+    layout: int = LAYOUT
+
+    @property
+    def model(self) -> str:
+        """Return the identity of the embedding model; "" where nothing was indexed."""
+        return str((self.settings.get("embedding") or {}).get("model", ""))
+
+    def written(self) -> dict[str, Any]:
+        """Return what a writer writes down of it; the rest the database counts itself."""
+        return {name: getattr(self, name) for name in ("settings", "choices", "objects", "folder", "layout")}
+
+
+ALWAYS: Final = {"layout", "identity", "change"}  # of an index from its beginning
+_STATE: Final = TypeAdapter(IndexState)
+
+
+def state_of(values: Mapping[str, Any]) -> IndexState:
+    """Return the state that a database holds, given its table ``state``.
+
+    Raises:
+        ValueError: It makes no sense.
+        TypeError: It is no JSON.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        return _STATE.validate_json(json.dumps(dict(values)))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise ValueError(f"{place}{': ' * bool(place)}{fault['msg']}") from error
 
 
 # Nodes

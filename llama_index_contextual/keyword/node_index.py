@@ -1,17 +1,12 @@
-"""The keyword index of nodes: the keyword engine over their texts, and beside it the nodes themselves, as bytes.
+"""The keyword index of nodes: BM25 over their texts, and beside it the nodes themselves, as bytes.
 
 Each change makes another state, and readers go on with the one they began with: they do not wait for a writer.
-
-A folder holds the copy of its engine, whose stamp keeps the settings, and ``KEY.nodes``: of each row, ascending, a line
-with the node's id, a tab, and the node as LlamaIndex's document stores write it. It is mapped into memory.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-import uuid
-import zlib
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -22,13 +17,12 @@ from llama_index.core.constants import DATA_KEY, TYPE_KEY
 from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore.utils import json_to_doc
 
-from llama_index_contextual.durable import DAMAGE, map_file, path_of, read_manifest, sweep, sync, writing
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.engine import K1, B, KeywordEngine
+from llama_index_contextual.keyword.array_files import DAMAGE, ArrayPart, exclusive, read_parts, write_parts
+from llama_index_contextual.keyword.bm25_index import K1, B, Bm25Index
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import REF_DOC_ID, Column, admitted
-from llama_index_contextual.keyword.segments import FORMAT, read_segments, write_segments
 from llama_index_contextual.keyword.words import holding_words, lexical_text
 
 if TYPE_CHECKING:
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    import numpy.typing as npt
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.keyword.evidence import Group, Ints, Nearness, TermScores
@@ -45,6 +40,8 @@ Record = bytes | memoryview
 T = TypeVar("T")
 
 _REMEMBERED: Final = 64  # filters whose rows a state remembers
+_KIND: Final = "bm25"
+_LONGEST_ID: Final = 1 << 16
 
 
 def encode(node: BaseNode) -> bytes:
@@ -86,12 +83,12 @@ class State:
     """One moment of the index; nothing changes it. It is the :class:`~.retrievers.KeywordSearch` of the index.
 
     Args:
-        engine: The keyword engine. A node that is added gets the next number as its row.
+        engine: BM25 over rows. A node that is added gets the next number as its row.
         rows: The row of each node id.
         stored: The node of each row, ascending.
     """
 
-    engine: KeywordEngine
+    engine: Bm25Index
     rows: Mapping[str, int] = field(default_factory=dict)
     stored: dict[int, StoredNode] = field(default_factory=dict)
     _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -191,7 +188,7 @@ class KeywordIndex:
     """
 
     def __init__(self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B) -> None:
-        self.state = State(KeywordEngine(analyzer, k1=k1, b=b))
+        self.state = State(Bm25Index(analyzer, k1=k1, b=b))
         self._writing = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -204,7 +201,7 @@ class KeywordIndex:
         self._writing = threading.Lock()  # a copy is changed apart from the original
 
     @property
-    def engine(self) -> KeywordEngine:
+    def engine(self) -> Bm25Index:
         """The engine of the present state."""
         return self.state.engine
 
@@ -258,7 +255,7 @@ class KeywordIndex:
     # Keeping it on disk
 
     def save(self, folder: Path, *, stamp: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        """Write the nodes, what is new of the engine, then the manifest; then remove what nothing refers to.
+        """Write what is new of the arrays, and all nodes; a crash leaves the old or the new state.
 
         Args:
             folder: Made where it is missing.
@@ -268,18 +265,21 @@ class KeywordIndex:
         Raises:
             StorageError: The folder cannot be written.
         """
-        state, engine, key, checksum = self.state, self.engine, uuid.uuid4().hex, 0
+        state, engine = self.state, self.engine
         own = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
-        with writing(folder, "The keyword index"):
-            with path_of(folder, key, "nodes").open("wb") as file:
-                for node_id, record in state.stored.values():
-                    line = b"\t".join([json.dumps(node_id).encode(), record]) + b"\n"
-                    file.write(line)
-                    checksum = zlib.crc32(line, checksum)
-                sync(file)
-            content = {"settings": {**(settings or {}), **own}, "stamp": stamp, "nodes": [key, checksum]}
-            write_segments(folder, engine.segments, engine.analyzer.fingerprint, json.dumps(content))
-            sweep(folder, "nodes", {key})
+        content = {"settings": {**(settings or {}), **own}, "stamp": stamp, "analyzer": engine.analyzer.fingerprint}
+        lines = [b"\t".join([json.dumps(one.node_id).encode(), one.record]) for one in state.stored.values()]
+        starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+        nodes: dict[str, npt.NDArray[Any]] = {
+            "rows": np.fromiter(state.stored, np.int64, len(lines)),
+            "starts": starts,
+            "records": np.frombuffer(b"".join(lines), np.uint8),
+        }
+        with exclusive(folder, "The keyword index"):
+            *written, _ = write_parts(folder, _KIND, [*engine.to_arrays(), ArrayPart("", nodes)], content)
+        with self._writing:
+            if self.state is state:  # the next time these are not written again
+                self.state = replace(state, engine=engine.with_keys([part.key for part in written]))
 
     @classmethod
     def load(
@@ -309,36 +309,37 @@ class KeywordIndex:
         """
         cure = "Cure: build it again from the vector store, which holds all that it needs"
         try:
-            content = read_manifest(folder, FORMAT)
-            stamped = json.loads(content["stamp"])
-            settings, made_from = stamped["settings"], stamped["stamp"]
+            (*parts, nodes), content = read_parts(folder, _KIND)
+            settings = content["settings"]
             analyzer = analyzer or Analyzer.from_settings(settings["analyzer"])
             if content["analyzer"] != analyzer.fingerprint:
                 raise FingerprintError(f"{folder} holds terms of another analyzer or version. Cure: build it again.")
-            if stamp is not None and stamp != made_from:
+            if stamp is not None and stamp != content["stamp"]:
                 raise FingerprintError(
-                    f"{folder} is stale: made from {made_from!r}, wanted {stamp!r}. Cure: build it again."
+                    f"{folder} is stale: made from {content['stamp']!r}, wanted {stamp!r}. Cure: build it again."
                 )
             saved = {key: settings[key] if argument is None else argument for key, argument in (("k1", k1), ("b", b))}
-            segments, _ = read_segments(folder, analyzer.fingerprint)
-            index = cls(analyzer)
-            index.state = _read_state(folder, KeywordEngine(analyzer, **saved, segments=segments), *stamped["nodes"])
+            stored = _read_nodes(nodes.arrays)
+            engine = Bm25Index.from_arrays(parts, analyzer, **saved)
+            engine = engine.without(np.setdiff1d(engine.rows, np.fromiter(stored, np.int64, len(stored))))
         except FileNotFoundError as error:
             raise StorageError(f"{folder} holds no complete keyword index: {error}. {cure}.") from error
         except DAMAGE as error:
             raise StorageError(f"{folder} holds a damaged keyword index: {error!r}. {cure}.") from error
+        index = cls(analyzer)
+        index.state = State(engine, {node.node_id: row for row, node in stored.items()}, stored)
         return index, {key: value for key, value in settings.items() if key not in {"k1", "b", "analyzer"}}
 
 
-def _read_state(folder: Path, engine: KeywordEngine, key: str, checksum: int) -> State:
-    lines = map_file(path_of(folder, key, "nodes"))
-    if zlib.crc32(lines.data) != checksum:
-        raise ValueError(f"{key}.nodes has a wrong checksum")
-    tabs, stops, start, stored = np.flatnonzero(lines == ord("\t")), np.flatnonzero(lines == ord("\n")), 0, {}
-    for row, tab, stop in zip(engine.rows.tolist(), tabs.tolist(), stops.tolist(), strict=True):
-        stored[row] = StoredNode(json.loads(bytes(lines[start:tab])), lines.data[tab + 1 : stop])
-        start = stop + 1
-    return State(engine, {node.node_id: row for row, node in stored.items()}, stored)
+def _read_nodes(arrays: Mapping[str, Any]) -> dict[int, StoredNode]:
+    """Nodes by row, as views of the bytes that hold them."""
+    data, starts = memoryview(arrays["records"]), arrays["starts"].tolist()
+    stored = {}
+    for row, start, stop in zip(arrays["rows"].tolist(), starts, starts[1:], strict=False):
+        line = data[start:stop]
+        tab = bytes(line[:_LONGEST_ID]).index(b"\t")
+        stored[row] = StoredNode(json.loads(bytes(line[:tab])), line[tab + 1 :])
+    return stored
 
 
 def checked_nodes(nodes: object) -> list[BaseNode]:

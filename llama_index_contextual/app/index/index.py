@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from llama_index_contextual.app.folder.sources import readable_documents
-from llama_index_contextual.app.index import inspection
-from llama_index_contextual.app.index.asked import Asked
+from llama_index_contextual.app.index import status as inspection
 from llama_index_contextual.app.index.background import PATIENCE, Freshness, look_at
-from llama_index_contextual.app.index.inspection import Pending
+from llama_index_contextual.app.index.queries import IndexQueries
 from llama_index_contextual.app.index.resolve import resolve_settings
 from llama_index_contextual.app.index.settings import IndexSettings
-from llama_index_contextual.app.index.writing import Storage
-from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, model_id
+from llama_index_contextual.app.index.status import Pending
+from llama_index_contextual.app.index.writer import Storage
 from llama_index_contextual.errors import DamagedError, SettingError
 
 if TYPE_CHECKING:
@@ -28,15 +26,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.app.folder.walk import FileRules
-    from llama_index_contextual.app.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.settings import Reindex
+    from llama_index_contextual.app.index.status import IndexStatus, Likeness, Verification
     from llama_index_contextual.app.preview import Preview
+    from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.context import ContextEstimate, ContextGenerator, Prices
 
 
-class ContextualIndex(Asked):
+class ContextualIndex(IndexQueries):
     """A folder of documents, indexed with contexts, kept up to date, and asked.
 
     ::
@@ -280,11 +279,11 @@ class ContextualIndex(Asked):
             if ref_doc_id not in writer.documents:
                 return 0
             count = writer.delete([ref_doc_id])
-            writer.finish(whole=False)
+            writer.finish()
             return count
 
     def forget(self, collection: str) -> int:
-        """Take one of several folders out of the index, with its documents; return how many went. The files stay.
+        """Take one of several folders out of the index, with its documents; return how many. The files stay.
 
         Raises:
             SettingError: The index has no such folder, or no other.
@@ -292,23 +291,13 @@ class ContextualIndex(Asked):
         folders = self.settings.folders
         folders.check([collection])
         if len(folders.collections) == 1:
-            raise SettingError(
-                f"{collection!r} is the only folder of the index. Cure: drop() (delete on the command line)."
-            )
+            raise SettingError(f"{collection!r} is the only folder of the index. Cure: delete {self.storage}.")
         with self._storage.writing() as writer:
-            gone = [key for key in writer.documents if key.startswith(f"{collection}/")]
+            keys = [key for key in writer.documents if key.startswith(f"{collection}/")]
             del folders.collections[collection], self.settings.remembered.choices["collections"][collection]
-            writer.delete(gone)
-            writer.finish(whole=False)
-        return len(gone)
-
-    def drop(self) -> None:
-        """Delete the index for good, with the vectors and contexts that it keeps; the documents stay.
-
-        Raises:
-            StorageError: There is none, several machines share it, or its storage holds something else, too.
-        """
-        self._storage.drop()
+            writer.delete(keys)
+            writer.finish()
+        return len(keys)
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
@@ -325,6 +314,7 @@ class ContextualIndex(Asked):
         plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
         self.settings.require_index()
         self.settings.database.check()
+        self.settings.paid.database.check()
         return self._storage.reader.ask(lambda view: inspection.verify(self.settings, view, plan, failed))
 
     def preview(self, path: str | Path) -> Preview:
@@ -347,16 +337,4 @@ class ContextualIndex(Asked):
 
     def likeness(self) -> Likeness:
         """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""
-        model = model_id(self.settings.embedding)
-        return self._storage.reader.ask(lambda view: inspection.likeness(view.snapshot, model))
-
-    def export(self, target: str | Path | IO[str]) -> int:
-        """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
-        nodes = self._storage.reader.ask(lambda view: inspection.exported(view.snapshot))
-        lines = (json.dumps(node, ensure_ascii=False) + "\n" for node in nodes)
-        if isinstance(target, str | Path):
-            with Path(target).open("w", encoding="utf-8") as file:
-                file.writelines(lines)
-        else:
-            target.writelines(lines)
-        return len(nodes)
+        return self._storage.reader.ask(inspection.likeness)

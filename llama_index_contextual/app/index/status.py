@@ -13,11 +13,11 @@ from llama_index_contextual import metadata as names
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import gather, read_all
 from llama_index_contextual.app.folder.walk import Problem
+from llama_index_contextual.app.index.embedder import Embedder, attach_document_windows
 from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
-from llama_index_contextual.app.index.tables import Chunk, fault_of
-from llama_index_contextual.app.index.vectors import see_documents
+from llama_index_contextual.app.index.writer import lost_rows
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.matrix import units_of
+from llama_index_contextual.app.store.schema import Chunk, vector_problem
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.sources import Source
+    from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.snapshot import Snapshot
-    from llama_index_contextual.app.index.tables import DocumentRow, NodeRow
-    from llama_index_contextual.app.index.view import View
+    from llama_index_contextual.app.store.database import Snapshot
+    from llama_index_contextual.app.store.schema import DocumentRow
 
 
 _NAMED: Final = 20  # files that differ; --json names all
@@ -220,20 +220,17 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
     chunks: list[Chunk] = []
     for nodes, _ in cut:
         of_document = [Chunk.of(one) for one in nodes]
-        see_documents(settings.embedding, of_document)
+        attach_document_windows(settings.embedding, of_document)
         chunks += of_document
     by_hash = {chunk.embed_hash: chunk for chunk in chunks}
-    known: set[str] = set()
-    if settings.database.exists:
-        with settings.database.reading() as snapshot:
-            known = snapshot.with_vectors(model_id(settings.embedding), by_hash)
+    known = settings.paid.with_vectors(model_id(settings.embedding), by_hash)
     missing = [chunk.text for key, chunk in by_hash.items() if key not in known]
     before = sum(documents[key].nodes for key in plan.unchanged)
     known_now = before + sum(chunk.embed_hash in known for chunk in chunks)
     return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
 
 
-def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus:
+def status(settings: IndexSettings, view: IndexView, pending: Pending) -> IndexStatus:
     """Gather what there is to say about an index."""
     snapshot, state = view.snapshot, view.snapshot.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
@@ -264,9 +261,9 @@ def _collections(folders: Folders, snapshot: Snapshot) -> dict[str, dict[str, An
     }
 
 
-def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Problem]) -> Verification:
+def verify(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem]) -> Verification:
     """Compare the folder, the database and the engines; ask for what is near; nothing is changed."""
-    snapshot, model = view.snapshot, model_id(settings.embedding)
+    snapshot = view.snapshot
     embeds = not isinstance(settings.embedding, NoEmbedding)
     documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
     problems = [] if snapshot.state.complete else ["A refresh was interrupted."]
@@ -274,8 +271,8 @@ def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Pro
         f"{key}: it should have {counted(wanted, 'chunk')}, and {count} are there."
         for key, wanted, count in snapshot.miscounted()
     ]
-    faults = list(_vectors(snapshot, model)) if embeds else []
-    problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]
+    faults = list(_vectors(settings, snapshot)) if embeds else []
+    problems += [*faults, *view.cache_problems(embeds=embeds and not faults)]
     files = sorted(_files(settings.folders, documents, plan, failed))
     return Verification(problems, files, Pending.of(plan, failed), len(documents), snapshot.count())
 
@@ -299,14 +296,15 @@ def _files(
             yield f"{problem} What is indexed of it may be old."
 
 
-def _vectors(snapshot: Snapshot, model: str) -> Iterator[str]:
-    lost = snapshot.without_vectors(model)
-    if lost:
-        yield f"{counted(len(lost), 'chunk')} without a vector, which was lost, e.g. {lost[0]}."
+def _vectors(settings: IndexSettings, snapshot: Snapshot) -> Iterator[str]:
+    """What is wrong with the vectors that are kept."""
+    rows, embedder = snapshot.rows(), Embedder(settings.paid, settings.embedding)
+    if lost := lost_rows(rows, snapshot.embed_hashes, embedder):
+        example = snapshot.node_ids(lost[:1])[lost[0]]
+        yield f"{counted(len(lost), 'chunk')} without a vector, which was lost, e.g. {example}."
         return
-    _, sample = next(snapshot.vectors(model), ([], np.empty((0, 1))))
-    faults = [fault for vector in sample[:_SAMPLE] if (fault := fault_of(vector))]
-    if faults:
+    sample = [vector for _, vector in settings.paid.vectors(embedder.model, snapshot.embed_hashes(rows[:_SAMPLE]))]
+    if faults := [fault for vector in sample if (fault := vector_problem(vector))]:
         yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."
 
 
@@ -327,14 +325,13 @@ class Likeness(NamedTuple):
     shared: float
 
 
-def likeness(snapshot: Snapshot, model: str) -> Likeness:
+def likeness(view: IndexView) -> Likeness:
     """See :meth:`ContextualIndex.likeness`. The mean is of all chunks, the rest of 500 of them against all."""
-    pages = [vectors for _, vectors in snapshot.vectors(model)]
-    vectors = np.concatenate(pages) if pages else np.zeros((0, 1))
-    count = len(vectors)
+    snapshot = view.snapshot
+    units = view.unit_vectors()
+    count = len(units)
     if count < 2:  # noqa: PLR2004
         return Likeness(0.0, 0.0, 0.0)
-    units = units_of(vectors)
     total = units.sum(axis=0)
     mean = float((total @ total - count) / (count * (count - 1)))
     contexts = np.array([names.context_of(row.metadata) for row in snapshot.nodes()], object)
@@ -346,24 +343,3 @@ def likeness(snapshot: Snapshot, model: str) -> Likeness:
     near = np.argsort(-cosines, axis=1)[:, : min(_NEIGHBOURS, count - 1)]
     same = (contexts[near] == contexts[chosen][:, None]) & (contexts[chosen] != "")[:, None]
     return Likeness(mean, float(rest.std()), float(same.mean()))
-
-
-def exported(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Every node as plain data, sorted by document and place.
-
-    Keys: ``id``, ``document``, ``text`` and ``context`` (what is embedded is the context, a blank line, and the text),
-    ``metadata`` (everything else that the node carries).
-    """
-    nodes = snapshot.nodes_of(snapshot.documents())
-    lines = [_exported(document, row) for document, rows in nodes.items() for row in rows]
-    return [line for *_, line in sorted(lines, key=lambda line: line[:3])]
-
-
-def _exported(document: str, row: NodeRow) -> tuple[str, int, str, dict[str, Any]]:
-    """Return document, line and id of a node, by which it is sorted, and what is exported of it."""
-    metadata = dict(row.metadata)
-    context = names.context_of(metadata)
-    metadata.pop(name if (name := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
-    line = names.value_of(metadata, names.START_LINE)
-    plain = {"id": row.node_id, "document": document, "text": row.text, "context": context, "metadata": metadata}
-    return document, line if isinstance(line, int) else 0, row.node_id, plain

@@ -1,4 +1,4 @@
-"""Vectors of texts: from the database, else from the model; checked, and on disk before anything else happens."""
+"""Vectors of texts: kept ones, else from the model; checked, and on disk before anything else happens."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.index.tables import fault_of, name_of_model
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
+from llama_index_contextual.app.store.schema import vector_problem
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    from llama_index_contextual.app.index.database import Database
-    from llama_index_contextual.app.index.tables import Chunk
+    from llama_index_contextual.app.store.paid import PaidStore
+    from llama_index_contextual.app.store.schema import Chunk
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
@@ -30,20 +29,20 @@ _ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SHOWN: Final = 60  # characters of a text in a message
 
 
-class Vectorizer:
+class Embedder:
     """Gives nodes the vectors of their embedded texts.
 
     Args:
-        database: Where vectors are kept.
+        paid: Where vectors are kept.
         embedding: Makes those that are not known.
 
     Attributes:
         model: Identity of the embedding model.
     """
 
-    def __init__(self, database: Database, embedding: BaseEmbedding) -> None:
+    def __init__(self, paid: PaidStore, embedding: BaseEmbedding) -> None:
         self.model = model_id(embedding)
-        self._database = database
+        self._paid = paid
         self._embedding = embedding
         self._dimensions = 0
 
@@ -52,10 +51,14 @@ class Vectorizer:
         """Return whether there is an embedding at all."""
         return not isinstance(self._embedding, NoEmbedding)
 
+    def known(self, hashes: Sequence[str]) -> set[str]:
+        """Those hashes of embedded texts whose vector is kept."""
+        return self._paid.with_vectors(self.model, dict.fromkeys(hashes))
+
     def embed(
         self, chunks: Sequence[Chunk], progress: Callable[[int], object] = lambda _: None
     ) -> tuple[set[str], dict[str, str]]:
-        """Have the database hold the vectors of chunks; those of texts that it has already are not made again.
+        """Keep the vectors of chunks; those of texts that are kept already are not made again.
 
         New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
         interruption costs no more than those that are being made.
@@ -69,14 +72,13 @@ class Vectorizer:
 
         Raises:
             EmbeddingError: The model failed, or gave nothing that can be used.
-            StorageError: The database cannot be written.
+            StorageError: The file of what was paid cannot be written.
         """
         if not self.embeds:
             return set(), {}
         with step("embed", model=self._embedding.model_name, rows=len(chunks)) as facts:
-            with self._database.reading() as snapshot:
-                known = snapshot.with_vectors(self.model, {chunk.embed_hash for chunk in chunks})
-                self._dimensions = self._dimensions or snapshot.dimensions(self.model)
+            known = self._paid.with_vectors(self.model, {chunk.embed_hash for chunk in chunks})
+            self._dimensions = self._dimensions or self._paid.dimensions(self.model)
             missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
             if isinstance(self._embedding, DocumentEmbedding):  # what no document is known of is embedded alone
                 for chunk in missing.values():
@@ -86,10 +88,7 @@ class Vectorizer:
                 answers = embed_texts(self._embedding, texts)
                 chunks_now = {key: missing[key] for key in places}
                 vectors, failed = self._checked(chunks_now, {key: answers[place] for key, place in places.items()})
-                with self._database.writing() as transaction:
-                    model = name_of_model(self.model)
-                    blobs = ((model, key, np.asarray(vector, "<f4").tobytes()) for key, vector in vectors.items())
-                    transaction.put_vectors(blobs)
+                self._paid.put_vectors(self.model, vectors)
                 faults |= failed
                 done += len(places)
                 progress(done)
@@ -97,7 +96,7 @@ class Vectorizer:
         return set(missing), faults
 
     def embed_all(self, chunks: Sequence[Chunk]) -> None:
-        """Have the database hold the vectors of chunks.
+        """Keep the vectors of chunks.
 
         Raises:
             EmbeddingError: A text has no usable vector.
@@ -131,7 +130,7 @@ class Vectorizer:
         return {key: vector for key, vector in answers.items() if key not in faults}, failed
 
     def _faults(self, answers: Mapping[str, Sequence[float]]) -> dict[str, str]:
-        faults = {key: fault_of(vector, self._dimensions) for key, vector in answers.items()}
+        faults = {key: vector_problem(vector, self._dimensions) for key, vector in answers.items()}
         return {key: fault for key, fault in faults.items() if fault is not None}
 
     def _agreed(self, answers: Iterable[Sequence[float]]) -> int:
@@ -152,7 +151,7 @@ class Vectorizer:
         return lengths[-1]
 
 
-def see_documents(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
+def attach_document_windows(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
     """Tell the chunks of one document what they are embedded with, if the embedding reads chunks together.
 
     The hash of a chunk is then that of its window and its place, so that an edit embeds its whole window anew.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from llama_index_contextual.app.index.engines import Engines, Known
-from llama_index_contextual.app.index.tables import to_node
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
+from llama_index_contextual.app.store.cache_files import Caches, RowCache
+from llama_index_contextual.app.store.schema import to_node
 from llama_index_contextual.errors import CopyError, FingerprintError
 from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.snapshot import Snapshot
-    from llama_index_contextual.app.index.tables import Rows
-    from llama_index_contextual.keyword import Analyzer, Group, KeywordEngine, Nearness, TermScores
+    from llama_index_contextual.app.store.database import Snapshot
+    from llama_index_contextual.app.store.schema import Floats, Rows
+    from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, Nearness, TermScores
 
 _T = TypeVar("_T")
 
 
-class View:
+class IndexView:
     """One moment of an index, as retrievers ask it; see :class:`~llama_index_contextual.retrieval.search.SearchStore`.
 
     Args:
         snapshot: The database.
-        engines: Of this process.
+        caches: Of this process.
         name: Of the database.
         leave: Ends the transaction.
     """
 
-    def __init__(self, snapshot: Snapshot, engines: Engines, name: str, leave: Callable[[], object]) -> None:
+    def __init__(self, snapshot: Snapshot, caches: Caches, name: str, leave: Callable[[], object]) -> None:
         self.snapshot = snapshot
         self._name = name
-        self._engines = engines
+        self._caches = caches
         self._leave = leave
         self._users, self._retired = 0, False
         self._guard = threading.Lock()
@@ -71,8 +71,8 @@ class View:
     # Nodes and filters
 
     @cached_property
-    def _known(self) -> Known:
-        return self._engines.known(self.snapshot)
+    def _known(self) -> RowCache:
+        return self._caches.rows(self.snapshot)
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Return the number of nodes that filters admit."""
@@ -163,13 +163,13 @@ class View:
     # Words
 
     @property
-    def _keywords(self) -> KeywordEngine:
-        return self._engines.keywords(self.snapshot)
+    def _keywords(self) -> Bm25Index:
+        return self._caches.keywords(self.snapshot)
 
     @property
     def analyzer(self) -> Analyzer:
         """Return what makes terms of a question."""
-        return self._engines.analyzer
+        return self._caches.analyzer
 
     def keyword_query(
         self,
@@ -205,29 +205,34 @@ class View:
             FingerprintError: The vectors are by now another model's.
         """
         model = self.snapshot.state.model
-        if model not in ("", self._engines.model):
+        if model not in ("", self._caches.model):
             raise FingerprintError(
                 f"the index in {self._name} was made with the embedding {model}, not with "
-                f"{self._engines.model}: their vectors do not compare. Cure: open it again, with the former."
+                f"{self._caches.model}: their vectors do not compare. Cure: open it again, with the former."
             )
         among = self._among(filters, node_ids)
-        hits = self._engines.nearest(self.snapshot, embeddings, top_k, among) if embeddings else []
+        hits = self._caches.vectors(self.snapshot).nearest(embeddings, top_k, among) if embeddings else []
         return [self._best(rows, scores, top_k) for rows, scores in hits]
 
-    def engine_problems(self, *, embeds: bool) -> list[str]:
-        """Return how the engines differ from the database, a sentence each."""
-        rows, engines = self.snapshot.rows(), {"keyword engine": self._keywords.rows}
+    def unit_vectors(self) -> Floats:
+        """Vectors of all chunks that have one, of length 1, in the order of the chunks' numbers."""
+        found = dict(self._caches.vectors(self.snapshot).vectors_of(self.snapshot.rows()))
+        return np.stack([found[row] for row in sorted(found)]) if found else np.zeros((0, 1), np.float32)
+
+    def cache_problems(self, *, embeds: bool) -> list[str]:
+        """Return how the caches differ from the chunks, a sentence each."""
+        rows, caches = self.snapshot.rows(), {"cache of words": self._keywords.rows}
         if embeds:
-            engines["matrix"] = self._engines.matrix(self.snapshot).rows
+            caches["cache of vectors"] = self._caches.vectors(self.snapshot).rows
         return [
             f"The {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
             f"{len(np.setdiff1d(shown, rows))} too many."
-            for name, shown in engines.items()
+            for name, shown in caches.items()
             if not np.array_equal(rows, np.sort(shown))
         ]
 
 
-class Reader:
+class IndexReader:
     """Gives views of an index to whoever asks it, always of what was written last.
 
     Args:
@@ -237,10 +242,10 @@ class Reader:
     def __init__(self, settings: IndexSettings) -> None:
         self._database = settings.database
         self._settings = settings
-        self.engines = Engines(settings.layout.root, model_id(settings.embedding))
-        self._current = contextvars.ContextVar[View | None]("what a question sees", default=None)
+        self.caches = Caches(settings.layout.cache, settings.paid, model_id(settings.embedding))
+        self._current = contextvars.ContextVar[IndexView | None]("what a question sees", default=None)
 
-    def __deepcopy__(self, memo: object) -> Reader:
+    def __deepcopy__(self, memo: object) -> IndexReader:
         return self  # a copy of a retriever follows the same index
 
     def __reduce__(self) -> NoReturn:
@@ -250,7 +255,7 @@ class Reader:
         )
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[View]:
+    def reading(self) -> Iterator[IndexView]:
         """Return the view that :meth:`snapshot` opened, else one of the newest moment.
 
         Raises:
@@ -264,14 +269,14 @@ class Reader:
         finally:
             view.exit()
 
-    def _opened(self) -> View:
+    def _opened(self) -> IndexView:
         if not self._database.exists:
             self._settings.require_index()
         with ExitStack() as stack:
             snapshot = stack.enter_context(self._database.reading())
             if not snapshot.state.settings:
                 self._settings.require_index()
-            view = View(snapshot, self.engines, self._database.name, stack.pop_all().close)
+            view = IndexView(snapshot, self.caches, self._database.name, stack.pop_all().close)
         view.enter()
         return view
 
@@ -285,7 +290,7 @@ class Reader:
             finally:
                 self._current.reset(token)
 
-    def ask(self, work: Callable[[View], _T]) -> _T:
+    def ask(self, work: Callable[[IndexView], _T]) -> _T:
         """Return what ``work``, which only reads, makes of a view.
 
         Raises:
@@ -297,11 +302,12 @@ class Reader:
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
+        self._settings.paid.close()
 
     def arms(self, filters: MetadataFilters | None) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
         """Return the vector arm and the keyword arm, with the same filters; without an embedding the latter alone."""
         words = ContextualBM25Retriever.over(
-            self, analyzer=self.engines.analyzer, similarity_top_k=POOL, filters=filters
+            self, analyzer=self.caches.analyzer, similarity_top_k=POOL, filters=filters
         )
         embedding = self._settings.embedding
         if isinstance(embedding, NoEmbedding):
