@@ -183,5 +183,5 @@ def test_a_wrong_setting_of_a_pydantic_class_is_an_error_of_ours():
         SettingError, match=r"max_tokens=7 cannot work\. Cure: input should be greater than or equal to 8"
     ):
         LocalEmbedding(max_tokens=7)
-    with pytest.raises(SettingError, match=r"show_progress='perhaps' cannot work\. Cure: "):
-        ContextualNodePostprocessor(show_progress="perhaps")
+    with pytest.raises(SettingError, match=r"show_context_to_llm='perhaps' cannot work\. Cure: "):
+        ContextualNodePostprocessor(show_context_to_llm="perhaps")

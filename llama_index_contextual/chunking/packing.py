@@ -36,21 +36,21 @@ class ChunkSettings(Checked, BaseModel):
             marked ``overflow``.
         chunk_overlap: At most this many tokens of whole sentences or blocks are repeated from the chunk before,
             counted in ``chunk_size``, inside one section only.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a text, or how many.
+            None is LlamaIndex's ``Settings.tokenizer``.
         min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
         keep_blocks: True leaves a code block or table whole, up to eight times ``chunk_size``; its chunk is marked
             ``overflow``. False cuts it at ``chunk_size``, between lines or rows.
         cut_at_rules: True makes every rule (``---``) end a chunk, however small.
-        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a text, or how many.
-            None is LlamaIndex's ``Settings.tokenizer``.
         semantic: False packs lines to the budget and ignores all structure.
     """
 
     chunk_size: int = 400
     chunk_overlap: int = 80
+    tokenizer: str | Callable[[str], Any] | None = None
     min_chunk_size: int = 50
     keep_blocks: bool = False
     cut_at_rules: bool = False
-    tokenizer: str | Callable[[str], Any] | None = None
     semantic: bool = True
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead

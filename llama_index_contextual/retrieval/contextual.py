@@ -47,45 +47,45 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     without contexts free ones (headings or patterns, never an LLM's), on copies. A node that has a context keeps it.
 
     Args:
-        context: ``"off"``, ``"headings"``, ``"pattern"`` or ``"llm"``; see :func:`resolve_generator`.
-        generator: A generator of your own, instead.
+        context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"`` (see :func:`resolve_generator`), or a generator of
+            your own.
         documents: The whole documents, where the nodes given here are only some of a document's chunks.
         docstore: Where to look for them otherwise; an outdated text in it is noticed and not used.
         root: The folder that absolute paths, as ``SimpleDirectoryReader`` gives them, are shown relative to. None is
             the working directory. Of a path outside of it the last two parts are shown (``guide/README.md``).
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
-        show_progress: Whether to draw a progress bar that counts chunks.
         descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the billing service"}``. Each
             becomes part of every context below it.
         keep_keys: Metadata keys that stay embedded although the context repeats them.
         leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes;
             ``"*"`` leaves out all that are there.
-        **settings: These, and those of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass
-            also its own fields.
+        **settings: Those of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass also its
+            own fields.
 
     Raises:
         SettingError: A setting is unknown or cannot work.
     """
 
     context: str = Field(default="headings", description="Which kind of context: off, headings, pattern or llm.")
-    generator: Any = Field(default=None, description="What makes the contexts; None when they are off.")
     documents: Any = Field(default=None, exclude=True, description="Whole documents, to find a chunk's own.")
     docstore: Any = Field(default=None, exclude=True, description="Where else to find them.")
     root: str | None = Field(default=None, description="What absolute paths are shown relative to.")
     show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
-    show_progress: bool = Field(default=False, description="Draw a progress bar that counts chunks.")
     descriptions: dict[str, str] = Field(default={}, description="What folders and files hold, by path.")
     keep_keys: tuple[str, ...] = Field(default=(), description="Keys that stay embedded though contexts repeat them.")
     leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")
+    generator: Any = Field(default=None, description="Made of the context: what makes contexts; None for off.")
 
     def __init__(self, context: str | ContextGenerator = "headings", **settings: Any) -> None:
+        stored = settings.pop("generator", None)  # by to_dict()
         fields = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
         fields = {key: value for key, value in fields.items() if value is not None}
-        chosen = fields.pop("generator", context)
-        if isinstance(chosen, dict):  # from to_dict()
-            settings = {key: chosen[key] for key in chosen if key not in ("version", "state")}
-            chosen = settings.pop("spec")
-        generator = resolve_generator(chosen, **settings)
+        if stored is not None:
+            if not isinstance(stored, dict):
+                raise SettingError(f"generator={stored!r} is no setting. Cure: context= takes a generator, too.")
+            settings = {key: stored[key] for key in stored if key not in ("spec", "version", "state")}
+            context = stored["spec"]
+        generator = resolve_generator(context, **settings)
         if "documents" in fields:
             fields["documents"] = _whole(fields["documents"])
         if "root" in fields:
@@ -167,7 +167,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 metadata.set_views(node, leave_out_keys=metadata.headings_of_ours(node.metadata))
             return list(nodes)
         groups = self._outdated(nodes, documents)
-        with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+        with _progress_bar(enabled=bool(kwargs.get("show_progress"))) as progress:
             results = self.generator.generate_all(groups, kwargs.get("progress") or progress)
         return self._write(nodes, groups, results)
 
@@ -178,7 +178,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         if self.generator is None:
             return self(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)
-        with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+        with _progress_bar(enabled=bool(kwargs.get("show_progress"))) as progress:
             results = await self.generator.agenerate_all(groups, progress)
         return self._write(nodes, groups, results)
 

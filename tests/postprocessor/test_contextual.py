@@ -152,7 +152,7 @@ def test_query_time_leaves_contexts_alone_that_are_there(nodes):
 
 def test_query_time_never_pays(nodes):
     paid = Paid()
-    ContextualNodePostprocessor(generator=paid).postprocess_nodes([NodeWithScore(node=node) for node in nodes])
+    ContextualNodePostprocessor(paid).postprocess_nodes([NodeWithScore(node=node) for node in nodes])
     assert paid.asked == 0
 
 
@@ -163,7 +163,7 @@ def test_query_time_does_without_where_a_generator_cannot(nodes):
         def generate(self, nodes, document):
             return [None for _ in nodes]
 
-    hits = ContextualNodePostprocessor(generator=Silent()).postprocess_nodes([NodeWithScore(node=nodes[0], score=1.0)])
+    hits = ContextualNodePostprocessor(Silent()).postprocess_nodes([NodeWithScore(node=nodes[0], score=1.0)])
     assert [hit.score for hit in hits] == [1.0]
 
 
@@ -179,7 +179,7 @@ async def test_async_says_the_same(document):
 
 def test_paid_contexts_are_kept_until_generator_or_version_change(nodes):
     paid = Paid()
-    step = ContextualNodePostprocessor(generator=paid)
+    step = ContextualNodePostprocessor(paid)
     step(nodes)
     step(nodes)
     assert paid.asked == 2
@@ -191,7 +191,7 @@ def test_paid_contexts_are_kept_until_generator_or_version_change(nodes):
 def test_a_failure_without_fallback_is_an_error_and_keeps_what_was_paid(nodes):
     paid = Paid()
     paid.fails = True
-    step = ContextualNodePostprocessor(generator=paid)
+    step = ContextualNodePostprocessor(paid)
     with pytest.raises(ContextError, match="1 of 2 chunks got no context"):
         step(nodes)
     assert [node.metadata.get("context_source") for node in nodes] == ["llm:test", None]
@@ -267,7 +267,7 @@ def test_a_prompt_may_be_a_text():
         ({"context": "lm"}, "'lm' is not known"),
         ({"context": "headings", "colour": 1}, "does not take colour"),
         ({"context": "headings", "include": ["*.txt"]}, "does not take include. Cure: "),
-        ({"generator": HeadingContextGenerator(), "template": "x"}, "already made"),
+        ({"context": HeadingContextGenerator(), "template": "x"}, "already made"),
         ({"context": ["x"]}, r"context=\['x'\] is not known"),
         ({"documents": Document(text="x")}, r"documents=Document.*Cure: documents=\[document\]"),
         ({"documents": "guide.md"}, r"documents=.*Cure: "),
