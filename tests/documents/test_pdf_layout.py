@@ -112,3 +112,112 @@ def test_the_number_of_a_page_is_no_text_below_the_first_of_two_columns(drawn):
     texts = drawn(*map(page, (11, 12, 13)))
     assert all("Left column, line 4" in text for text in texts)
     assert not any(str(number) in text.splitlines() for number, text in enumerate(texts, start=11))
+
+
+def minimal(path, content, letters=None, rotate=0):
+    """Write a PDF of one page from its own operators; ``letters`` are codes in hexadecimal and UTF-16 for them."""
+    page = "/Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R"
+    font = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding {}>>"
+    shown = "\n".join(f"<{code}> <{text}>" for code, text in (letters or {"78": "0078"}).items())
+    names = (
+        f"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def /CMapType 2 def 1 "
+        f"begincodespacerange <00> <FF> endcodespacerange {len(letters or 'x')} beginbfchar\n{shown}\nendbfchar endcmap end end"  # noqa: E501
+    )
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        f"<< {page} /Rotate {rotate} /Resources << /Font << /F1 5 0 R /F2 6 0 R >> >> >>",
+        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        font.format(""),
+        font.format("/ToUnicode 7 0 R "),
+        f"<< /Length {len(names)} >>\nstream\n{names}\nendstream",
+    ]
+    text, places = "%PDF-1.4\n", []
+    for number, one in enumerate(objects, start=1):
+        places.append(len(text))
+        text += f"{number} 0 obj\n{one}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    count = len(objects) + 1
+    text += f"xref\n0 {count}\n0000000000 65535 f \n{table}trailer << /Size {count} /Root 1 0 R >>\nstartxref\n{text.count('')}\n%%EOF"  # noqa: E501
+    path.write_bytes(text.encode("latin-1"))
+    return [document.text for document in DocumentReader().load_data(path)]
+
+
+def at(x, y, text, font="F1", matrix="1 0 0 1"):
+    return f"BT /{font} 12 Tf {matrix} {x} {y} Tm ({text}) Tj ET "
+
+
+@pytest.mark.parametrize(
+    ("letter", "text"),
+    [
+        ("0007", "The speed is 40 rpm."),
+        ("D835DC65", "The speed \U0001d465 is 40 rpm."),
+        ("D842DFB7", "The speed \U00020bb7 is 40 rpm."),
+    ],
+)
+def test_a_word_without_a_letter_ends_no_file_and_letters_beyond_the_first_65536_are_text(tmp_path, letter, text):
+    content = at(60, 700, "The speed") + at(125, 700, "x", "F2") + at(140, 700, "is 40 rpm.")
+    assert minimal(tmp_path / "a.pdf", content, {"78": letter}) == [text]
+
+
+UP, DOWN, OVER, SLANTED = "0 1 -1 0", "0 -1 1 0", "-1 0 0 -1", ".7071 .7071 -.7071 .7071"
+TURNED = {UP: [(100 + 20 * at, 100) for at in range(3)], DOWN: [(300 - 20 * at, 700) for at in range(3)]}
+TURNED[OVER] = [(500, 100 + 20 * at) for at in range(3)]
+
+
+@pytest.mark.parametrize("matrix", TURNED)
+@pytest.mark.parametrize("rotate", [0, 90])
+def test_turned_text_is_read_in_its_own_lines(tmp_path, matrix, rotate):
+    lines = ["Tides of the north quay", "High water comes at 04:12 and leaves at noon.", "Low water comes at 10:30."]
+    content = "".join(at(x, y, line, matrix=matrix) for line, (x, y) in zip(lines, TURNED[matrix], strict=True))
+    [text] = minimal(tmp_path / "a.pdf", content, rotate=rotate)
+    assert text.split("\n") == lines
+
+
+@pytest.mark.parametrize("matrix", [UP, DOWN, SLANTED])
+def test_a_turned_side_bar_or_mark_stands_behind_the_text(tmp_path, matrix):
+    lines = [f"Line {at} of a page of prose, which runs on to the next line of it" for at in range(9)]
+    content = "".join(at(60, 740 - 14 * number, line) for number, line in enumerate(lines))
+    [text] = minimal(tmp_path / "a.pdf", content + at(200, 660, "DRAFT of June 2021", matrix=matrix))
+    assert " ".join(text.split()) == f"{' '.join(lines)} DRAFT of June 2021"
+
+
+WORDS = (PROSE.split() * 20)[:400]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("gap", [8, 14, 30])
+@pytest.mark.parametrize("order", ["columns", "rows", "uneven"])
+def test_narrow_columns_are_read_one_after_the_other(drawn, count, gap, order):
+    from reportlab.pdfbase.pdfmetrics import stringWidth
+
+    width, cells, expected = (495 - gap * (count - 1)) / count, [], []
+    for column in range(count):
+        lines, words = [""], iter(f"{'abcd'[column]}{word}" for word in WORDS)
+        while len(lines) <= 20:
+            word = next(words)
+            fits = stringWidth(f"{lines[-1]} {word}", "Helvetica", 10) <= width
+            lines[-1:] = [f"{lines[-1]} {word}".strip()] if fits else [lines[-1], word]
+        shift = 3 * (column % 2) if order == "uneven" else 0
+        left = 50 + column * (width + gap)
+        cells += [(left, 750 - 12 * at - shift, line) for at, line in enumerate(lines[:20])]
+        expected += " ".join(lines[:20]).split()
+    if order == "rows":
+        cells.sort(key=lambda cell: (-cell[1], cell[0]))
+    [text] = drawn(cells)
+    assert text.split() == expected
+
+
+def test_what_mostly_stands_in_rows_of_wide_lines_is_no_heading(drawn):
+    """Press releases set whole paragraphs in bold or in larger letters; a line that begins with a capital was a heading."""  # noqa: E501
+
+    def paragraph(top, start, font, size):
+        lines = [f"{start} of a paragraph that fills the whole width of the page and goes on below" for _ in range(4)]
+        return [(50, top - 14 * at, line, font, size) for at, line in enumerate(lines)]
+
+    body = [(50, 400 - 14 * at, PROSE) for at in range(12)]
+    bold = paragraph(700, "Bold line", "Helvetica-Bold", 10) + paragraph(630, "Bold line", "Helvetica-Bold", 10)
+    large = paragraph(560, "Large line", "Helvetica", 12) + paragraph(490, "Large line", "Helvetica", 12)
+    heading = (50, 760, "Results of the year", "Helvetica-Bold", 14)
+    [text] = drawn([heading, *bold, *large, (50, 420, "Outlook", "Helvetica-Bold", 14), *body])
+    assert [line for line in text.splitlines() if line.startswith("#")] == ["# Results of the year", "# Outlook"]

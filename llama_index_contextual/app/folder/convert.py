@@ -80,6 +80,7 @@ class DocumentReader(BaseReader):
         Returns:
             Documents with ``page`` and ``page_label``, or ``slide``, ``sheet``, ``cell``; and with ``title``,
             ``author``, ``created``, ``modified`` of the document, ``subject``, ``sender``, ``to``, ``date`` of mail.
+            The first has ``left_out`` where the text lacks something of the file: ``"3 pictures; 1 script"``.
 
         Raises:
             DocumentError: It is damaged, encrypted, empty, or takes more than the limits.
@@ -97,16 +98,19 @@ class DocumentReader(BaseReader):
         """Return the parts of a file whose bytes were read already; see :meth:`load_data`."""
         converted = self.converted(path, data)
         shared = {**converted.metadata, **(extra_info or {})}
-        documents = []
+        left_out = shared.pop(formats.LEFT_OUT, "")
+        documents: list[Document] = []
         for part in converted.parts:
             values = {**shared, **part.place, **({PAGE_LABEL: part.label} if part.label else {})}
+            if left_out and not documents:
+                values[formats.LEFT_OUT] = left_out
             hidden = [key for key in values if key not in _SHOWN and key not in (extra_info or ())]
             documents.append(
                 Document(
                     text_resource=MediaResource(text=part.text, mimetype=MARKDOWN_TYPE),
                     metadata=values,
                     excluded_embed_metadata_keys=hidden,
-                    excluded_llm_metadata_keys=[PAGE_LABEL] if part.place else [],
+                    excluded_llm_metadata_keys=[formats.LEFT_OUT, *([PAGE_LABEL] if part.place else [])],
                 )
             )
         return documents

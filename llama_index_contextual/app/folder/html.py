@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -23,8 +24,8 @@ from llama_index_contextual.text import decode
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 PAGE: Final = "\ue002"  # where a page begins
 _NUMBER: Final = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
-_SPACES: Final = str.maketrans("\xa0", " ", "\0\xad")
-_MARKS: Final = str.maketrans("", "", "\ue000\ue001\ue002")
+_SPACES: Final = str.maketrans("\xa0", " ", "\xad")
+_MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
 _HEADINGS: Final = re.compile(r"^h[1-6]$")
 _SKIPPED: Final = frozenset("script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
 _BLOCKS: Final = """
@@ -47,6 +48,7 @@ _DEEPEST: Final = 400  # elements in one another
 _FEW_WORDS: Final = 3  # of a button
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
 _LONGEST_REFERENCE: Final = 5  # characters of a reference to a note
+_LONG_CELL: Final = 200  # characters; a table with a table or heading in it and such a cell is no data
 _REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
 _METADATA: Final = {
     "author": "author",
@@ -115,7 +117,7 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
     Raises:
         ConversionError: Its elements are nested too deeply.
     """
-    soup = BeautifulSoup(text.translate(_SPACES if is_marked else _SPACES | _MARKS), "lxml")
+    soup = BeautifulSoup(text.replace("\0", "") if is_marked else text.translate(_MARKS), "lxml")
     metadata = {"title": " ".join(soup.title.get_text().split()) if soup.title else ""}
     for element in soup.find_all("meta"):
         name = _METADATA.get(str(element.get("name") or element.get("property") or "").lower())
@@ -242,7 +244,7 @@ class _Writer(MarkdownConverter):
 
     def process_text(self, el: Any, parent_tags: Any = None) -> str:
         """Text, escaped where it begins a line."""
-        text = str(super().process_text(el, parent_tags=parent_tags))  # type: ignore[misc]
+        text = str(super().process_text(el, parent_tags=parent_tags)).translate(_SPACES)  # type: ignore[misc]
         is_plain = not {"_noformat", "_inline"} & set(parent_tags or ())
         return formats.escape(text) if is_plain and text.strip() and _begins_line(el) else text
 
@@ -277,8 +279,9 @@ class _Writer(MarkdownConverter):
         number, text = str(el.get("data-number") or ""), text.strip()
         if shown := _NUMBER.match(text):
             number, text = shown[1], text[shown.end() :]
-        if not text.strip():
-            return "\n"
+        first = next((child for child in el.children if str(child).strip()), None)
+        if not text.strip() or getattr(first, "name", "") in ("ul", "ol"):  # an item that only holds others
+            return f"{text}\n"
         bullet = f"{number} " if _ITEM.match(number) else f"- {number} " if number else "- "
         indent = " " * (len(number) + 1 if _ITEM.match(number) else 2)
         return bullet + re.sub(r"\n(?=[^\n])", f"\n{indent}", text) + "\n"
@@ -335,9 +338,14 @@ def _is_layout(table: Tag) -> bool:
     """Whether a table only lays out a page: it has one column, or holds blocks that no cell of data holds."""
     if table.get("role") in ("presentation", "none"):
         return True
-    if table.find(["table", "pre", _HEADINGS]) is not None and table.find(["th", "caption"]) is None:
+    rows = [
+        row.find_all(["td", "th"], recursive=False) for row in table.find_all("tr") if row.find_parent("table") is table
+    ]
+    if max(map(len, rows), default=0) < 2:  # noqa: PLR2004
         return True
-    return all(len(row.find_all(["td", "th"], limit=2)) < 2 for row in table.find_all("tr"))  # noqa: PLR2004
+    if table.find(["table", "pre", _HEADINGS]) is None or table.find(["th", "caption"]) is not None:
+        return False
+    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > _LONG_CELL for row in rows for cell in row)
 
 
 def _span(cell: Tag, name: str) -> int:
@@ -349,40 +357,51 @@ def _grid(table: Tag) -> list[list[str]]:
     """The cells of a table by row and column: what spans rows stands in each of them; names of columns are joined."""
     rows = [row for row in table.find_all("tr") if row.find_parent("table") is table]
     grid: list[list[str]] = []
+    names: list[int] = []  # the rows that name columns
     spanning: dict[int, tuple[int, str]] = {}  # by column: the rows that are left, and the text
-    heads, cells = 0, 0
+    count = 0
     for number, row in enumerate(rows):
-        found = row.find_all(["td", "th"], recursive=False)
-        is_head = bool(found) and (
-            getattr(row.parent, "name", "") == "thead" or all(cell.name == "th" for cell in found)
-        )
-        heads += is_head and heads == number
-        line: list[str] = []
-        below: dict[int, tuple[int, str]] = {}
-        for cell in (*found, None):
-            while len(line) in spanning or (cell is None and any(column > len(line) for column in spanning)):
-                left, text = spanning.pop(len(line), (0, ""))
-                if left > 1:
-                    below[len(line)] = (left - 1, text)
-                line.append(text)
-            if cell is None:
-                break
-            text, wide, high = str(cell.get("data-text") or ""), _span(cell, "colspan"), _span(cell, "rowspan")
-            for at in range(wide):
-                shown = text if at == 0 or is_head else ""
-                if high > 1:
-                    below[len(line)] = (high - 1, shown if len(shown) <= _REPEATED else "")
-                line.append(shown)
-        spanning = below
-        cells += len(line)
-        if cells > formats.MOST_CELLS:
+        cells = row.find_all(["td", "th"], recursive=False)
+        in_head = row.find_parent(["thead", "table"]) is not table
+        is_title = number == len(grid) and len(cells) == 1 and not spanning and not names
+        is_head = bool(cells) and not is_title and (in_head or all(cell.name == "th" for cell in cells))
+        if is_head and (not names or names[-1] == number - 1):
+            names.append(number)
+        line, spanning = _line(cells, spanning, is_head=is_head)
+        count += len(line)
+        if count > formats.MOST_CELLS:
             raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
         grid.append(line)
-    if 1 < heads < len(grid):
-        width = max(map(len, grid[:heads]))
-        names = [[row[at] for row in grid[:heads] if at < len(row)] for at in range(width)]
-        grid[:heads] = [[" ".join(dict.fromkeys(filter(None, column))) for column in names]]
+    if 1 < len(names) < len(grid):
+        heads = grid[names[0] : names[-1] + 1]
+        columns = ([row[at] for row in heads if at < len(row)] for at in range(max(map(len, heads))))
+        grid[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
     return grid
+
+
+def _line(
+    cells: Sequence[Tag], spanning: dict[int, tuple[int, str]], *, is_head: bool
+) -> tuple[list[str], dict[int, tuple[int, str]]]:
+    """A row of a grid, and what spans the next ones."""
+    line: list[str] = []
+    below: dict[int, tuple[int, str]] = {}
+    waiting = dict(spanning)
+    for cell in (*cells, None):
+        while len(line) in waiting or (cell is None and waiting):
+            left, text = waiting.pop(len(line), (0, ""))
+            if left > 1:
+                below[len(line)] = (left - 1, text)
+            line.append(text)
+        if cell is None:
+            break
+        text, wide, high = str(cell.get("data-text") or ""), _span(cell, "colspan"), _span(cell, "rowspan")
+        for at in range(wide):
+            shown = text if at == 0 or is_head else ""
+            waiting.pop(len(line), None)
+            if high > 1:
+                below[len(line)] = (high - 1, shown if len(shown) <= _REPEATED else "")
+            line.append(shown)
+    return line, below
 
 
 def _number(items: Tag) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any, Final
 
-_TURN: Final = 30  # degrees: text is in lines of the nearest of these directions
+_SKEWED: Final = 5  # degrees: a scanned page
 _FAR: Final = 100_000  # points
 _NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _SPACES: Final = frozenset({0, 2, 9, 10, 13, 32, 160, 0xFFFE})
@@ -134,7 +134,10 @@ def _words(page: Any) -> dict[int, list[Word]]:
         pdfium.FPDFText_GetLooseCharBox(raw, first, box)
         pdfium.FPDFText_GetFontInfo(raw, first, font, 128, flags)
         bold = bool(_BOLD.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, first) >= 600  # noqa: PLR2004
-        turn = round(-math.degrees(pdfium.FPDFText_GetCharAngle(raw, first)) / _TURN) * _TURN % 360
+        turn = round(-math.degrees(pdfium.FPDFText_GetCharAngle(raw, first)))
+        if abs(turn - (straight := 90 * round(turn / 90))) <= _SKEWED:
+            turn = straight
+        turn %= 360
         begin, base, end, size = x.value, y.value, right.value, abs(box.top - box.bottom)
         if turn:
             along, across = math.cos(math.radians(turn)), math.sin(math.radians(turn))

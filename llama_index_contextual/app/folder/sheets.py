@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import io
 import re
+from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.folder.formats import (
@@ -22,14 +23,20 @@ from llama_index_contextual.app.folder.formats import (
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    import zipfile
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 _DELIMITERS: Final = ",;\t|"
 _SAMPLE: Final = 20_000  # characters of a CSV file that show how it is delimited
 _MOST_CELL: Final = 1_000_000  # characters
 _FIRST_YEAR: Final = 1900  # of Excel's days: a time has no day
-_LONGEST_FORMAT: Final = 255  # characters, as Excel has it
+_LONGEST: Final = 255  # characters, as Excel has it
+_SHEETS: Final = "xl/worksheets/sheet"
+_MOST_TITLES: Final = 4  # rows
+_CHUNK: Final = 1_000_000  # bytes
+_HEAD: Final = 2_000  # bytes of a sheet before its data
+_LARGEST: Final = 1e15  # number with all its digits
 _MOST_PLACES: Final = 40
 # Of a number's format: text, escaped characters, currencies; colours and spaces; digits; other characters.
 _TOKENS: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|_.|\*.|([0#?.,]+)|([^\[])""")
@@ -66,16 +73,20 @@ def read_xlsx(path: Path) -> Conversion:
 
     with open_archive(path) as archive:
         for name in archive.namelist():
-            if name.endswith((".xml", ".rels")) and not name.startswith("xl/worksheets/sheet"):
-                xml_of(archive, name)  # it refuses entities, and what is too large
+            if name.endswith((".xml", ".rels")) and not name.startswith(_SHEETS):
+                xml_of(archive, name)  # it refuses entities, and members that are too large
         pictures = sum(name.startswith("xl/media/") for name in archive.namelist())
         charts = sum(name.startswith("xl/charts/chart") for name in archive.namelist())
+        sheets = [name for name in archive.namelist() if name.startswith(_SHEETS)]
+        has_formulas = True in [_has_formulas(archive, name) for name in sheets]  # all of them are checked
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    formulas = openpyxl.load_workbook(path, read_only=True) if has_formulas else book
     about, parts = book.properties, []
     left_out = {"picture": pictures, "chart": charts}
-    for sheet in book.worksheets:
-        sheet.reset_dimensions()  # what a file says of them may be wrong
-        text = blocks_of(_rows(sheet))
+    for sheet, other in zip(book.worksheets, formulas.worksheets, strict=True):
+        sheet.reset_dimensions()  # those in the file may be wrong
+        other.reset_dimensions()
+        text = blocks_of(_rows(sheet, other))
         if text.strip():
             parts.append(Part(f"{heading(1, sheet.title)}\n\n{text}", sheet.title, {"sheet": sheet.title}))
     dates = {"created": about.created, "modified": about.modified}
@@ -83,15 +94,33 @@ def read_xlsx(path: Path) -> Conversion:
     return Conversion(parts, {**metadata, **{key: f"{day:%Y-%m-%d}" for key, day in dates.items() if day}}, left_out)
 
 
-def _rows(sheet: Any) -> Iterable[list[str]]:
-    """The rows of a sheet as text, at their places."""
-    cells = 0
-    for row in sheet.iter_rows():
-        values = [shown(cell.value, getattr(cell, "number_format", "General")[:_LONGEST_FORMAT]) for cell in row]
+def _has_formulas(archive: zipfile.ZipFile, name: str) -> bool:
+    """Whether a sheet holds formulas; it is read as a stream.
+
+    Raises:
+        ConversionError: It declares something before its data, such as entities.
+    """
+    with archive.open(name) as file:
+        chunks = iter(lambda: file.read(_CHUNK), b"")
+        first = next(chunks, b"")
+        if b"<!" in first[:_HEAD].replace(b"\0", b""):
+            raise ConversionError(f"its {name} declares an entity or more, which is not read. Cure: ignore it.")
+        return b"<f" in first or any(b"<f" in chunk for chunk in chunks)
+
+
+def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
+    """The rows of a sheet as text, at their places; a formula whose value was never computed is shown itself."""
+    count = 0
+    computed = zip(sheet.iter_rows(), formulas.iter_rows(), strict=True) if formulas is not sheet else None
+    for row, others in computed or ((row, row) for row in sheet.iter_rows()):
+        values = [
+            shown(cell.value if cell.value is not None else other.value, (cell.number_format or "General")[:_LONGEST])
+            for cell, other in zip(row, others, strict=True)
+        ]
         while values and not values[-1]:
             values.pop()
-        cells += len(values)
-        if cells > MOST_CELLS:
+        count += len(values)
+        if count > MOST_CELLS:
             raise ConversionError(f"a sheet has more than {MOST_CELLS:,} cells. Cure: split it, or ignore it.")
         yield values
 
@@ -110,7 +139,7 @@ def blocks_of(rows: Iterable[Sequence[str]]) -> str:
             tables[-1] += block
         else:
             tables.append(block)
-    return "\n\n".join(_table(_trimmed(table)) for table in tables) + "\n"
+    return "\n\n".join(_table(_trimmed(table), is_alone=len(tables) == 1) for table in tables) + "\n"
 
 
 def _has_names(rows: list[Sequence[str]]) -> bool:
@@ -123,9 +152,11 @@ def _count(row: Sequence[str]) -> int:
     return sum(bool(cell.strip()) for cell in row)
 
 
-def _table(rows: list[Sequence[str]]) -> str:
-    is_line = len(rows) == _count(rows[0]) == 1
-    return escape("".join(rows[0]).strip()) if is_line else table_of(rows)
+def _table(rows: list[Sequence[str]], *, is_alone: bool) -> str:
+    """A table; a few rows of one cell each are titles or remarks."""
+    if all(_count(row) == 1 for row in rows) and len(rows) <= (1 if is_alone else _MOST_TITLES):
+        return "\n\n".join(escape("".join(row).strip()) for row in rows)
+    return table_of(rows)
 
 
 def _trimmed(rows: list[Sequence[str]]) -> list[Sequence[str]]:
@@ -176,20 +207,31 @@ def _number(value: float, form: str) -> str:
     """A number with the places, thousands, percent, leading zeros and words of its format."""
     sections = form.split(";")
     at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0  # noqa: PLR2004
-    before, behind, pattern = "", "", ""
+    words, signs, patterns = [""], "", []
     for quoted, escaped, currency, digits, other in _TOKENS.findall(sections[at]):
-        word = quoted or escaped or currency or other
-        before, behind = (before, behind + word) if pattern else (before + word, behind)
-        pattern += digits
-    if not pattern.strip(".,") or re.search("[E/]", before + behind) or len(pattern) > _MOST_PLACES:
+        if digits:
+            patterns.append(digits)
+            words.append("")
+        words[-1] += quoted or escaped or currency or other
+        signs += other
+    pattern = "".join(patterns)
+    if set("E/@") & set(signs) or "General" in signs or len(pattern) > _MOST_PLACES or abs(value) > _LARGEST:
         return str(value) if isinstance(value, int) else f"{value:.15g}"
+    sign = "-" if value < 0 and at == 0 else ""
+    if not pattern.strip(".,"):
+        return words[0].strip()
     whole, _, places = pattern.partition(".")
-    thousands = len(whole) - len(whole := whole.rstrip(","))
-    number = abs(value) * (100 if "%" in behind + before else 1) / 1000**thousands
-    text = f"{number:{',' * (',' in whole)}.{len(places)}f}"
-    units, _, decimals = text.partition(".")
+    thousands = len(whole) - len(whole.rstrip(","))
+    whole = whole.rstrip(",")
+    exact = Decimal(repr(abs(value))).scaleb(2 * ("%" in signs) - 3 * thousands)
+    number = exact.quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
+    units, _, decimals = f"{number:{',' * (',' in whole)}f}".partition(".")
     least = len(places.rstrip("#?"))
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
-    sign = "-" if value < 0 and at == 0 and float(text.replace(",", "")) else ""
-    return f"{sign}{before}{units}{'.' * bool(decimals)}{decimals}{behind}".strip()
+    if len(patterns) > 1 and not places and "," not in whole:  # a mask, as 000-0000: filled from its end
+        for at, digits in reversed(list(enumerate(patterns[1:], start=1))):
+            units, last = units[: -len(digits)], units[-len(digits) :]
+            words[at] += last
+        return f"{sign}{words[0]}{units}{''.join(words[1:])}".strip()
+    return f"{sign * bool(number)}{words[0]}{units}{'.' * bool(decimals)}{decimals}{''.join(words[1:])}".strip()

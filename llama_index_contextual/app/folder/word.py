@@ -39,7 +39,7 @@ _HEADING: Final = re.compile(r"heading\s*(\d)", re.IGNORECASE)
 _TITLES: Final = {"title": 1, "subtitle": 2}
 _LEVELS: Final = range(1, 7)
 _KEPT: Final = (".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")
-_UNWRAPPED: Final = tuple("ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple".split())  # noqa: SIM905
+_UNWRAPPED: Final = tuple("ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple hyperlink".split())  # noqa: SIM905
 _DROPPED: Final = frozenset("del moveFrom sdtPr sdtEndPr instrText delText pPrChange rPrChange".split())  # noqa: SIM905
 _PICTURES: Final = {
     "blip": "picture",
@@ -79,7 +79,7 @@ def read_docx(path: Path) -> Conversion:
         metadata = core_metadata(xml_of(archive, "docProps/core.xml"))
         prepared = _prepared(archive, name, root, members)
     page = html_to_markdown(mammoth.convert_to_html(prepared).value, is_marked=True)
-    texts = [f"{text.strip(chr(10))}\n" for text in page.text.split(PAGE) if text.strip()]
+    texts = [f"{text.strip()}\n" for text in page.text.split(PAGE) if text.strip()]
     if len(texts) < 2:  # noqa: PLR2004
         return Conversion([Part("".join(texts))], metadata, dict(document.left_out))
     pages = [Part(text, str(number), {"page": number}) for number, text in enumerate(texts, start=1)]

@@ -1,0 +1,101 @@
+"""Org, reStructuredText, LaTeX and notebooks: comments, literal blocks and drawers are no headings."""
+
+import json
+
+import pytest
+
+from llama_index_contextual.app.folder.markup import read_notebook, read_org, read_rst, read_tex
+
+ORG = {
+    "comments": ("* Shop\n** Seals\n# TODO * do not edit\nAsk.\n  # indented\n#\n#x is text\n",
+        "# Shop\n## Seals\n\nAsk.\n\n\n#x is text\n"),
+    "a block of comments": ("* A\n#+begin_comment\n* Old plan\n#+END_COMMENT\nb\n", "# A\n\n\n\nb\n"),
+    "literal blocks": (("#+BEGIN_SRC sh -n\n# a comment\n* no heading\n,* escaped\n#+END_SRC\n#+begin_example\n* x\n"
+        "#+end_example\n"), "```sh\n# a comment\n* no heading\n* escaped\n```\n```\n* x\n```\n"),
+    "a block that does not end": ("#+begin_src\n* Heading\n", "\n# Heading\n"),
+    "a quote": ("#+begin_quote\n# comment\n---- x\n#+end_quote\n", "\n\n---- x\n\n"),
+    "headings that are comments": ("* A\n** COMMENT Old\n*** older\ntext\n* B\n", "# A\n\n\n\n# B\n"),
+    "states, priorities and tags": ("* DONE [#A] Pay :money:now:\n", "# Pay\n"),
+    "drawers, and one that does not end": ("* A\n:PROPERTIES:\n:ID: 7\n:end:\nb\n:LOGBOOK:\n* C\n",
+        "# A\n\n\n\nb\n:LOGBOOK:\n# C\n"),
+    "text that looks like Markdown": ("===\n| a | b |\n|---+---|\n- item\n  1. item\n<script>\n",
+        "\\===\n| a | b |\n|---|---|\n- item\n  1. item\n\\<script>\n"),
+    "keywords": ("#+TITLE: Notes\n#+attr_html: x\ntext\n", "\n\ntext\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "markdown"), ORG.values(), ids=ORG)
+def test_an_org_file_becomes_markdown_line_by_line(tmp_path, text, markdown):
+    (tmp_path / "a.org").write_text(text, "utf-8")
+    assert read_org(tmp_path / "a.org").parts[0].text == markdown
+    assert len(markdown.splitlines()) == len(text.splitlines())
+
+
+RST = {
+    "a literal block behind a text": ("Like this::\n\n   # make\n   python\n\nThen.\n",
+        "Like this:\n```\n   # make\n   python\n```\nThen.\n"),
+    "a literal block alone": ("So:\n\n::\n\n  # make\n\n  # more\n\nThen.\n", "So:\n\n```\n\n  # make\n\n  # more\n```\nThen.\n"),  # noqa: E501
+    "a literal block in an item": ("- one::\n\n     # make\n\n- two\n", "- one:\n```\n     # make\n```\n- two\n"),
+    "a language with a hyphen": (".. code-block:: shell-session\n\n   # pump\n   on\n\nText.\n",
+        "```shell-session\n\n   # pump\n   on\n```\nText.\n"),
+    "options and parsed literals": (".. parsed-literal::\n   :x: y\n\n   # *pump*\n\nText.\n",
+        "```\n   :x: y\n\n   # *pump*\n```\nText.\n"),
+    "the last block": ("::\n\n  # x\n", "```\n\n  # x\n```\n"),
+    "comments and targets": (".. _pumps:\n\n.. A comment\n   # in it\n\n..\n   # more\n\nText.\n", "\n\n\n\n\n\n\n\nText.\n"),  # noqa: E501
+    "text of directives": (".. note:: Mind.\n\n   # of units\n", ".. note:: Mind.\n\n   \\# of units\n"),
+    "a line that looks like Markdown": ("# of units: 5\n\n| a line\n\n----\n\nText\n", "\\# of units: 5\n\n\\| a line\n\n\n\nText\n"),  # noqa: E501
+    "numbers that are counted": ("#. one\n#. two\n\n   #. in\n\nText\n\n#. one\n", "1. one\n2. two\n\n   1. in\n\nText\n\n1. one\n"),  # noqa: E501
+    "a grid": ("+---+----+\n| A | B  |\n+===+====+\n| a | b  |\n|   | c  |\n+---+----+\n| d | e  |\n+---+----+\n",
+        "| A | B |\n| --- | --- |\n| a | b c |\n| d | e |\n\n\n\n\n"),
+    "headings": ("=====\nTitle\n=====\n\nIn C#\n-----\n", "\n# Title\n\n\n## In C\\#\n\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "markdown"), RST.values(), ids=RST)
+def test_restructured_text_becomes_markdown_line_by_line(tmp_path, text, markdown):
+    (tmp_path / "a.rst").write_text(text, "utf-8")
+    assert read_rst(tmp_path / "a.rst").parts[0].text == markdown
+    assert len(markdown.splitlines()) - len(text.splitlines()) in (0, 1)  # a fence at the end is a line more
+
+
+TEX = {
+    "signs": (r"\section{Costs in C\#}" + "\n" + r"\# of units: 5" + "\n" + r"50\% of \$ 3", "## Costs in C\\#\n\\# of units: 5\n50% of $ 3"),  # noqa: E501
+    "numbers": (("\\begin{enumerate}\n\\item a\n\\begin{itemize}\n\\item x\n\\end{itemize}\n\\item b\n\\end{enumerate}\n"  # noqa: E501
+        "\\begin{enumerate}\n\\item c\n\\end{enumerate}"), "\n1. a\n\n   - x\n\n2. b\n\n\n1. c\n"),
+    "labels": ("\\begin{description}\n\\item[Pump] moves\n\\end{description}", "\n- Pump moves\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "markdown"), TEX.values(), ids=TEX)
+def test_latex_becomes_markdown(tmp_path, text, markdown):
+    (tmp_path / "a.tex").write_text(f"\\begin{{document}}\n{text}\n\\end{{document}}\n", "utf-8")
+    assert read_tex(tmp_path / "a.tex").parts[0].text.strip("\n") == markdown.strip("\n")
+
+
+def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
+    def result(**data):
+        kinds = {kind.replace("_", "/"): text for kind, text in data.items()}
+        return {"output_type": "execute_result", "data": kinds, "metadata": {}, "execution_count": 1}
+
+    picture = "iVBORw0KGgo" * 5000
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["\x1b[31mtide: 4\x1b[0m\n", "ok\n"]},
+        result(text_plain="   Berth  Metres\n0  North  120", text_html="<table><tr><td>North</table>"),
+        result(text_plain="<Figure size 640x480>", image_png=picture),
+        result(text_plain="y" * 5000),
+        {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": ["x"]},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": f"# Tides\n\n![chart](data:image/png;base64,{picture})\n\nText."},
+        {"cell_type": "code", "source": ["tide()\n", "'```'"], "outputs": outputs},
+        {"cell_type": "raw", "source": "# raw"},
+    ]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}), "utf-8")
+    converted = read_notebook(tmp_path / "a.ipynb")
+    text = "\n\n".join(part.text for part in converted.parts)
+    assert "````python\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n   Berth  Metres\n0  North  120\nyyy" in text
+    assert "![chart]()" in text
+    assert "\\# raw" in text
+    assert "iVBOR" not in text
+    assert "Figure size" not in text
+    assert converted.left_out == {"picture": 2, "character of outputs": 3000}

@@ -1,0 +1,169 @@
+"""Workbooks with values as they are shown, tables below titles, and slides with numbers, spans and raised letters."""
+
+import datetime as dt
+
+import openpyxl
+import pptx
+import pytest
+from pptx.oxml.ns import qn
+from pptx.util import Inches
+
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.formats import ConversionError
+from llama_index_contextual.app.folder.sheets import read_csv, read_xlsx, shown
+from llama_index_contextual.app.folder.slides import read_pptx
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.retrieval import ContextualNodePostprocessor
+
+VALUES = [
+    (dt.time(9, 5), "hh:mm", "09:05"),
+    (dt.time(9, 5, 7), "hh:mm:ss", "09:05:07"),
+    (dt.datetime.fromisoformat("1899-12-31T09:05"), "h:mm", "09:05"),
+    (dt.timedelta(hours=30, minutes=15), "[h]:mm", "30:15"),
+    (dt.timedelta(minutes=-90), "[h]:mm", "-1:30"),
+    (dt.datetime.fromisoformat("1900-01-01T06:15"), "[h]:mm", "30:15"),
+    (1.26, "[h]:mm:ss", "30:14:24"),
+    (dt.datetime.fromisoformat("2026-03-01"), "dd.mm.yyyy", "2026-03-01"),
+    (dt.datetime.fromisoformat("2026-03-01T09:05"), "d/m/yy h:mm", "2026-03-01 09:05"),
+    (0.2, "0%", "20%"),
+    (0.125, "0.0%", "12.5%"),
+    (-0.25, "0%", "-25%"),
+    (1234, "00000", "01234"),
+    (5550123, "000-0000", "555-0123"),
+    ("007", "@", "007"),
+    (1234.5, "#,##0.00", "1,234.50"),
+    (1234.5, '#,##0.00 "EUR"', "1,234.50 EUR"),
+    (12.5, "[$€-407] 0.00", "€ 12.50"),
+    (-5, "0.00;(0.00)", "(5.00)"),
+    (0, '0;-0;"none"', "none"),
+    (1234567, '#,##0," k"', "1,235 k"),
+    (0.125, "0.00", "0.13"),
+    (2.0, "General", "2"),
+    (0.1 + 0.2, "General", "0.3"),
+    (12345678901234567, "0", "12345678901234567"),
+    (0.5, "# ?/?", "0.5"),
+    (True, "General", "TRUE"),
+    (None, "0.00", ""),
+]
+
+
+@pytest.mark.parametrize(("value", "form", "text"), VALUES)
+def test_a_value_is_shown_as_the_program_shows_it(value, form, text):
+    assert shown(value, form) == text
+
+
+@pytest.fixture
+def workbook(tmp_path):
+    """Return a function that saves rows as a workbook and returns the text of its sheet."""
+
+    def make(*rows):
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(tmp_path / "book.xlsx")
+        return read_xlsx(tmp_path / "book.xlsx").parts[0].text.removeprefix("# Sheet\n\n")
+
+    return make
+
+
+SHEETS = {
+    "a title": (
+        [["Fees 2026"], ["Kind", "EUR", "USD"], ["Day", 5, 6]],
+        "Fees 2026\n\n| Kind | EUR | USD |\n| --- | --- | --- |\n| Day | 5 | 6 |\n",
+    ),
+    "a title above two columns": (
+        [["Fees 2026"], ["Kind", "EUR"], ["Day", 5]],
+        "Fees 2026\n\n| Kind | EUR |\n| --- | --- |\n| Day | 5 |\n",
+    ),
+    "titles, empty rows and an empty column": (
+        [["Fees"], ["of 2026"], [], [None, "Kind", "EUR", "USD"], [None, "Day", 5, 6], [], [None, "Total", 5, 6]],
+        "Fees\n\nof 2026\n\n| Kind | EUR | USD |\n| --- | --- | --- |\n| Day | 5 | 6 |\n| Total | 5 | 6 |\n",
+    ),
+    "two tables and a remark": (
+        [["Kind", "EUR"], ["Day", 5], [], ["Name", "Age"], ["Bob", 7], [], ["Source: office"]],
+        "| Kind | EUR |\n| --- | --- |\n| Day | 5 |\n\n| Name | Age |\n| --- | --- |\n| Bob | 7 |\n\nSource: office\n",
+    ),
+    "a header with an empty name": (
+        [["Kind", None], ["Day", 5]],
+        "| Kind |  |\n| --- | --- |\n| Day | 5 |\n",
+    ),
+    "signs": ([["# a", "b|c"], ["- 5", "1."]], "| # a | b\\|c |\n| --- | --- |\n| - 5 | 1. |\n"),
+    "a title that looks like Markdown": (
+        [["# of units"], ["Kind", "EUR", "USD"], ["Day", 5, 6]],
+        "\\# of units\n\n| Kind | EUR | USD |\n| --- | --- | --- |\n| Day | 5 | 6 |\n",
+    ),
+    "a formula that was never computed": ([["a", "b"], [1, "=1+2"]], "| a | b |\n| --- | --- |\n| 1 | =1+2 |\n"),
+}
+
+
+@pytest.mark.parametrize(("rows", "markdown"), SHEETS.values(), ids=SHEETS)
+def test_a_sheet_is_its_titles_and_tables(workbook, rows, markdown):
+    assert workbook(*rows) == markdown
+
+
+def test_later_chunks_of_a_sheet_name_its_columns_not_its_title(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (["Fees of the harbour, 2026"], [], ["Berth", "Length limit", "Fee"]):
+        book.active.append(row)
+    for number in range(100):
+        book.active.append([f"North {number}", number, number * 10])
+    book.save(tmp_path / "fees.xlsx")
+    nodes = HeadingAwareMarkdownNodeParser(chunk_size=200).get_nodes_from_documents(
+        DocumentReader().load_data(tmp_path / "fees.xlsx")
+    )
+    assert "Length limit" in ContextualNodePostprocessor()(nodes)[-1].metadata["context"]
+
+
+def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.app.folder.sheets.MOST_CELLS", 5)
+    with pytest.raises(ConversionError, match=r"more than 5 cells\. Cure: split it"):
+        workbook(["a", "b"], ["c", "d"], ["e", "f"])
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("a;b\n1,5;2\n", "| 1,5 | 2 |"),
+        ("a\tb\n1\t2\n", "| 1 | 2 |"),
+        ("a|b\n1|2\n", "| 1 | 2 |"),
+        ('a,b\n"x\ny",2\n', "| x y | 2 |"),
+    ],
+)
+def test_csv_is_delimited_as_it_is(tmp_path, text, row):
+    (tmp_path / "a.csv").write_text(text)
+    assert read_csv(tmp_path / "a.csv").parts[0].text == f"| a | b |\n| --- | --- |\n{row}\n"
+
+
+def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[1])
+    slide.shapes.title.text = "Counts in C#"
+    frame = slide.placeholders[1].text_frame
+    frame.text = "10"
+    for text, baseline in (("6", "30000"), (" cells, H", ""), ("2", "-25000"), ("O, 2", ""), ("nd", "30000")):
+        run = frame.paragraphs[0].add_run()
+        run.text = text
+        if baseline:
+            run._r.get_or_add_rPr().set("baseline", baseline)
+    for text, kind, start in (("one", "arabicPeriod", "3"), ("two", "arabicPeriod", "3"), ("x", "alphaLcParenR", "")):
+        paragraph = frame.add_paragraph()
+        paragraph.text = text
+        number = paragraph._p.get_or_add_pPr().makeelement(qn("a:buAutoNum"), {"type": kind})
+        if start:
+            number.set("startAt", start)
+        else:
+            paragraph.level = 1
+        paragraph._p.get_or_add_pPr().append(number)
+    box = slide.shapes.add_textbox(0, 0, Inches(1), Inches(1))
+    box.text_frame.text = "# of units\n1. no item"
+    table = slide.shapes.add_table(2, 3, 0, 0, Inches(4), Inches(1)).table
+    for at, text in enumerate("ABC"):
+        table.cell(0, at).text = text
+    table.cell(1, 0).merge(table.cell(1, 1))
+    table.cell(1, 0).text, table.cell(1, 2).text = "ab", "c"
+    show.save(str(tmp_path / "show.pptx"))
+    [slide] = read_pptx(tmp_path / "show.pptx").parts
+    assert slide.text == (
+        "# Counts in C\\#\n\n- 10^6 cells, H_2O, 2nd\n3. one\n4. two\n   - a) x\n\n\\# of units\n\n1\\. no item\n\n"
+        "| A | B | C |\n| --- | --- | --- |\n| ab |  | c |\n"
+    )

@@ -1,0 +1,304 @@
+"""HTML, EPUB and mail: spans, numbers, what a page hides or repeats, and text that looks like Markdown."""
+
+import zipfile
+from email.message import EmailMessage
+
+import pytest
+
+from llama_index_contextual.app.folder import mail as converter
+from llama_index_contextual.app.folder.formats import MOST_CELLS, ConversionError
+from llama_index_contextual.app.folder.html import html_to_markdown, numeral, read_epub, read_html
+from llama_index_contextual.app.folder.mail import read_eml, read_msg
+
+TABLES = {
+    "a cell over two rows": (
+        ("<tr><th>Region<th>Plan<th>Fee<tr><td rowspan=2>North<td>Basic<td>10<tr><td>Premium<td>25<tr><td>East"
+        "<td colspan=2>closed"),
+        ("| Region | Plan | Fee |\n| --- | --- | --- |\n| North | Basic | 10 |\n| North | Premium | 25 |\n"
+        "| East | closed |  |"),
+    ),
+    "a cell over two rows in the middle": (
+        "<tr><th>A<th>B<th>C<tr><td>1<td rowspan=2>m<td>3<tr><td>4<td>6",
+        "| A | B | C |\n| --- | --- | --- |\n| 1 | m | 3 |\n| 4 | m | 6 |",
+    ),
+    "a name over two columns": (
+        "<tr><th>Model<th colspan=2>Speed<th>Price<tr><td>P1<td>10<td>20<td>99",
+        "| Model | Speed | Speed | Price |\n| --- | --- | --- | --- |\n| P1 | 10 | 20 | 99 |",
+    ),
+    "names in two rows": (
+        ("<thead><tr><th rowspan=2>Model<th colspan=2>Speed<th rowspan=2>Price<tr><th>min<th>max</thead>"
+        "<tr><td>P1<td>10<td>20<td>99"),
+        "| Model | Speed min | Speed max | Price |\n| --- | --- | --- | --- |\n| P1 | 10 | 20 | 99 |",
+    ),
+    "a title over all columns": (
+        "<tr><th colspan=3>Fees 2026<tr><th>Kind<th>EUR<th>USD<tr><td>Day<td>1<td>2",
+        "Fees 2026\n\n| Kind | EUR | USD |\n| --- | --- | --- |\n| Day | 1 | 2 |",
+    ),
+    "a name without text": (
+        "<tr><th><th>2021<th>2020<tr><th>Income<td>5<td>6",
+        "|  | 2021 | 2020 |\n| --- | --- | --- |\n| Income | 5 | 6 |",
+    ),
+    "spans beyond the table": (
+        "<tr><td rowspan=99 colspan=2>x<td>1<tr><td>2",
+        "| x |  | 1 |\n| --- | --- | --- |\n| x |  | 2 |",
+    ),
+    "spans that are no numbers": (
+        "<tr><td rowspan=all colspan=-1>x<td>1<tr><td>y<td>2",
+        "| x | 1 |\n| --- | --- |\n| y | 2 |",
+    ),
+    "signs": ("<tr><td># a<td>b|c<tr><td>- 5<td><code>x</code>", "| # a | b\\|c |\n| --- | --- |\n| - 5 | `x` |"),
+    "raised letters": (
+        "<tr><th>Area (m<sup>2</sup>)<th>N<tr><td>10<sup>6</sup><td>3<sup><a href=#n1>1</a></sup>",
+        "| Area (m^2) | N |\n| --- | --- |\n| 10^6 | 3 [1] |",
+    ),
+    "several bodies": (
+        "<tbody><tr><td>A<td>B</tbody><tbody><tr><td>1<td>2</tbody><tfoot><tr><td>3<td>4</tfoot>",
+        "| A | B |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |",
+    ),
+    "layout": ("<tr><td><h2>Tides</h2>Four<br>metres.<td><table><tr><td>A<td>B</table>", ("## Tides\n\nFour\nmetres.\n\n"  # noqa: E501
+        "| A | B |\n| --- | --- |")),
+    "a list in a cell": ("<tr><td>A<td>B<tr><td><ul><li>p<li>q</ul><td>2", "| A | B |\n| --- | --- |\n| - p - q | 2 |"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "markdown"), TABLES.values(), ids=TABLES)
+def test_a_table_is_one_grid(rows, markdown):
+    assert html_to_markdown(f"<table>{rows}</table>").text == f"{markdown}\n"
+
+
+def test_spans_cannot_make_a_table_of_millions_of_cells():
+    rows = "<tr><td colspan=1000 rowspan=65000>x<td>y" + "<tr><td>z" * 2000
+    assert MOST_CELLS < 1001 * 2000
+    with pytest.raises(ConversionError, match=r"a table of more than 500,000 cells\. Cure"):
+        html_to_markdown(f"<table>{rows}</table>")
+
+
+FAR = "All rights reserved by the office of the harbour and by each of its keepers, who wrote this in long years."
+PAGES = {
+    "no end of the head": (
+        "<!doctype html><html><head><meta charset=utf-8><title>Pump</title><body><h1>Pump</h1><p>Prime it<p>Never dry",
+        "# Pump\n\nPrime it\n\nNever dry\n",
+    ),
+    "no head at all": ("<title>T</title><h1>A</h1>text<p>more", "# A\n\ntext\n\nmore\n"),
+    "a page of XML": (
+        (
+            "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head><title/></head><body><p>a<br/>b</p>"
+            "<a id='x'/><p>c</p></body></html>"
+        ),
+        "a\nb\n\nc\n",
+    ),
+    "headings that are buttons": (
+        (
+            "<h2><button class=acc>Can I return shoes?</button></h2><p>Yes.<dl><dt><button>Abroad?</button><dd>No.</dl>"
+            "<button aria-expanded=false>Fees</button><p>None.<button>Copy</button>"
+        ),
+        "## Can I return shoes?\n\nYes.\n\nAbroad?\n\nNo.\n\nFees\n\nNone.\n",
+    ),
+    "a question that is a button": (
+        "<div><button>How do I return shoes that do not fit?</button></div><div>Within 30 days.</div>",
+        "How do I return shoes that do not fit?\n\nWithin 30 days.\n",
+    ),
+    "a summary": ("<details><summary>More <b>on</b> it</summary>Inside</details>", "More on it\n\nInside\n"),
+    "an aside in the text": (
+        "<main><p>Run it.<aside aria-label=Danger><p>Back up first.</aside><p>Restart.</main>",
+        "Run it.\n\nBack up first.\n\nRestart.\n",
+    ),
+    "an aside without a main part, and one of links": (
+        "<p>Run it.<aside class=note>Mind the gap.</aside><aside><ul><li><a href=a>One</a><li><a href=b>Two</a></ul>",
+        "Run it.\n\nMind the gap.\n",
+    ),
+    "a footer of a quote": ("<blockquote><p>Go.<footer>Iris</footer></blockquote>", "> Go.\n>\n> Iris\n"),
+    "a form around the page": ("<form><h1>Fees</h1>Ten.<select><option>a</select></form>", "# Fees\n\nTen.\n"),
+    "signs beside headings of Sphinx": (
+        (
+            "<h2>Install<a class=headerlink href=#i title='Link to this heading'>¶</a></h2><dl><dt>run()<a class=headerlink "  # noqa: E501
+            "href=#r>¶</a><dd>Runs.</dl>"
+        ),
+        "## Install\n\nrun()\n\nRuns.\n",
+    ),
+    "signs beside headings of MkDocs and others": (
+        (
+            "<h2>Use<a class=headerlink href=#u>#</a></h2><h3><a class=anchor href=#c></a>Cut</h3><h3>Tie<a class=hash-link "  # noqa: E501
+            "href=#t>\u200b</a></h3><h3>Sew<a class='anchor-link' href=#s>Link to Sew</a></h3>"
+        ),
+        "## Use\n\n### Cut\n\n### Tie\n\n### Sew\n",
+    ),
+    "headings that are links, and signs that are text": (
+        "<h2><a class=anchor href=#x>Linked</a></h2><h2>C#</h2><h2># of units</h2><p>§ 5 and <a href=#a>¶ 3</a></p>",
+        "## Linked\n\n## C\\#\n\n## # of units\n\n§ 5 and ¶ 3\n",
+    ),
+    "raised and lowered letters": (
+        (
+            "<p>10<sup>6</sup> cells, 5 m<sup>2</sup>, 10<sup>-3</sup>, (a+b)<sup>2</sup>, 1<sup>st</sup>, e<sup>x</sup>, "  # noqa: E501
+            "H<sub>2</sub>O, log<sub>10</sub>100, pump<sup><a href=#fn1>2</a></sup>"
+        ),
+        "10^6 cells, 5 m^2, 10^-3, (a+b)^2, 1st, e^x, H2O, log_10 100, pump [2]\n",
+    ),
+    "text that looks like Markdown": (
+        (
+            "<p># of units: 5<p>a<br>--<br># b<br>1. c<br>2) d<br>- e<br>&gt; f<br>| g | h |<br>|---|---|<br>===<br>```"
+            "<div># i <b># j</b></div><p><b># k</b> l<p>&lt;script&gt; m"
+        ),
+        (
+            "\\# of units: 5\n\na\n\\--\n\\# b\n1\\. c\n2\\) d\n\\- e\n\\> f\n\\| g | h |\n\\|---|---|\n\\===\n\\```\n\n"  # noqa: E501
+            "\\# i # j\n\n\\# k l\n\n\\<script> m\n"
+        ),
+    ),
+    "signs within a line, and in code": (
+        "<p>See # 5, 1. and | x <i># y</i> and <code># z</code><pre># w</pre>",
+        "See # 5, 1. and | x # y and `# z`\n\n```\n# w\n```\n",
+    ),
+    "items that begin with signs": ("<ul><li># a<li>- b<li>1. c</ul>", "- \\# a\n- \\- b\n- 1\\. c\n"),
+    "numbers of lists": (
+        (
+            "<ol start=4><li>a<li>b</ol><ol><li value=9>c<li>d</ol><ol reversed><li>e<li>f</ol><ol type=a><li>g<li>h</ol>"  # noqa: E501
+            "<ol start=3 type=I><li>i</ol>"
+        ),
+        "4. a\n5. b\n\n9. c\n10. d\n\n2. e\n1. f\n\n- a. g\n- b. h\n\n- III. i\n",
+    ),
+    "lists in lists": (
+        "<ol><li>a<ul><li>b<ol><li>c</ol></ul><li>d</ol>",
+        "1. a\n   - b\n     1. c\n2. d\n",
+    ),
+    "code with its language and numbers of lines": (
+        (
+            "<div class='highlight-python notranslate'><pre><span></span>import os</pre></div><table class=highlighttable>"  # noqa: E501
+            "<tr><td class=linenos><pre>1\n2</pre><td class=code><pre>a\n```b</pre></table>"
+        ),
+        "```python\nimport os\n```\n\n````\na\n```b\n````\n",
+    ),
+    "letters that break words": ("<p>har&shy;bour&nbsp;office", "harbour office\n"),
+    "text beside blocks": ("a<div>b<p>c</p>d</div>e<br># f", "a\n\nb\n\nc\n\nd\n\ne\n\\# f\n"),
+    "a tab that is hidden until it is chosen": ("<div role=tabpanel hidden>Linux</div><p hidden>no</p>", "Linux\n"),
+    "readings above letters": ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>字", "漢(kan)字\n"),
+}
+
+
+@pytest.mark.parametrize(("page", "markdown"), PAGES.values(), ids=PAGES)
+def test_a_page_becomes_markdown(page, markdown):
+    assert html_to_markdown(page).text == markdown
+
+
+def test_what_a_page_lacks_as_text_is_counted():
+    page = html_to_markdown(
+        f"<body><script>a</script><nav>{'menu ' * 30}</nav><nav>short</nav><p>Text<img src=a><svg><text>x</text></svg>"
+        f"<noscript>{FAR}</noscript><footer>{FAR}</footer>"
+    )
+    assert page.text == "Text\n"
+    assert page.left_out == {
+        "script": 1,
+        "picture": 2,
+        "character in <nav>": 149,
+        "character in <noscript>": len(FAR),
+        "character in <footer>": len(FAR),
+    }
+    outside = html_to_markdown(f"<p>{FAR}</p><main>Text</main>")
+    assert (outside.text, outside.left_out) == ("Text\n", {"character outside of the main text": len(FAR) + 1})
+
+
+def test_a_page_is_decoded_as_it_says(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_bytes("<meta charset=koi8-r><p>Причал".encode("koi8-r"))
+    assert read_html(page).parts[0].text == "Причал\n"
+    page.write_bytes("<meta charset=utf-8><p>Café".encode("latin-1"))
+    assert read_html(page).parts[0].text == "Café\n"
+
+
+def test_numbers_are_shown_as_html_and_word_show_them():
+    assert [numeral(number, "i") for number in (4, 9, 14, 40, 1990)] == ["iv", "ix", "xiv", "xl", "mcmxc"]
+    assert [numeral(number, "upperLetter") for number in (1, 26, 27)] == ["A", "Z", "AA"]
+    assert [numeral(number, "i") for number in (0, -1, 4000)] == ["0", "-1", "4000"]
+
+
+def test_notes_and_warnings_of_a_book_are_text(tmp_path):
+    with zipfile.ZipFile(tmp_path / "book.epub", "w") as book:
+        book.writestr("META-INF/container.xml", '<c><rootfiles><rootfile full-path="o.opf"/></rootfiles></c>')
+        book.writestr(
+            "o.opf",
+            '<p><manifest><item id="t" href="toc.xhtml"/><item id="c" href="c%201.xhtml"/></manifest><spine>'
+            '<itemref idref="t"/><itemref idref="c"/></spine></p>',
+        )
+        book.writestr(
+            "toc.xhtml", "<html><body><nav><ol><li><a href='c 1.xhtml'>Whales</a></li></ol></nav></body></html>"
+        )
+        book.writestr(
+            "c 1.xhtml",
+            '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"><head><title/></head>'
+            '<body><h1>Whales</h1><p>They sing<sup><a epub:type="noteref" href="#n1">1</a></sup>.</p>'
+            '<aside epub:type="footnote" id="n1"><p>For thirty minutes. <a href="#r1">↩</a></p></aside>'
+            '<aside class="warning"><p>Keep away.</p></aside></body></html>',
+        )
+    [chapter] = read_epub(tmp_path / "book.epub").parts
+    assert chapter.text == "# Whales\n\nThey sing [1].\n\nFor thirty minutes.\n\nKeep away.\n"
+
+
+@pytest.fixture
+def received(tmp_path):
+    """Return a function that writes a mail and returns its text behind the subject."""
+
+    def make(message):
+        (tmp_path / "mail.eml").write_bytes(message if isinstance(message, bytes) else bytes(message))
+        return read_eml(tmp_path / "mail.eml").parts[0].text.split("\n\n", 1)[1]
+
+    return make
+
+
+def both(plain, html):
+    message = EmailMessage()
+    message["Subject"], message["From"] = "Pumps", "Iris <iris@example.org>"
+    message.set_content(plain)
+    message.add_alternative(html, subtype="html")
+    return message
+
+
+HTML = f"<p>The blue pump is 20 % off until 8 March. {FAR}</p>"
+
+
+@pytest.mark.parametrize("plain", [" ", "\n\n", "No HTML?", "See it online."])
+def test_a_plain_part_that_says_nothing_hides_no_html(received, plain):
+    assert received(both(plain, HTML)).startswith("The blue pump is 20 % off")
+
+
+def test_a_plain_part_that_says_the_same_is_read(received):
+    assert received(both("The blue pump is 20 % off.", HTML)) == "The blue pump is 20 % off.\n"
+    assert received(both("Yes.", "<p>Yes.")) == "Yes.\n"
+
+
+def test_text_of_a_mail_is_no_markup_but_lists_and_quotes_are(received):
+    message = EmailMessage()
+    message["Subject"] = "# of pumps"
+    message.set_content(
+        "Run\n\n# systemctl stop\n\nBest regards\nAna\n-- \nACME\n\n- one\n1. two\n> How much?\n| a | b |\n"
+    )
+    assert received(message) == (
+        "Run\n\n\\# systemctl stop\n\nBest regards\nAna\n\\--\nACME\n\n- one\n1. two\n> How much?\n\\| a | b |\n"
+    )
+
+
+def test_a_charset_that_nobody_knows_ends_no_mail(received):
+    head = b"Subject: x\nContent-Type: text/plain; charset=klingon\nContent-Transfer-Encoding: 8bit\n\n"
+    assert received(head + "Größe".encode()) == "Größe\n"
+
+
+def test_a_mail_of_outlook_is_read_as_others_are(tmp_path, monkeypatch):
+    """The package reads the file; its attributes are tried here, as no program here writes such a file."""
+    import datetime as dt
+
+    import oxmsg
+
+    class Fake:
+        subject, sender, body, html_body = "Pumps", "Iris <iris@example.org>", " ", HTML
+        sent_date = dt.datetime(2026, 3, 2, 10, tzinfo=dt.timezone.utc)
+        recipients, attachments, message_headers = [], [], {"To": "Tom <tom@example.org>"}
+
+        @classmethod
+        def load(cls, path):
+            assert path.endswith("a.msg")
+            return cls()
+
+    assert {name for name in vars(Fake) if name[0] != "_"} <= set(dir(oxmsg.Message))
+    monkeypatch.setattr(oxmsg, "Message", Fake)
+    converted = read_msg(tmp_path / "a.msg")
+    assert converted.parts[0].text.startswith("# Pumps\n\nThe blue pump is 20 % off")
+    assert (converted.metadata["date"], converted.metadata["to"]) == ("2026-03-02", "Tom <tom@example.org>")
+    assert converter.read_msg is read_msg

@@ -1,0 +1,351 @@
+"""Word, OpenDocument and RTF: what Word hides in containers, numbers, spans, raised letters, boxes and pages."""
+
+import zipfile
+
+import pytest
+from word_files import cell, control, listed, numbering, paragraph, raised, row, run, table, word
+
+from llama_index_contextual.app.folder import word as converter
+from llama_index_contextual.app.folder.formats import ConversionError
+from llama_index_contextual.app.folder.opendocument import read_odt
+from llama_index_contextual.app.folder.rtf import read_rtf
+from llama_index_contextual.app.folder.word import read_docx
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that writes a Word file and returns its pages as text."""
+
+    def make(body, **members):
+        return [part.text for part in read_docx(word(tmp_path / "file.docx", body, **members)).parts]
+
+    return make
+
+
+RESTART, GOES_ON = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
+MOVED = f"<w:moveFrom>{run('old')}</w:moveFrom><w:moveTo>{run('new place')}</w:moveTo>"
+BOX = f"<w:txbxContent>{paragraph('In the box.')}</w:txbxContent>"
+CHOICE = f'<mc:Choice Requires="wps"><w:drawing><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></w:drawing></mc:Choice>'
+FALLBACK = f"<mc:Fallback><w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict></mc:Fallback>"
+FRACTION = "<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>"
+SQUARE = "<m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+CASES = {
+    "a cell over two columns": (
+        table(row("Model", cell("Speed", '<w:gridSpan w:val="2"/>'), "Price"), row("P1", "10", "20", "99 EUR")),
+        "| Model | Speed |  | Price |\n| --- | --- | --- | --- |\n| P1 | 10 | 20 | 99 EUR |\n",
+    ),
+    "a cell over two rows": (
+        table(
+            row("Region", "Plan", "Fee"),
+            row(cell("North", RESTART), "Basic", "10"),
+            row(cell(paragraph(""), GOES_ON), "Premium", "25"),
+        ),
+        "| Region | Plan | Fee |\n| --- | --- | --- |\n| North | Basic | 10 |\n| North | Premium | 25 |\n",
+    ),
+    "a row that begins further right": (
+        table(row("A", "B", "C"), row("b", "c", properties='<w:gridBefore w:val="1"/>')),
+        "| A | B | C |\n| --- | --- | --- |\n|  | b | c |\n",
+    ),
+    "content controls around a row, a cell, a paragraph and words": (
+        table(row("Part", "Qty"), control(row("Gasket", "4")), row("Bolt", control(cell("12"))))
+        + control(paragraph("Block."))
+        + paragraph(control(run("Inline")) + run(" rest.")),
+        "| Part | Qty |\n| --- | --- |\n| Gasket | 4 |\n| Bolt | 12 |\n\nBlock.\n\nInline rest.\n",
+    ),
+    "other containers": (
+        paragraph(
+            f'<w:smartTag w:element="city">{run("Aldmoor")}</w:smartTag><w:hyperlink r:id="gone">{run(" link")}'
+            f'</w:hyperlink><w:fldSimple w:instr="DATE">{run(" today")}</w:fldSimple><w:ins>{run(" added")}</w:ins>'
+            f"<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>{MOVED}"
+        ),
+        "Aldmoor link today addednew place\n",
+    ),
+    "hyphens and symbols": (
+        paragraph(
+            "<w:r><w:t>1</w:t><w:noBreakHyphen/><w:t>24 hours, age </w:t>"
+            '<w:sym w:font="Symbol" w:char="F0B3"/><w:t> 5</w:t></w:r>'
+        ),
+        "1\u201124 hours, age ≥ 5\n",
+    ),
+    "raised and lowered letters": (
+        paragraph(run("10") + raised("6") + run(" cells, m") + raised("-2") + run(", the 1") + raised("st")),
+        "10^6 cells, m^-2, the 1st\n",
+    ),
+    "lowered numbers": (
+        paragraph(run("H") + raised("2", "subscript") + run("O, 10") + raised("2", "subscript")),
+        "H2O, 10_2\n",
+    ),
+    "a text box, once": (
+        paragraph(f"{run('Before')}<w:r><mc:AlternateContent>{CHOICE}{FALLBACK}</mc:AlternateContent></w:r>")
+        + paragraph("After."),
+        "Before\n\nIn the box.\n\nAfter.\n",
+    ),
+    "a text box of a new Word alone": (
+        paragraph(f"{run('Before')}<w:r><mc:AlternateContent>{CHOICE}</mc:AlternateContent></w:r>"),
+        "Before\n\nIn the box.\n",
+    ),
+    "a text box of an old Word": (
+        paragraph(f"{run('Before')}<w:r><w:pict><v:textbox>{BOX}</v:textbox></w:pict></w:r>"),
+        "Before\n\nIn the box.\n",
+    ),
+    "a formula": (
+        paragraph(f"{run('Let ')}<m:oMath>{FRACTION}<m:r><m:t>=</m:t></m:r>{SQUARE}</m:oMath>{run(' hold.')}"),
+        "Let (a+b)/2=x^2 hold.\n",
+    ),
+    "text that looks like Markdown": (
+        "".join(map(paragraph, ("# of units: 5", "They left.", "1. no item", "| a | b |", "---", "- no item", "===")))
+        + paragraph("<w:r><w:t>Ana</w:t><w:br/><w:t>--</w:t><w:br/><w:t>ACME</w:t></w:r>")
+        + paragraph("C#", "H1"),
+        (
+            "\\# of units: 5\n\nThey left.\n\n1\\. no item\n\n\\| a | b |\n\n\\---\n\n\\- no item\n\n\\===\n\n"
+            "Ana\n\\--\nACME\n\n# C\\#\n"
+        ),
+    ),
+    "pipes and signs in cells": (
+        table(row("# a", "b|c"), row("- 5", "1. x")),
+        "| # a | b\\|c |\n| --- | --- |\n| - 5 | 1. x |\n",
+    ),
+    "a table in a cell": (
+        table(row("A", cell(table(row("x", "y")) + paragraph(""))), row("B", "z")),
+        "| A | x y |\n| --- | --- |\n| B | z |\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "markdown"), CASES.values(), ids=CASES)
+def test_a_word_file_becomes_markdown(read, body, markdown):
+    assert read(body) == [markdown]
+
+
+def test_the_main_part_is_found_by_its_relationship(read):
+    """Word Online calls it ``document2.xml``."""
+    assert read(paragraph("Plan", "H1") + paragraph("Buy seals."), main="document2.xml") == ["# Plan\n\nBuy seals.\n"]
+
+
+CONTRACT = (
+    paragraph("Scope", "H1", listed(0))
+    + paragraph("Terms", "H2", listed(1))
+    + paragraph("Text.")
+    + paragraph("Liability", "H2", listed(1))
+    + paragraph("Fees", "H1", listed(0))
+    + paragraph("Rates", "H2", listed(1))
+)
+ITEMS = "".join(paragraph(text, properties=listed(level)) for text, level in (("a", 0), ("b", 1), ("c", 1), ("d", 0)))
+NUMBERED = {
+    "headings": (CONTRACT, ("decimal %1.", "decimal %1.%2"), ["# 1. Scope", "## 1.2 Liability", "## 2.1 Rates"]),
+    "articles": (
+        CONTRACT,
+        ("upperRoman Article_%1 3", "decimal %1.%2"),
+        ["# Article III Scope", "## III.2 Liability", "# Article IV Fees"],
+    ),
+    "items": (ITEMS, ("decimal %1. 4", "lowerLetter (%2)"), ["4. a\n   - (a) b\n   - (b) c\n5. d"]),
+    "items of several numbers": (ITEMS, ("decimal %1", "decimal %1.%2"), ["- 1 a\n  - 1.1 b\n  - 1.2 c\n- 2 d"]),
+    "bullets": (ITEMS, ("bullet o", "bullet o"), ["- a\n  - b\n  - c\n- d"]),
+    "letters after z": ("".join(paragraph(str(at), properties=listed(0)) for at in range(28)), ("upperLetter %1.",),
+        ["- Z. 25\n- AA. 26\n- BB. 27"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "levels", "present"), NUMBERED.values(), ids=NUMBERED)
+def test_the_numbers_of_headings_and_items_are_text(read, body, levels, present):
+    [text] = read(body, numbering=numbering(*levels))
+    assert all(piece in text for piece in present), text
+
+
+def test_a_list_begins_again_where_word_says_so_and_goes_on_else(read):
+    more = (
+        '<w:num w:numId="2"><w:abstractNumId w:val="1"/><w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/>'
+        '</w:lvlOverride></w:num><w:num w:numId="3"><w:abstractNumId w:val="1"/></w:num>'
+    )
+    body = "".join(
+        paragraph(f"item {at}", properties=listed(0, number)) + paragraph("between")
+        for at, number in enumerate((1, 1, 2, 3))
+    )
+    [text] = read(body, numbering=numbering("decimal %1.", more=more))
+    assert [line for line in text.splitlines() if "item" in line] == [
+        "1. item 0", "2. item 1", "1. item 2", "2. item 3",
+    ]  # fmt: skip
+
+
+def test_styles_inherit_headings_and_lists(read):
+    styles = (
+        '<w:style w:type="paragraph" w:styleId="Own"><w:name w:val="Own"/><w:basedOn w:val="H2"/></w:style>'
+        '<w:style w:type="paragraph" w:styleId="Owner"><w:name w:val="Owner"/><w:basedOn w:val="Own"/><w:pPr>'
+        '<w:numPr><w:numId w:val="1"/></w:numPr></w:pPr></w:style>'
+        '<w:style w:type="paragraph" w:styleId="Out"><w:name w:val="Out"/><w:pPr><w:outlineLvl w:val="2"/></w:pPr>'
+        '</w:style><w:style w:type="paragraph" w:styleId="T"><w:name w:val="Title"/></w:style>'
+    )
+    body = "".join(paragraph(text, style) for text, style in (("A", "Own"), ("B", "Owner"), ("C", "Out"), ("D", "T")))
+    body += paragraph("E", properties='<w:outlineLvl w:val="0"/>')
+    assert read(body, styles=styles, numbering=numbering("decimal %1)")) == ["## A\n\n## 1) B\n\n### C\n\n# D\n\n# E\n"]
+
+
+def test_pages_begin_where_word_noted_it(read):
+    noted = "<w:r><w:lastRenderedPageBreak/><w:t>{}</w:t></w:r>"
+    body = (
+        paragraph("One.")
+        + paragraph('<w:r><w:br w:type="page"/></w:r>')
+        + paragraph(noted.format("Two,"))
+        + paragraph(run("in the middle ") + noted.format("of three."))
+        + paragraph("Four.", properties="<w:pageBreakBefore/>")
+        + table(row("A", "B"), row(cell(paragraph(noted.format("c"))), "d"))
+        + paragraph("Five.")
+    )
+    assert read(body) == [
+        "One.\n",
+        "Two,\n\nin the middle\n",
+        "of three.\n",
+        "Four.\n\n| A | B |\n| --- | --- |\n| c | d |\n",
+        "Five.\n",
+    ]
+
+
+def test_notes_stand_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
+    note = f'<w:footnote w:id="1">{paragraph("A note.")}</w:footnote>'
+    picture = '<w:r><w:drawing><a:blip r:embed="x"/></w:drawing></w:r>'
+    body = paragraph(run("Text") + '<w:r><w:footnoteReference w:id="1"/></w:r>' + run(" goes on.") + picture)
+    comment = f'<w:comment w:id="1">{paragraph("Why?")}</w:comment>'
+    path = word(tmp_path / "a.docx", body, footnotes=note, comments=comment)
+    converted = read_docx(path)
+    assert converted.parts[0].text == "Text [1] goes on.\n\n- [1] A note.\n"
+    assert converted.to_dict()["metadata"]["left_out"] == "1 comment; 1 picture"
+
+
+def test_a_document_that_takes_mammoth_a_minute_is_refused_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(converter, "_MOST_XML", 5_000)
+    path = word(tmp_path / "a.docx", paragraph("word " * 2000))
+    with pytest.raises(ConversionError, match=r"document.xml is of 1\d,\d{3} bytes, more than 5,000. Cure: split it"):
+        read_docx(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_an_entity_is_refused_in_any_encoding(tmp_path, encoding):
+    path = word(tmp_path / "a.docx", paragraph("text"))
+    text = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE w [<!ENTITY x "{"y" * 1000}">]><w>{"&x;" * 99}</w>'
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.docx", "w") as changed:
+        for name in archive.namelist():
+            changed.writestr(name, text.encode(encoding) if name == "word/styles.xml" else archive.read(name))
+    with pytest.raises(ConversionError, match=r"word/styles.xml declares an entity, which is not read. Cure"):
+        read_docx(tmp_path / "b.docx")
+
+
+ODF = " ".join(
+    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"'
+    for name, kind in {"office": "office", "t": "text", "table": "table", "s": "style", "d": "drawing"}.items()
+)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Return a function that writes a text of OpenDocument and returns what becomes of it."""
+
+    def make(body, automatic="", styles=""):
+        with zipfile.ZipFile(tmp_path / "file.odt", "w") as archive:
+            content = f"<office:automatic-styles>{automatic}</office:automatic-styles><office:body><office:text>{body}"
+            archive.writestr("content.xml", f"<o {ODF}>{content}</office:text></office:body></o>")
+            archive.writestr("styles.xml", f"<o {ODF}>{styles}</o>")
+        return read_odt(tmp_path / "file.odt")
+
+    return make
+
+
+def odf_row(*cells):
+    return f"<table:table-row>{''.join(cells)}</table:table-row>"
+
+
+def odf_cell(text, spans=""):
+    return f"<table:table-cell {spans}><t:p>{text}</t:p></table:table-cell>"
+
+
+COVERED = "<table:covered-table-cell/>"
+OPEN_CASES = {
+    "spans": (
+        "<table:table>"
+        + odf_row(odf_cell("Region"), odf_cell("Plan", 'table:number-columns-spanned="2"'), COVERED, odf_cell("Fee"))
+        + odf_row(odf_cell("North", 'table:number-rows-spanned="2"'), odf_cell("a"), odf_cell("b"), odf_cell("1"))
+        + odf_row(COVERED, odf_cell("c"), odf_cell("d"), odf_cell("2"))
+        + "</table:table>",
+        "| Region | Plan |  | Fee |\n| --- | --- | --- | --- |\n| North | a | b | 1 |\n| North | c | d | 2 |\n",
+    ),
+    "a cell that is repeated": (
+        "<table:table>"
+        + odf_row(odf_cell("A"), odf_cell("B"), odf_cell("C"))
+        + odf_row(odf_cell("x", 'table:number-columns-repeated="2"'), odf_cell("y"))
+        + "</table:table>",
+        "| A | B | C |\n| --- | --- | --- |\n| x | x | y |\n",
+    ),
+    "raised letters": ('<t:p>10<t:span t:style-name="T1">6</t:span> cells</t:p>', "10^6 cells\n"),
+    "numbers": (
+        (
+            '<t:list t:style-name="L1"><t:list-item t:start-value="4"><t:p>Fourth</t:p></t:list-item><t:list-item><t:p>Next'  # noqa: E501
+            "</t:p></t:list-item></t:list>"
+        ),
+        "4. Fourth\n5. Next\n",
+    ),
+    "signs": ("<t:p># of units</t:p><t:p>--<t:line-break/># x</t:p>", "\\# of units\n\n\\--\n\\# x\n"),
+    "a note": (
+        (
+            "<t:p>Text<t:note><t:note-citation>1</t:note-citation><t:note-body><t:p>A note.</t:p></t:note-body></t:note> on"  # noqa: E501
+            "</t:p>"
+        ),
+        "Text [1] on\n\n[1] A note.\n",
+    ),
+    "spaces and boxes": (
+        "<t:p>a<t:s/>b<t:tab/>c<d:frame><d:text-box><t:p>In the box</t:p></d:text-box></d:frame></t:p>",
+        "a b c\n\nIn the box\n",
+    ),
+    "changes": ("<t:tracked-changes><t:p>old</t:p></t:tracked-changes><t:p>new</t:p>", "new\n"),
+}
+RAISED = '<s:style s:name="T1"><s:text-properties s:text-position="super 58%"/></s:style>'
+LISTED = '<t:list-style s:name="L1"><t:list-level-style-number t:level="1" s:num-format="1"/></t:list-style>'
+
+
+@pytest.mark.parametrize(("body", "markdown"), OPEN_CASES.values(), ids=OPEN_CASES)
+def test_a_text_of_opendocument_becomes_markdown(opened, body, markdown):
+    assert opened(body, RAISED + LISTED).parts[0].text == markdown
+
+
+def test_headings_of_opendocument_have_their_numbers(opened):
+    outline = "".join(
+        f'<t:outline-level-style t:level="{level}" s:num-format="1" t:display-levels="{level}" s:num-suffix="."/>'
+        for level in (1, 2)
+    )
+    heads = ((1, "Scope"), (2, "Terms"), (2, "Liability"), (1, "Fees"))
+    body = "".join(f'<t:h t:outline-level="{level}">{text}</t:h>' for level, text in heads)
+    converted = opened(body, styles=f"<t:outline-style>{outline}</t:outline-style>")
+    assert converted.parts[0].text == "# 1. Scope\n\n## 1.1. Terms\n\n## 1.2. Liability\n\n# 2. Fees\n"
+
+
+RTF = {
+    "letters of any code page": (
+        r"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 B;}}Caf\'e9 \u8364?5 {\f1\'cf\'f0\'e8} \emdash\u-10179?\u-8704?",
+        "Café €5 При —😀\n",
+    ),
+    "raised letters": (r"10{\super 6} cells", "10^6 cells\n"),
+    "headings": (
+        r"{\stylesheet{\s0 Normal;}{\s3 heading 2;}}\pard\s3 Scope\par\pard\outlinelevel0 Top\par\pard Text.",
+        "## Scope\n\n# Top\n\nText.\n",
+    ),
+    "items": (
+        r"\pard{\listtext\tab 4.\tab}first\par{\listtext\tab (b)\tab}second\par{\pntext\'b7\tab}third\par\pard end",
+        "4. first\n- (b) second\n- third\n\nend\n",
+    ),
+    "a table": (
+        r"\trowd\intbl A\cell b|c\cell\row\trowd\intbl 1\cell 2\cell\row\pard After",
+        "| A | b\\|c |\n| --- | --- |\n| 1 | 2 |\n\nAfter\n",
+    ),
+    "notes, boxes, fields and what is deleted": (
+        (
+            r"Text{\footnote A note.} on {\field{\*\fldinst HYPERLINK x}{\fldrslt link}}{\deleted gone}\par"
+            r"{\*\shpinst{\sp{\sn a}{\sv b}}{\shptxt In a box\par}}{\*\unknown hidden}"
+        ),
+        "Text [1] on link\n\nIn a box\n\n[1] A note.\n",
+    ),
+    "signs": (r"# of units\par 1. no item\par a\line ---", "\\# of units\n\n1\\. no item\n\na\n\\---\n"),
+}
+
+
+@pytest.mark.parametrize(("body", "markdown"), RTF.values(), ids=RTF)
+def test_rtf_becomes_markdown(tmp_path, body, markdown):
+    (tmp_path / "a.rtf").write_text(rf"{{\rtf1\ansi\ansicpg1252\uc1 {body}\par}}", "latin-1")
+    assert read_rtf(tmp_path / "a.rtf").parts[0].text == markdown
