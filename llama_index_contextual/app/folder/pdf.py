@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, table_of
-from llama_index_contextual.app.folder.pdf_lines import LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
+from llama_index_contextual.app.folder.pdf_lines import FAR, LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
 from llama_index_contextual.text import counted
 
 _LONGEST_HEADING: Final = 130  # characters
@@ -150,6 +150,7 @@ def _may_be_heading(line: Line) -> bool:
     letters = sum(map(str.isalpha, text))
     return (
         len(line.cells) == 1
+        and line.base > -FAR / 2  # a turned line is a mark or stands at the side
         and letters >= 3  # noqa: PLR2004
         and letters > 0.5 * len(text.replace(" ", ""))
         and len(text) <= _LONGEST_HEADING

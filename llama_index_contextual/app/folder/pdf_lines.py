@@ -16,7 +16,7 @@ from itertools import groupby, pairwise
 from typing import Any, Final
 
 _SKEWED: Final = 5  # degrees: a scanned page
-_FAR: Final = 100_000  # points
+FAR: Final = 100_000  # points by which turned text stands below the rest
 _NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _SPACES: Final = frozenset({0, 2, 9, 10, 13, 32, 160, 0xFFFE})
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
@@ -99,7 +99,7 @@ def lines_of(document: Any, number: int) -> list[Line]:
     lines: list[Line] = []
     for at, words in enumerate(directions):
         for word in words:
-            word.base -= at * _FAR  # below all others
+            word.base -= at * FAR  # below all others
         lines += _joined(words)
     text.close()
     page.close()
