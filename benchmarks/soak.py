@@ -36,17 +36,15 @@ if TYPE_CHECKING:
 SERVER = """
 import os, sys
 from pathlib import Path
-from llama_index_contextual.app.mcp_server import serve
+from llama_index_contextual.app.serve.mcp_server import serve
 Path(sys.argv[2]).write_text(str(os.getpid()))
 serve(sys.argv[1])
 """
 MIX = {  # how often each tool is called
     "memory_context": 30,
-    "memory_search": 30,
-    "get": 15,
+    "search": 30,
+    "read": 20,
     "list": 7,
-    "multi_get": 5,
-    "status": 5,
 }
 CHANGE_EVERY = 20  # calls
 SAMPLE_EVERY = 100
@@ -87,11 +85,10 @@ class Soak:
         question = f"what did {self.numbers.choice(PEOPLE)} do with {self.numbers.choice(THINGS)}?"
         if tool == "memory_context":
             return {"message": self.numbers.choice(["hola", question, question, question])}
-        if tool == "memory_search":
+        if tool == "search":
             return {"query": question} | self.numbers.choice([{}, {"since": "2024-03-01"}, {"path": "memory/"}])
         plain: Mapping[str, dict[str, Any]] = {
-            "get": {"path": self.numbers.choice(self.notes())},
-            "multi_get": {"glob": f"{self.numbers.choice(self.notes())[:14]}*"},  # memory/2024-03
+            "read": {"path": self.numbers.choice(self.notes())},
         }
         return plain.get(tool, {})
 

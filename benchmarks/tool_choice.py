@@ -25,7 +25,7 @@ import mcp
 from common import machine, markdown_table
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.mcp_server import build_server
+from llama_index_contextual.app.serve.mcp_server import build_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,18 +37,18 @@ TASKS = [
     ("A new turn begins. The user wrote: what did we say about the gateway?", {"memory_context"}),
     ("The user's message is: hello again, I am back from Lima. See what the notes say about it.", {"memory_context"}),
     ("Before you answer this message, look what is known: does JC like ginger?", {"memory_context"}),
-    ("Find the exact sentence about the freeze date in October.", {"memory_search"}),
-    ("Search the notes of last week for the word invoice.", {"memory_search"}),
-    ("Which notes with the tag health mention running?", {"memory_search"}),
-    ("Search for three wordings at once: timeout, time limit, deadline.", {"memory_search"}),
-    ("Open memory/2026-04-09.md.", {"get"}),
-    ("Show me lines 3 to 9 of people/ana.md.", {"get"}),
-    ("A hit cited report.pdf#page=4. Read that page.", {"get"}),
-    ("Read all notes of April: memory/2026-04-*.md.", {"multi_get"}),
-    ("Give me every note in people/ with its text.", {"multi_get"}),
+    ("Find the exact sentence about the freeze date in October.", {"search"}),
+    ("Search the notes of last week for the word invoice.", {"search"}),
+    ("Which notes with the tag health mention running?", {"search"}),
+    ("Search for three wordings at once: timeout, time limit, deadline.", {"search"}),
+    ("Open memory/2026-04-09.md.", {"read"}),
+    ("Show me lines 3 to 9 of people/ana.md.", {"read"}),
+    ("A hit cited report.pdf#page=4. Read that page.", {"read"}),
+    ("Read the note of 9 April: memory/2026-04-09.md.", {"read"}),
+    ("Give me the text of people/ana.md.", {"read"}),
     ("What notes are there in the folder projects?", {"list"}),
     ("Which files does the memory have?", {"list"}),
-    ("Is the index up to date? How many documents does it hold?", {"status"}),
+    ("Is the index up to date? How many documents does it hold?", {"list"}),
 ]
 TURNS = 3
 

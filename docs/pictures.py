@@ -88,21 +88,28 @@ def page() -> None:
                 server.terminate()
 
 
-def draw(address: str) -> None:
-    """Draw the page at an address."""
-    question = "q=what+is+the+default+timeout+of+the+gateway%3F"
-    for name, size in (("page", (1280, 800)), ("page-dark", (960, 640)), ("page-narrow", (320, 640))):
-        with Browser(*size, dark=name == "page-dark") as browser:
-            browser.go(f"{address}&{question}")
-            browser.wait("document.querySelector('#hits .hit')")
-            browser.key("ArrowDown")
-            if name == "page":
-                browser.type("a")
-                browser.key("Enter")
-                browser.wait("document.querySelector('.band.here') && document.querySelector('[aria-pressed=true]')")
-            if name == "page-dark":
-                browser.type("e")
-            browser.screenshot(IMAGES / f"{name}.png")
+QUESTION = "q=what+is+the+default+timeout+of+the+gateway%3F"
+STATES = {  # name: size, what follows the address, whether it is dark, the key that is pressed
+    "page": ((1280, 800), QUESTION, False, "Enter"),
+    "page-hits": ((1280, 800), QUESTION, False, ""),
+    "page-empty": ((1280, 800), "", False, ""),
+    "page-nothing": ((1280, 800), "q=how+tall+is+Mount+Kilimanjaro", False, ""),
+    "page-filters": ((1280, 800), QUESTION + "&folder=memory%2F", False, ""),
+    "page-dark": ((960, 640), QUESTION, True, ""),
+    "page-narrow": ((320, 640), QUESTION, False, ""),
+}
+
+
+def draw(address: str, folder: Path = IMAGES) -> None:
+    """Draw the states of the page at an address."""
+    for name, (size, asked, dark, key) in STATES.items():
+        with Browser(*size, dark=dark) as browser:
+            browser.go(f"{address}&{asked}")
+            browser.wait("document.querySelector('#hits .hit, #hits .start, #hits .empty')")
+            if key:
+                browser.key(key)
+                browser.wait("document.querySelector('.band.here')")
+            browser.screenshot(folder / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-
-from llama_index_contextual.errors import MissingExtraError, needs
+from typing import Any
 
 
 def main() -> None:
-    """Run the command line, or name the extra that brings it."""
+    """Run the command line, or name the extra that brings it; Ctrl-C ends it with one line, also while it imports."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    from llama_index_contextual.errors import MissingExtraError, needs
+
     try:
         with needs("The application", "app"):
             from llama_index_contextual.app.cli import main as run_command_line
     except MissingExtraError as error:
         sys.exit(f"error: {error}")
+    signal.signal(signal.SIGINT, before)
     run_command_line()
+
+
+def _end(*_: Any) -> None:
+    sys.stderr.write("interrupted\n")
+    sys.stderr.flush()
+    os._exit(130)
 
 
 if __name__ == "__main__":

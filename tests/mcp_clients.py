@@ -17,11 +17,11 @@ from mcp.client.stdio import stdio_client  # noqa: E402
 __all__ = ["READING", "mcp", "stdio", "stdio_client", "text_of", "wait_for"]
 
 ROOT = Path(__file__).resolve().parents[1]
-READING = {"memory_context", "memory_search", "get", "multi_get", "list", "status"}
+READING = {"memory_context", "search", "read", "list"}
 
 
 def stdio(folder, before="", options=""):
-    code = f"{before}\nfrom llama_index_contextual.app.mcp_server import serve\nserve({str(folder)!r}{options})"
+    code = f"{before}\nfrom llama_index_contextual.app.serve.mcp_server import serve\nserve({str(folder)!r}{options})"
     return mcp.StdioServerParameters(command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)})
 
 
@@ -34,7 +34,7 @@ async def text_of(client, tool, **arguments):
 async def wait_for(client, query, wanted):
     """Ask until the answer holds the text: the server looks at the folder once a second."""
     deadline = time.monotonic() + 30
-    while wanted not in (found := await text_of(client, "memory_search", query=query)):
+    while wanted not in (found := await text_of(client, "search", query=query)):
         assert time.monotonic() < deadline, found
         await asyncio.sleep(0.2)
     return found

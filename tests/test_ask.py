@@ -14,7 +14,7 @@ from llama_index.core.llms import MockLLM
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.answering import NOTHING, CitedSynthesizer, Sentence, _Stream, checked
-from llama_index_contextual.app.page import server
+from llama_index_contextual.app.serve import page_server as server
 from llama_index_contextual.errors import AnswerError, SettingError
 
 GATEWAY = "# Gateway\n\nThe gateway waits *60 seconds*, then it gives up. It listens on port 8080.\n"
@@ -121,7 +121,7 @@ def test_the_command_gives_data(folder, fake_model, run):
     assert answer["answer"] == "It waits [1]. It stops [9]."
     assert answer["llm"] == "fake"
     assert [one["problems"] for one in answer["sentences"]] == [[], ["there is no source [9]"]]
-    assert answer["sources"][0]["source"] == "gateway.md#L1-L3"
+    assert answer["sources"][0]["citation"] == "gateway.md#L1-L3"
     assert answer["sources"][0]["text"] in GATEWAY
 
 
@@ -168,9 +168,13 @@ def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named
     done = run("ask", "how long does the gateway wait?", "-f", folder)
     assert done.returncode == 1
     reason = "llama-index-llms-ollama is not installed" if package else "no answer from 127.0.0.1:9"
-    assert f"none is named; the default, qwen3:0.6b on this machine's Ollama, cannot be asked: {reason}" in done.stderr
-    for way in ("pip install 'llama-index-contextual[llm]'", "'ollama:MODEL'", "'openai:MODEL'", "'openai:MODEL@URL'"):
-        assert way in done.stderr
+    first, second = done.stderr.splitlines()[-2:]
+    assert (
+        f"no language model is set, and the default, qwen3:0.6b on this machine's Ollama, cannot be asked: {reason}"
+        in first
+    )
+    for way in ("Cure: --llm", "ollama:MODEL", "openai:MODEL", "openai:MODEL@URL", "extra llm", "search"):
+        assert way in second
 
 
 def test_the_model_of_the_users_own_file_answers_and_ranks(tmp_path, fake_model, run, monkeypatch):
@@ -188,7 +192,8 @@ def test_the_model_of_the_users_own_file_answers_and_ranks(tmp_path, fake_model,
     assert desks[0]._writer.name == "fake"
     fake_model.requests.clear()
     fake_model.reply = always(Reply(text="Doc: 1, Relevance: 9"))
-    done = run("search", "gives up", "-f", tmp_path, "--rerank", "llm")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK", "llm")
+    done = run("search", "gives up", "-f", tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(fake_model.requests) == 1
 

@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.cli import app
-from llama_index_contextual.app.cli.common import tell_error
-from llama_index_contextual.app.cli.settings import commented_file
+from llama_index_contextual.app.cli.app import app
+from llama_index_contextual.app.cli.inspect_cmd import commented_file
+from llama_index_contextual.app.cli.output import tell_error
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import SettingError

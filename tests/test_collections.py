@@ -8,7 +8,8 @@ import shutil
 import pytest
 from mcp_clients import mcp
 
-from llama_index_contextual.app import ContextualIndex, mcp_server
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.app.settings.loading import load_configuration, user_folder
 from llama_index_contextual.errors import ConfirmationError, ContextualWarning, SettingError, StorageError
 
@@ -163,10 +164,8 @@ def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folder
     run("index", folders["notes"], f"handbook={folders['docs']}", "--storage", storage, "--embed-model", "none")
     hits = json.loads(run("search", "cashews", "--storage", storage, "--json").stdout)
     assert {hit["path"] for hit in hits} == {"notes/people/priya.md", "handbook/readme.md"}
-    hits = json.loads(run("search", "cashews", "--storage", storage, "--in", "handbook", "--json").stdout)
+    hits = json.loads(run("search", "cashews", "--storage", storage, "--path", "handbook/", "--json").stdout)
     assert [hit["path"] for hit in hits] == ["handbook/readme.md"]
-    wrong = run("search", "cashews", "--storage", storage, "--in", "handbok")
-    assert (wrong.returncode, "notes, handbook" in wrong.stderr) == (1, True)
     twice = run("search", "cashews", "-f", folders["notes"], "-f", folders["docs"])
     assert (twice.returncode, "--storage PLACE" in twice.stderr) == (1, True)
 
@@ -185,16 +184,12 @@ def test_the_users_own_configuration_names_folders_that_need_no_option(run, fold
 
 async def test_one_mcp_server_serves_all_of_them(index, folders):
     async with mcp.Client(mcp_server.build_server(index)) as client:
-        status = (await client.call_tool("status", {})).structured_content
-        assert status["collections"] == {name: str(path) for name, path in folders.items()}
-        hits = await client.call_tool("memory_search", {"query": "cashews", "collection": "docs"})
+        assert "Folders: docs/ 2, " in (await client.call_tool("list", {})).content[0].text
+        hits = await client.call_tool("search", {"query": "cashews", "path": "docs/"})
         assert "docs/readme.md" in hits.content[0].text
         assert "priya" not in hits.content[0].text
-        note = await client.call_tool("get", {"path": "notes/people/priya.md"})
+        note = await client.call_tool("read", {"path": "notes/people/priya.md"})
         assert "Allergic to cashews." in note.content[0].text
-        wrong = await client.call_tool("memory_search", {"query": "cashews", "collection": "doc"})
-        assert wrong.is_error
-        assert "notes, docs" in wrong.content[0].text
 
 
 def test_a_folder_of_several_says_nothing_of_the_others(folders, tmp_path):

@@ -29,7 +29,7 @@ from llama_index_contextual import (
     MemoryContext,
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.cli import app
+from llama_index_contextual.app.cli.app import app
 from llama_index_contextual.errors import EXTRAS
 
 ROOT = Path(__file__).parents[1]

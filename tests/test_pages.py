@@ -12,19 +12,19 @@ from itertools import pairwise
 
 import pytest
 from growth import grows_too_fast
-from llama_index.core import Document, VectorStoreIndex
+from llama_index.core import Document
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
-    ContextualFusionRetriever,
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.preview import Preview, chunks_page
-from llama_index_contextual.app.report.pages import Marker, node_html, rendered
+from llama_index_contextual.app.serve.html import node_html, rendered
+from llama_index_contextual.app.serve.marking import Marker
 from llama_index_contextual.keyword import Analyzer
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
@@ -46,12 +46,6 @@ def nodes():
     document = Document(text=TEXT, id_="docs/gateway.md", metadata={"path": "docs/gateway.md"})
     parser = HeadingAwareMarkdownNodeParser(chunk_size=60, chunk_overlap=20, min_chunk_size=5)
     return ContextualNodePostprocessor()(parser([document]))
-
-
-@pytest.fixture
-def explanation(nodes):
-    arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
-    return ContextualFusionRetriever(arms, similarity_top_k=2).explain("default value of the gateway?")
 
 
 def check_harmless(page):
@@ -92,30 +86,6 @@ def test_a_page_of_chunks_holds_each_text_once():
     document = Document(text=text, id_="a.md", metadata={"path": "a.md"})
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_overlap=0)([document]))
     assert len(chunks_page(nodes, title="a").encode()) < 2 * len(text.encode())
-
-
-def test_hits_with_their_reasons(explanation):
-    page = explanation.to_html()
-    check_harmless(page)
-    assert "docs/gateway.md#L" in page
-    assert "<mark>default</mark>" in page
-    assert "<mark>60</mark>" not in page
-    assert "Document: docs/<mark>gateway</mark>" in page, "words of the context are marked, too"
-    assert page.count("rank 1, score") >= 2, "both arms are shown"
-    assert "<b>default</b>" in page, "a matched word is a whole one"
-    assert "<b>valu</b>" not in page
-    first = page.partition('<article class="hit">')[2]
-    assert first.index('class="prose"') < first.index("rank 1, score"), "the text comes first"
-    assert '<p class="title level2">' in page, "Markdown is rendered"
-
-
-def test_sources_open_where_the_folder_is_known(explanation, tmp_path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "gateway.md").write_text(TEXT)
-    page = explanation.to_html(tmp_path.joinpath)
-    check_harmless(page)
-    assert f'href="{(tmp_path / "docs" / "gateway.md").as_uri()}"' in page
-    assert "<a " not in explanation.to_html()
 
 
 @pytest.mark.parametrize(
@@ -209,20 +179,6 @@ def test_whole_words_are_marked_and_parts_of_texts_without_spaces():
     assert marker.words == {"valu": "Values", "超时": "超时"}
 
 
-def test_weights_are_shown_where_they_count(nodes, explanation):
-    assert "reciprocal_rerank; weights " in explanation.to_html()
-    arms = [ContextualBM25Retriever(nodes), VectorStoreIndex(nodes, embed_model=LocalEmbedding()).as_retriever()]
-    learned = ContextualFusionRetriever(arms).explain("default value")
-    assert "Fusion: learned; " in learned.to_html()
-    assert "weights" not in learned.to_html()
-    assert str(learned).startswith("default value   (learned; bm25, ")
-
-
-def test_a_question_that_finds_nothing_has_a_page(explanation):
-    empty = type(explanation)(explanation.queries, explanation.arms, explanation.mode, explanation.k, (), 0)
-    assert "Nothing was found." in empty.to_html()
-
-
 def in_chromium(page, folder):
     """Return the document that Chromium makes of a page."""
     file = folder / "page.html"
@@ -268,25 +224,22 @@ class Elements(HTMLParser):
 
 @pytest.fixture
 def drawn(nodes):
-    """What a notebook shows of hits, a preview and a comparison, whose names are hostile, too."""
+    """What a notebook shows of a preview and a comparison, whose names are hostile, too."""
     hostile = f'"></iframe></td>{HOSTILE}'
     arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
     questions = [Question(f"default {hostile}", (Passage(text="is 60"),))]
     return [
-        ContextualFusionRetriever(arms).explain(f"default {hostile}"),
         Preview(hostile, tuple(nodes), 60),
         compare({f"row {hostile}": arms[0], f"other {hostile}": arms[1]}, questions, top_k=[1]),
     ]
 
 
 def test_in_a_notebook_each_draws_itself_and_nothing_of_it_gets_out(drawn):
-    hits, preview, compared = (Elements(one._repr_html_()) for one in drawn)
-    assert hits.names == preview.names == {"iframe"}
-    assert (hits.framed, preview.framed) == ([drawn[0].to_html()], [drawn[1].to_html()])
-    assert all('sandbox="allow-scripts' in one._repr_html_() for one in drawn[:2])
+    preview, compared = (Elements(one._repr_html_()) for one in drawn)
+    assert (preview.names, preview.framed) == ({"iframe"}, [drawn[0].to_html()])
+    assert 'sandbox="allow-scripts' in drawn[0]._repr_html_()
     assert "allow-same-origin" not in "".join(one._repr_html_() for one in drawn)
     assert compared.names == {"div", "table", "thead", "tbody", "tr", "th", "td", "p", "small"}
-    check_harmless(hits.framed[0])
     check_harmless(preview.framed[0])
 
 
@@ -294,7 +247,7 @@ def test_in_a_notebook_each_draws_itself_and_nothing_of_it_gets_out(drawn):
 def test_in_a_real_browser_nothing_of_what_a_notebook_draws_runs(drawn, tmp_path):
     seen = in_chromium("<title>notebook</title>" + "".join(one._repr_html_() for one in drawn), tmp_path)
     assert "<title>notebook</title>" in seen
-    assert seen.count("<iframe srcdoc=") == 2
+    assert seen.count("<iframe srcdoc=") == 1
 
 
 # Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the frame?
@@ -326,7 +279,6 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
     compared = compare(rows, questions, top_k=[1, 3, 5, 10], nodes=nodes)
     pages = {
         "preview": chunks_page(nodes, title=long, budget=60),
-        "search": re.sub("<details", "<details open", ContextualFusionRetriever(arms).explain(long).to_html()),
         "evaluate": html_report(compared, long).replace("<details>", "<details open>"),
     }
     frames = [
@@ -358,16 +310,12 @@ def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
 def test_pages_from_the_command_line(tmp_path):
     from typer.testing import CliRunner
 
-    from llama_index_contextual.app.cli import app
+    from llama_index_contextual.app.cli.app import app
 
     (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
     page = tmp_path / "page.html"
     run = CliRunner().invoke
     assert run(app, ["preview", str(tmp_path / "gateway.md"), "--html", str(page)]).exit_code == 0
     check_harmless(page.read_text("utf-8"))
-    assert run(app, ["index", str(tmp_path)]).exit_code == 0
-    done = run(app, ["search", "default value", "--folder", str(tmp_path), "--html", str(page)])
-    assert done.exit_code == 0, done.output
-    assert "<mark>default</mark>" in page.read_text("utf-8")
-    lost = run(app, ["search", "x", "--folder", str(tmp_path), "--html", str(tmp_path / "no" / "page.html")])
+    lost = run(app, ["preview", str(tmp_path / "gateway.md"), "--html", str(tmp_path / "no" / "page.html")])
     assert lost.exit_code != 0

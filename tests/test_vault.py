@@ -13,9 +13,10 @@ from mcp_clients import mcp
 from typer.testing import CliRunner
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.app import ContextualIndex, mcp_server
-from llama_index_contextual.app.cli import app
-from llama_index_contextual.app.notes import part_of
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.cli.app import app
+from llama_index_contextual.app.serve import mcp_server
+from llama_index_contextual.app.serve.notes import part_of
 from llama_index_contextual.chunking import inline_tags, without_comments
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.memory import note_filters
@@ -285,15 +286,9 @@ def test_a_note_is_read_by_another_name_of_its_own(index):
         part_of(index, "[[Nobody]]")
 
 
-def test_the_command_line_narrows_and_links(vault, index):
-    run = CliRunner().invoke(
-        app, ["search", "dredging", "-f", str(vault), "--where", "status=open", "--obsidian", "--json"]
-    )
-    hits = json.loads(run.stdout)
-    assert {hit["path"] for hit in hits} == {"plan.md"}
-    assert hits[0]["obsidian"] == "obsidian://open?vault=My%20vault&file=plan.md"
-    piped = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status=done", "--obsidian"])
-    assert "obsidian://open?vault=My%20vault&file=people%2Fana.md" in piped.stdout
+def test_the_command_line_narrows(vault, index):
+    run = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status=open", "--json"])
+    assert {hit["path"] for hit in json.loads(run.stdout)} == {"plan.md"}
     wrong = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status"])
     assert wrong.exit_code != 0
     nothing = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status=unheard"])
@@ -302,5 +297,5 @@ def test_the_command_line_narrows_and_links(vault, index):
 
 async def test_an_agent_narrows_by_front_matter(vault, index):
     async with mcp.Client(mcp_server.build_server(index)) as client:
-        answer = await client.call_tool("memory_search", {"query": "dredging", "where": ["status=done"]})
-        assert [hit["path"] for hit in answer.structured_content["entries"]] == ["people/ana.md"]
+        answer = await client.call_tool("search", {"query": "dredging", "where": ["status=done"]})
+        assert [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]] == ["people/ana.md"]

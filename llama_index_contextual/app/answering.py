@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 NOTHING: Final = "Nothing in the index answers this."
 # Where no model is named, and the default one cannot be asked.
 _NOBODY: Final = (
-    "A language model writes answers, and none is named; the default, qwen3:0.6b on this machine's Ollama, cannot be "
-    "asked: {}. Cure: pip install 'llama-index-contextual[llm]', and as llm (--llm) 'ollama:MODEL' for one that Ollama "
-    "runs on this machine, 'openai:MODEL' for one of OpenAI with OPENAI_API_KEY, or 'openai:MODEL@URL' for another "
-    "server, such as llama.cpp's. To find passages without a model: search."
+    "no language model is set, and the default, qwen3:0.6b on this machine's Ollama, cannot be asked: {}.\nCure: --llm "
+    "ollama:MODEL, openai:MODEL or openai:MODEL@URL (extra llm). search finds passages without a model."
 )
 _SILENT: Final = "The sources do not say."
 CITED_PROMPT: Final = ChatPromptTemplate(

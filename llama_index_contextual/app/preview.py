@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from llama_index_contextual import metadata
-from llama_index_contextual.app.report.pages import framed, render
+from llama_index_contextual.app.serve.html import framed, render
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ BOOKKEEPING: Final = (
     metadata.FRONT_MATTER,
 )
 # Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
-_NAMES_TAKEN: Final = frozenset(
+NAMES_TAKEN: Final = frozenset(
     {
         *BOOKKEEPING,
         *(metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.INLINE_TAGS, metadata.DESCRIPTION, metadata.DATE),
@@ -278,7 +278,7 @@ def filter_metadata(
     for key, value in front.values.items():
         text = front.text(key)
         usable = text and len(text) <= metadata.MOST_CHARS and _FILTER_NAME.fullmatch(key)
-        if usable and key not in _NAMES_TAKEN and key not in theirs and len(values) < _MOST_FILTERS:
+        if usable and key not in NAMES_TAKEN and key not in theirs and len(values) < _MOST_FILTERS:
             plain = text.lower() if isinstance(value, bool) else text
             values[key] = metadata.typed(plain) if typed else plain
     if tags:

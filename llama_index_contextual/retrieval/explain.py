@@ -1,4 +1,4 @@
-"""Explain why each hit is one: as a table, as a page, in a notebook, as data."""
+"""Explain why each hit is one: as a table, and as data."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from llama_index_contextual import metadata
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode
 from llama_index_contextual.retrieval.relevance import Judgement
-from llama_index_contextual.text import counted, readable
+from llama_index_contextual.text import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from llama_index.core.schema import NodeWithScore
 
-    from llama_index_contextual.app.report.pages import Marker
     from llama_index_contextual.keyword import TermEvidence
 
 _SNIPPET = 60  # characters
@@ -108,7 +105,7 @@ class Hit:
 class Explanation:
     """Everything that led to an answer.
 
-    ``print(explanation)`` shows a table, ``to_html`` and a notebook a page, ``to_dict`` and ``to_json`` give data.
+    ``print(explanation)`` shows a table, ``to_dict`` and ``to_json`` give data.
 
     Args:
         queries: The original query first, then its variants.
@@ -203,83 +200,6 @@ class Explanation:
         return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warnings])
 
     __repr__ = __str__  # whole nodes would fill the screen
-
-    def to_html(self, place_of: Callable[[str], Path] | None = None) -> str:
-        """Return a self-contained page: the texts of the hits with matched words marked, and why each is one.
-
-        Args:
-            place_of: Gives the file of a path, so that sources open, such as ``index.place``. With None they do not.
-        """
-        from llama_index_contextual.app.report.pages import render
-
-        def address(path: str) -> str:
-            file = None if place_of is None else place_of(path).absolute()
-            return file.as_uri() if file is not None and file.is_file() else ""
-
-        weights = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
-        fusion = self.mode if self.learned else f"{self.mode}; weights {weights}"
-        proposed = f"{counted(self.pool_size, 'chunk')} proposed by the arms"
-        return render(
-            "hits.html",
-            title=self.queries[0],
-            summary=f"{counted(len(self), 'hit')}. Fusion: {fusion}; {proposed}.",
-            warnings=self.remarks,
-            hits=list(hit_views(self, address)),
-        )
-
-    def _repr_html_(self) -> str:
-        from llama_index_contextual.app.report.pages import framed
-
-        return framed(self.to_html())
-
-
-def hit_views(explanation: Explanation, address: Callable[[str], str]) -> Iterator[dict[str, Any]]:
-    """Yield what the templates show of each hit.
-
-    Args:
-        explanation: The hits.
-        address: Gives the link to a document by its path; "" for none.
-    """
-    from llama_index_contextual.app.report.pages import Marker
-    from llama_index_contextual.keyword import Analyzer
-
-    split = Analyzer().tokens
-    most = {
-        arm: max((c.credit for hit in explanation if (c := hit.credit(arm))), default=0.0) for arm in explanation.arms
-    }
-    for hit in explanation:
-        yield _view(hit, most, Marker({term.term for term in hit.terms}, split), address)
-
-
-def _view(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[str], str]) -> dict[str, Any]:
-    from llama_index_contextual.app.report.pages import node_html
-
-    node, arms = hit.node.node, []
-    for name, best in most.items():
-        credit = hit.credit(name)
-        share = round(100 * credit.credit / best, 1) if credit and best else 0
-        values = {"rank": credit.rank, "score": credit.score, "credit": credit.credit} if credit else {"rank": 0}
-        arms.append({"name": name, "share": share, **values})
-    steps = [f"{step.name}: {step.before:.3f} → {step.after:.3f}" for step in hit.steps if step.before != step.after]
-    html, context = node_html(node, marker, address), marker.html(metadata.context_of(node.metadata))
-    path = metadata.path_of(node.metadata)
-    return {
-        "id": hit.node_id,
-        "path": path,
-        "first": metadata.value_of(node.metadata, metadata.START_LINE),
-        "last": metadata.value_of(node.metadata, metadata.END_LINE),
-        "rank": hit.rank,
-        "title": marker.html(" / ".join(metadata.heading_titles(node.metadata)) or hit.source),
-        "source": hit.source,
-        "address": address(path) if path else "",
-        "html": html,
-        "context": context,
-        "terms": [(marker.words.get(term.term, term.term), term.document_frequency) for term in hit.terms],
-        "arms": arms,
-        "steps": steps,
-        "score": hit.score,
-        "relevance": hit.relevance,
-    }
 
 
 def one_line(text: str) -> str:

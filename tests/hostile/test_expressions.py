@@ -58,7 +58,7 @@ ANCHORED = {
     "app.answering._OPEN",
     "memory.current._PAIR",
     "memory.search._CONDITION",
-    "app.report.pages._SCHEME",
+    "app.serve.html._SCHEME",
     "app.folder.markup._HEADING",
     "app.folder.markup._ORG_BLOCK",
     "app.folder.markup._ORG_HEADING",

@@ -164,10 +164,12 @@ def questions(folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_key_that_the_user_means_for_it_and_no_other_goes_to_a_server_that_the_user_names(folder, run, kind):
+def test_the_key_that_the_user_means_for_it_and_no_other_goes_to_a_server_that_the_user_names(
+    folder, run, kind, users_own
+):
     with listening() as server:
-        file = folder.parent / "mine.toml"
-        file.write_text(as_toml(said(kind, server)), "utf-8")
-        ask(folder, run, "--config", file)
+        (folder / "contextual.toml").write_text(as_toml(said(kind, server)), "utf-8")
+        users_own(folder)
+        ask(folder, run)
         assert server.heard
         assert keys_in(server.heard) == set(KINDS[kind][2].split())

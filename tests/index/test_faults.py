@@ -148,7 +148,7 @@ def test_the_command_that_takes_another_model_names_folder_model_and_storage(tmp
         index.refresh()
     with pytest.raises(FingerprintError) as caught:
         ContextualIndex.open(folder, storage=storage, embed_model="local")
-    command = ["index", str(folder), "--storage", str(storage), "--embed-model", "local", "--reindex", "all"]
+    command = ["index", str(folder), "--storage", str(storage), "--embed-model", "local", "--yes"]
     assert shlex.split(str(caught.value).rpartition(" in Python, or ")[2])[1:] == command
 
 

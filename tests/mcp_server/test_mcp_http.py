@@ -15,7 +15,7 @@ import pytest
 from mcp_clients import mcp, stdio, text_of, wait_for
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app import mcp_server
+from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.errors import SettingError
 
 

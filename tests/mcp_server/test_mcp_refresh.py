@@ -6,9 +6,9 @@ import threading
 from llama_index.core import MockEmbedding
 from mcp_clients import mcp, text_of, wait_for
 
-from llama_index_contextual.app import mcp_server
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.app.notes import Notes
+from llama_index_contextual.app.serve import mcp_server
+from llama_index_contextual.app.serve.notes import Notes
 from llama_index_contextual.errors import LockedError
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.memory.digest import NOTHING
@@ -29,14 +29,11 @@ async def test_questions_write_nothing(folder, index):
     async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
         for tool, arguments in [
             ("memory_context", {"message": "what is the boat called?"}),
-            ("memory_search", {"query": "boat"}),
-            ("get", {"path": "new.md"}),
-            ("multi_get", {"glob": "*.md"}),
+            ("search", {"query": "boat"}),
+            ("read", {"path": "new.md"}),
             ("list", {}),
-            ("status", {}),
         ]:
             await text_of(client, tool, **arguments)
-        await client.list_resources()
         shown = await text_of(client, "memory_context", message="what does JC's dog love?")
     assert contents(folder) == before
     assert shown.splitlines()[-1] == "(Index: 1 file changed since; run index.)"
@@ -65,7 +62,7 @@ async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monke
 
     monkeypatch.setattr(index, "refresh", refused)
     async with mcp.Client(mcp_server.build_server(index)) as client:
-        shown = await text_of(client, "memory_search", query="carrots")
+        shown = await text_of(client, "search", query="carrots")
     assert "Cookie" in shown
     assert shown.splitlines()[-1].endswith("another process is writing it.)"), "an agent can cure nothing"
 
@@ -74,7 +71,7 @@ async def test_a_first_refresh_that_fails_is_told(folder):
     with ContextualIndex.open(folder, embed_model=MockEmbedding(embed_dim=3)) as index:
         index.refresh = refused
         async with mcp.Client(mcp_server.build_server(index)) as client:
-            shown = await text_of(client, "memory_search", query="carrots")
+            shown = await text_of(client, "search", query="carrots")
     assert "nothing is indexed yet" in shown
     assert "another process is writing" in shown.splitlines()[-1]
     assert "being indexed" not in shown

@@ -27,14 +27,14 @@ async def test_a_client_over_stdio(folder):
             await asyncio.sleep(0.2)
         assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3]\n  > - JC's dog Cookie loves carrots"
         assert await text_of(client, "memory_context", message="hola") == NOTHING
-        found = json.loads(await text_of(client, "memory_search", query="carrots", max_results=1, format="json"))
-        assert found["entries"][0]["path"] == "memory/2026-04-09.md"
+        found = await client.call_tool("search", {"query": "carrots", "max_results": 1})
+        assert found.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
 
         (folder / "memory" / "2026-04-10.md").write_text("# Friday\n\nMarta moved to Valencia.\n", "utf-8")
         await wait_for(client, "Marta Valencia", "Marta moved to Valencia.")
         (folder / "memory" / "2026-04-10.md").unlink()
         deadline = time.monotonic() + 120
-        while "moved to Valencia" in await text_of(client, "memory_search", query="Marta Valencia"):
+        while "moved to Valencia" in await text_of(client, "search", query="Marta Valencia"):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.2)
 
@@ -82,7 +82,7 @@ ContextualIndex.open, ContextualIndex.refresh = classmethod(loud_open), loud
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
-            "name": "get", "arguments": {"path": "memory/2026-04-09.md"}}},
+            "name": "read", "arguments": {"path": "memory/2026-04-09.md"}}},
     ]  # fmt: skip
     process = await asyncio.create_subprocess_exec(
         parameters.command,

@@ -48,7 +48,7 @@ def ends_soon(process, stop):
 @pytest.mark.parametrize("how", ["closed input", "Ctrl-C"])
 def test_a_client_that_leaves_waits_for_no_refresh(folder, how, mode):
     process = served(folder, "--refresh", mode)
-    ask = {"name": "status", "arguments": {}}
+    ask = {"name": "list", "arguments": {}}
     for message in (
         FIRST,
         {"jsonrpc": "2.0", "method": "notifications/initialized"},

@@ -34,4 +34,4 @@ def test_the_turn_start_instruction_shows_what_the_tool_answers():
     text = (ROOT / "examples" / "agent-instructions.md").read_text("utf-8")
     assert HEADER in text
     assert NOTHING in text
-    assert {"memory_context", "memory_search"} <= set(re.findall(r"`(\w+)`", text))
+    assert {"memory_context", "search"} <= set(re.findall(r"`(\w+)`", text))

@@ -1,7 +1,7 @@
 """Notes hang together: what links here, what this links to, and what says the same in its front matter."""
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.notes.folder import part_of
+from llama_index_contextual.app.serve.notes import part_of
 
 
 def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from html import unescape
 
 import pytest
 from llama_index.core.llms import MockLLM
@@ -77,14 +76,6 @@ def test_it_prints_as_a_table(arms):
     assert first.startswith("1  1.000  ")
     assert "notes/dog.md" in first
     assert second.startswith("2  ")
-
-
-def test_it_renders_in_a_notebook_without_trusting_the_text(arms):
-    arms[1].add([arms[1].nodes(["dog"])["dog"].model_copy(update={"id_": "evil", "text": "<script>Cookie</script>"})])
-    page = unescape(ContextualFusionRetriever(arms).explain("Cookie")._repr_html_())
-    assert "<mark>Cookie</mark>" in page
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
 
 
 def test_it_serialises(arms):

@@ -21,7 +21,8 @@ from llama_index_contextual.app.evaluation.metrics import (
     parts_of,
     recall_at,
 )
-from llama_index_contextual.app.report.pages import Marker, Table, render, rendered
+from llama_index_contextual.app.serve.html import Table, render, rendered
+from llama_index_contextual.app.serve.marking import Marker
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.metadata import PATH, citation_of
 from llama_index_contextual.text import counted

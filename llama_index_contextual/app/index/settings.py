@@ -154,13 +154,13 @@ class IndexSettings:
                 f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
                 f"{model_id(self.embedding)}: their vectors do not compare. Cure: choose the former, another storage "
                 f"folder, or embed everything again: reindex='all' in Python, or "
-                f"{self.command(*model, '--reindex', 'all')}"
+                f"{self.command(*model, '--yes')}"
             )
         changes = self.differences(state)
         if changes and self.reindex == "error":
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with other settings: {'; '.join(changes)}. "
-                "Cure: the former settings, or reindex='auto' (--reindex auto)."
+                "Cure: the former settings, or reindex='auto'."
             )
 
     def check_writing(self, state: IndexState) -> None:
@@ -186,7 +186,7 @@ class IndexSettings:
         if self.reindex == "ignore" and self.other_model(state):
             raise FingerprintError(
                 f"the index in {self.layout.root} holds the vectors of another embedding, and new ones would not "
-                "compare. Cure: open it with the former embedding, or with reindex='all' (--reindex all)."
+                "compare. Cure: open it with the former embedding, or with reindex='all'."
             )
 
     def pays_again(self, state: IndexState) -> bool:

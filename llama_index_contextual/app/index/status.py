@@ -170,7 +170,7 @@ class Verification:
         if self.ok:
             return f"ok: {checked} agree with the files, in the database and its engines"
         files = _first(self.files)
-        cure = "refresh; if that is not enough, with reindex='all' (--reindex all)" if self.problems else "refresh"
+        cure = "refresh; if that is not enough, with reindex='all' (--yes)" if self.problems else "refresh"
         return "\n".join([*self.problems, *files, f"checked {checked}. Cure: {cure}"])
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.page.desk import Desk
+from llama_index_contextual.app.serve.page_api import PageApi
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
 
@@ -35,10 +35,10 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _ANY: Final = ("0.0.0.0", "::", "[::]", "*", "")  # noqa: S104  refused
 _MOST_BODY: Final = 64_000
 _STATIC: Final = {
-    "/": ("app/page/static/page.html", "text/html"),
-    "/page.js": ("app/page/static/page.js", "text/javascript"),
-    "/page.css": ("app/page/static/page.css", "text/css"),
-    "/look.css": ("app/report/templates/look.css", "text/css"),
+    "/": ("app/serve/static/page.html", "text/html"),
+    "/page.js": ("app/serve/static/page.js", "text/javascript"),
+    "/page.css": ("app/serve/static/page.css", "text/css"),
+    "/look.css": ("app/serve/templates/look.css", "text/css"),
 }
 _HEADERS: Final = {
     "content-security-policy": (
@@ -85,7 +85,7 @@ def serve(
         raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
     with ContextualIndex.open(folder, config=config, create=False, **options) as index:
-        desk = Desk(index, llm or index.settings.configuration["context_options.llm"])
+        api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)
         with listener(host, port) as listening:
             port = listening.getsockname()[1]
@@ -93,15 +93,15 @@ def serve(
             hosts = {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)}
             sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
             sys.stderr.flush()
-            server = uvicorn.Config(app_of(desk, token, hosts), log_level="warning", timeout_graceful_shutdown=1)
+            server = uvicorn.Config(app_of(api, token, hosts), log_level="warning", timeout_graceful_shutdown=1)
             uvicorn.Server(server).run(sockets=[listening])
 
 
-def app_of(desk: Desk, token: str, hosts: Collection[str]) -> Starlette:
+def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
     """Return the application.
 
     Args:
-        desk: Answers.
+        api: Answers.
         token: What a request has to bring.
         hosts: ``HOST:PORT`` of the addresses that it is reached by.
     """
@@ -123,16 +123,16 @@ def app_of(desk: Desk, token: str, hosts: Collection[str]) -> Starlette:
         return Response(files("llama_index_contextual").joinpath(name).read_bytes(), media_type=kind)
 
     def state(_: Request) -> Response:
-        return JSONResponse(desk.state())
+        return JSONResponse(api.state())
 
     def search(request: Request) -> Response:
-        return JSONResponse(desk.search(request.query_params))
+        return JSONResponse(api.search(request.query_params))
 
     def document(request: Request) -> Response:
-        return JSONResponse(desk.document(*(request.query_params.get(key, "") for key in ("path", "id"))))
+        return JSONResponse(api.document(*(request.query_params.get(key, "") for key in ("path", "id", "q"))))
 
     async def ask(request: Request) -> Response:
-        lines = (json.dumps(part) + "\n" for part in desk.answer(await _body(request)))
+        lines = (json.dumps(part) + "\n" for part in api.answer(await _body(request)))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     def failed(_: Request, error: Exception) -> Response:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from io import StringIO
-from itertools import groupby
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -29,15 +28,15 @@ from llama_index_contextual import metadata
 from llama_index_contextual.text import WIKI_LINK, is_markdown, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
     from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
 
+    from llama_index_contextual.app.serve.marking import Marker
+
 _WIDTH: Final = 200  # characters of a table
-_WORD: Final = re.compile(r"\w+|\W+")
-_WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})(.*)$", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
 _CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\](?:\|[^\]\n]{0,40}\])?[+-]?[ \t]*([^\n]*)\n?")
@@ -65,7 +64,7 @@ def node_html(node: BaseNode, marker: Marker, address: Callable[[str], str], tex
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    loader = PackageLoader("llama_index_contextual", "app/report/templates")
+    loader = PackageLoader("llama_index_contextual", "app/serve/templates")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
@@ -108,47 +107,6 @@ class Table:
 
 
 # Markdown
-
-
-class Marker:
-    """Marks the words of texts that are matched terms of a question, and remembers them as they are written.
-
-    Args:
-        terms: As the keyword arm writes them.
-        split: Gives the terms of a text; None marks nothing.
-
-    Attributes:
-        words: For each term the first word of the texts that is one.
-    """
-
-    def __init__(self, terms: Collection[str] = (), split: Callable[[str], Collection[str]] | None = None) -> None:
-        self._terms, self._split = frozenset(terms), split
-        self.words: dict[str, str] = {}
-
-    def html(self, text: str) -> Markup:
-        """Return a text as HTML."""
-        if self._split is None or not self._terms:
-            return Markup(escape(text))  # noqa: S704  escaped
-        pieces = [piece for word in _WORD.findall(text) for piece in self._pieces(word, self._split)]
-        runs = (
-            (matched, escape("".join(char for _, char in run)))
-            for matched, run in groupby(pieces, lambda char: char[0])
-        )
-        return Markup("".join(f"<mark>{run}</mark>" if matched else run for matched, run in runs))  # noqa: S704  escaped
-
-    def _pieces(self, word: str, split: Callable[[str], Collection[str]]) -> list[tuple[bool, str]]:
-        """Return the parts of a word and whether each is matched: languages without spaces have terms within words."""
-        terms = self._terms.intersection(split(word)) if word[0].isalnum() or word[0] == "_" else ()
-        if not terms or not _WIDE.search(word):
-            for term in terms:
-                self.words.setdefault(term, word)
-            return [(bool(terms), word)]
-        matched = [False] * len(word)
-        for term in terms:
-            self.words.setdefault(term, term)
-            for at in (match.start() for match in re.finditer(re.escape(term), word)):
-                matched[at : at + len(term)] = [True] * len(term)
-        return list(zip(matched, word, strict=True))
 
 
 def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Callable[[str], str]) -> Markup:

@@ -1,20 +1,21 @@
-"""A folder of notes as an agent uses it: asked and read, while a refresh keeps its index up to date."""
+"""A folder of notes as people and agents read it: asked, read by citation, listed."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal
 
-from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.chunking import headings_of
+from llama_index_contextual.chunking.description import NAMES_TAKEN
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemoryEntry, gate_digest, shown_path
-from llama_index_contextual.metadata import PATH, split_page
+from llama_index_contextual.metadata import INLINE_TAGS, PATH, TAGS, path_of, split_page, value_of
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.text import WIKI_LINK, caseless, counted, lines_of, normalise
 
@@ -30,7 +31,9 @@ _EMPTY: Final = "nothing is indexed yet"
 _K: Final = 20.0  # of reciprocal rank fusion
 _LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
-_MOST_NOTES: Final = 20  # of one multi_get
+_MOST_LABELS: Final = 50  # of one kind in a list
+_SUGGESTED: Final = 3
+_POOL: Final = 30  # hits of which those of one note are counted
 _MOST_CHARS: Final = 64_000  # of one answer
 
 
@@ -62,19 +65,33 @@ class Part:
 
 @dataclass(frozen=True)  # without slots: MCP's SDK makes a schema of it
 class Listing:
-    """Paths of notes, the first of them; how many there are, and of which kinds."""
+    """The first paths of notes, how many there are, and what they can be narrowed by, each with its number of notes."""
 
     paths: list[str]
     total: int
-    kinds: dict[str, int]
+    folders: dict[str, int]
+    tags: dict[str, int]
+    keys: dict[str, int]
 
     def __str__(self) -> str:
-        more: list[str] = []
+        labels = {"Folders": self.folders, "Tags": self.tags, "Front matter": self.keys}
+        rows = {name: ", ".join(f"{key} {count}" for key, count in part.items()) for name, part in labels.items()}
+        lines = [f"{name}: {row}" for name, row in rows.items() if row]
         if self.total > len(self.paths):
-            more.append(f"({len(self.paths)} of {self.total}; name a folder for the others)")
-        if set(self.kinds) - {"md"}:
-            more.append(f"({', '.join(f'{number} {kind}' for kind, number in self.kinds.items())})")
-        return "\n".join([*self.paths, *more]) or "(no notes)"
+            lines.insert(0, f"({len(self.paths)} of {self.total}; name a folder for the others)")
+        return "\n".join([*self.paths, *([""] if lines and self.paths else []), *lines]) or "(no notes)"
+
+
+def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
+    """The tags of each document, and the keys of its front matter, by path."""
+    labels: dict[str, tuple[set[str], set[str]]] = {}
+    for node in index.nodes():
+        meta = node.metadata
+        tags, keys = labels.setdefault(path_of(meta), (set(), set()))
+        written = (str(value_of(meta, key) or "").split(",") for key in (TAGS, INLINE_TAGS))
+        tags.update(tag for part in written for one in part if (tag := one.strip().lstrip("#")))
+        keys.update(meta.keys() - NAMES_TAKEN)
+    return labels
 
 
 def part_of(
@@ -122,22 +139,29 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
     if link := WIKI_LINK.fullmatch(target):
         name, heading = link[1], link[2] or ""
         if (path := note_named(name, index.files()) or _alias(index, name)) is None:
-            raise DocumentError(
-                f"there is no note that [[{name.strip()}]] means. Cure: a path that a search or a list shows"
-            )
+            raise DocumentError(f"there is no note that [[{name.strip()}]] means. {_nearest(index, name)}")
         return path, None, heading.rpartition("#")[2].strip()
     plain = target.removeprefix("[").removesuffix("]").removeprefix("note:///")
     lines = _LINES.search(plain)
-    if (path := _path_named(index, plain[: lines.start()] if lines else plain)) is None:
-        raise DocumentError(
-            f"there is no note {target!r} that the index reads. Cure: a path that a search or a list shows"
-        )
+    name = plain[: lines.start()] if lines else plain
+    path = _path_named(index, name) or note_named(name, index.files()) or _alias(index, name)
+    if path is None:
+        raise DocumentError(f"there is no note {target!r} that the index reads. {_nearest(index, name)}")
     if lines is None:
         return path, None, ""
     first, last = int(lines[1]), int(lines[2] or lines[1])
     if not 0 < first <= last:
         raise DocumentError(f"{target!r} names no lines. Cure: the first, from 1, then the last: #L3-L9")
     return path, (first, last), ""
+
+
+def _nearest(index: ContextualIndex, name: str) -> str:
+    """The cure for a name that no note has: the notes with the most similar ones."""
+    paths = index.files()
+    names = {caseless(text): path for path in paths for text in (path, PurePosixPath(path).stem)}
+    similar = get_close_matches(caseless(name.strip().rpartition("/")[2].removesuffix(".md")), names, 9, 0.5)
+    found = list(dict.fromkeys(names[one] for one in similar))[:_SUGGESTED] or paths[:_SUGGESTED]
+    return f"Cure: {', '.join(map(shown_path, found))}" if found else "Cure: index the folder first"
 
 
 def _alias(index: ContextualIndex, name: str) -> str | None:
@@ -195,6 +219,7 @@ class Notes:
         self.index = index
         self.memory = memory
         self.keeper = keeper
+        self._labels: tuple[int, dict[str, tuple[set[str], set[str]]]] | None = None
 
     async def context(self, message: str) -> MemoryDigest:
         """Return the digest for a message; small talk touches neither folder nor index."""
@@ -210,7 +235,7 @@ class Notes:
         return (await ask()).noting(str(note))
 
     async def search(
-        self, queries: Sequence[tuple[str, By]], max_results: int, filters: MetadataFilters | None
+        self, queries: Sequence[tuple[str, By]], max_results: int, filters: MetadataFilters | None, per_file: int = 0
     ) -> MemoryDigest:
         """Return what several queries find together, each by words, by meaning or by both; one alone as it is.
 
@@ -220,10 +245,11 @@ class Notes:
         Raises:
             SettingError: A query is by an arm that the index lacks.
         """
+        pool = max_results if not per_file else max(max_results, _POOL)
         digests = await asyncio.gather(
-            *(self._memory_by(by).asearch(text, max_results=max_results, filters=filters) for text, by in queries)
+            *(self._memory_by(by).asearch(text, max_results=pool, filters=filters) for text, by in queries)
         )
-        return digests[0] if len(digests) == 1 else _merged(digests, max_results)
+        return _few_of_each(digests[0] if len(digests) == 1 else _merged(digests, pool), per_file, max_results)
 
     def _memory_by(self, by: By) -> MemoryContext:
         if by == "both":
@@ -234,53 +260,36 @@ class Notes:
             raise SettingError("cannot be: this index has no embedding. Cure: by='words'", by=by)
         return MemoryContext(ContextualFusionRetriever(matching), self.memory.settings)
 
-    def several(self, glob: str) -> tuple[list[tuple[str, str]], int]:
-        """Return notes whose path a pattern matches, each path with its text, and how many there are."""
-        paths = [path for path in self._readable() if fnmatchcase(path, glob) or fnmatchcase(shown_path(path), glob)]
-        if not paths:
-            raise DocumentError(f"no note matches {glob!r}. Cure: a path that a search or a list shows")
-        notes: list[tuple[str, str]] = []
-        room = _MOST_CHARS
-        for path in paths[:_MOST_NOTES]:
-            text = self.index.read(path)
-            if text is None:
-                text = "(no text that can be read)"
-            if len(text) > room and notes:
-                break
-            notes.append((shown_path(path), text[:room]))
-            room -= len(text)
-        return notes, len(paths)
+    def _labels_by_path(self) -> dict[str, tuple[set[str], set[str]]]:
+        if not self.index.exists:
+            return {}
+        change = self.index.settings.state().change
+        if self._labels is None or self._labels[0] != change:
+            self._labels = change, labels_of(self.index)
+        return self._labels[1]
 
     def listing(self, below: str = "") -> Listing:
-        """Return the paths of the notes, all or those below a folder."""
+        """The notes, all or those below a folder, with what a search can be narrowed by."""
         below = below.strip("/")
         paths = self._readable(below) or [
             path for path in self._readable() if f"{shown_path(path)}/".startswith(f"{below}/")
         ]
-        kinds = Counter(suffix_of(path).removeprefix(".") or "without a suffix" for path in paths)
-        return Listing([*map(shown_path, paths[:MOST_LISTED])], len(paths), dict(kinds.most_common()))
+        folders = Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name)
+        labels = self._labels_by_path()
+        tags = Counter(tag for path in paths for tag in labels.get(path, ((), ()))[0])
+        keys = Counter(key for path in paths for key in labels.get(path, ((), ()))[1])
+        return Listing(
+            [*map(shown_path, paths[:MOST_LISTED])],
+            len(paths),
+            dict(folders.most_common(_MOST_LABELS)),
+            dict(tags.most_common(_MOST_LABELS)),
+            dict(keys.most_common(_MOST_LABELS)),
+        )
 
     def _readable(self, below: str = "") -> list[str]:
         """Return the paths of the files that the index reads, without those that it could not read."""
         failed = self.index.failed() if self.index.exists else {}
         return [path for path in self.index.files(below) if path not in failed]
-
-    async def status(self) -> dict[str, Any]:
-        """Return what is indexed, and how far that is behind."""
-        note = await self.keeper.alook()
-        documents = await asyncio.to_thread(self.index.documents)
-        state = await asyncio.to_thread(self.index.settings.state)
-        failed = (await asyncio.to_thread(self.index.pending)).failed
-        return {
-            "folder": str(self.index.folder),
-            "collections": {name: str(place) for name, place in self.index.collections.items()},
-            "documents": len(documents),
-            "chunks": sum(document.nodes for document in documents.values()),
-            "failed": len(failed),
-            "reasons": dict(list(failed.items())[:MOST_LISTED]),
-            "complete": state.complete,
-            "freshness": {**asdict(note), "text": str(note) or "up to date"},
-        }
 
 
 def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
@@ -307,3 +316,18 @@ def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
         notes=tuple(dict.fromkeys(note for digest in digests for note in digest.notes)),
         left_out=sum(digest.left_out for digest in digests) + len(order) - len(entries),
     )
+
+
+def _few_of_each(digest: MemoryDigest, per_file: int, most: int) -> MemoryDigest:
+    """The best entries of a digest, of which one note has at most ``per_file``; a note counts the others."""
+    counts = Counter[str]()
+    shown: list[MemoryEntry] = []
+    for entry in digest.entries:
+        counts[entry.path] += 1
+        if (not per_file or counts[entry.path] <= per_file) and len(shown) < most:
+            shown.append(entry)
+    kept = Counter(entry.path for entry in shown)
+    more = [f"{counts[path] - kept[path]} more in {shown_path(path)}" for path in kept if counts[path] > kept[path]]
+    notes = (*digest.notes, *([f"{', '.join(more)}; per_file=0 shows them"] if more else []))
+    left_out = digest.left_out + len(digest.entries) - len(shown)
+    return replace(digest, entries=tuple(shown), notes=notes, left_out=left_out)

@@ -2,8 +2,10 @@
 // The page asks its own server and nobody else. What is HTML comes rendered from there, without any HTML of a document.
 const $ = id => document.getElementById(id);
 const FILTERS = ["folder", "tag", "since", "until"];
-const address = new URLSearchParams(location.hash.slice(1)), token = address.get("token") || "";
-let state = {}, running = null, timer = 0, poll = 0, open = "", asked = "", lost = false;
+const PLACE = ["path", "id", "first", "last"];
+const address = () => new URLSearchParams(location.hash.slice(1));
+const token = address().get("token") || "";
+let state = {}, running = null, timer = 0, poll = 0, open = "", lost = false, whole = "";
 
 async function call(path, body, signal) {
   const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
@@ -12,12 +14,12 @@ async function call(path, body, signal) {
   if (answer.status === 401) throw new Error("This address has no token of the server that runs. Open the one that its terminal shows.");
   throw new Error((await answer.json().catch(() => ({}))).error || `The server says ${answer.status}.`);
 }
-const data = async (...given) => (await call(...given)).json();
+const data = async (...asked) => (await call(...asked)).json();
 
 function say(error) {
   if (error && error.name === "AbortError") return;
-  const gone = error instanceof TypeError ? "The server does not answer. Start it again, and open the address that it shows." : error && error.message;
-  $("problem").textContent = gone || ""; $("problem").hidden = !error;
+  const away = error instanceof TypeError ? "The server does not answer. Start it again, and open the address that it shows." : error && error.message;
+  $("problem").textContent = away || ""; $("problem").hidden = !error;
 }
 function element(name, text = "", kind = "") {
   const made = document.createElement(name);
@@ -25,51 +27,72 @@ function element(name, text = "", kind = "") {
   if (kind) made.className = kind;
   return made;
 }
+const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 
-// Search
+// The address holds the question, its filters and the document, so that back, reload and a bookmark work.
 
 function question() {
   const found = { q: $("question").value.trim() };
   for (const name of FILTERS) if ($(name).value) found[name] = $(name).value;
   return found;
 }
-function remember() {
-  history.replaceState(null, "", `#${new URLSearchParams({ token, ...question() })}`);
+function remember(place, push) {
+  const parts = { token, ...question() };
+  for (const name of PLACE) if (place && place[name]) parts[name] = place[name];
+  const hash = `#${new URLSearchParams(parts)}`;
+  if (hash !== location.hash) history[push ? "pushState" : "replaceState"](null, "", hash);
   document.title = $("question").value.trim() || state.name || "Notes";
 }
-async function search() {
+async function restore() {
+  const parts = address(), before = JSON.stringify(question());
+  $("question").value = parts.get("q") || "";
+  for (const name of FILTERS) $(name).value = parts.get(name) || "";
+  chips();
+  if (JSON.stringify(question()) !== before || !$("hits").children.length) await search(true);
+  const place = Object.fromEntries(PLACE.map(name => [name, parts.get(name) || ""]));
+  if (place.path) await read(place, cardOf(place), false); else if (open) close(false);
+}
+
+// Search
+
+async function search(keep) {
   clearTimeout(timer);
   if (running) running.abort();
   const wanted = question();
-  remember();
+  if (!keep) remember();
   $("answer").hidden = true;
-  if (!wanted.q) { asked = ""; say(); return welcome(); }
+  if (!wanted.q) { say(); whole = ""; return welcome(); }
   running = new AbortController();
   const mine = running;
   $("left").classList.add("stale");
   try {
     const found = await data(`/api/search?${new URLSearchParams(wanted)}`, null, mine.signal);
-    show(found.html, wanted.q);
-    $("count").textContent = count(found.count, "hit");
+    show(found.html);
+    whole = wanted.q;
+    $("count").textContent = count(found.count, "note");
   } catch (error) { say(error); } finally { if (mine === running) $("left").classList.remove("stale"); }
 }
-function show(html, text) {
+function show(html) {
   say();
-  asked = text;
   $("hits").innerHTML = html;
   $("left").scrollTop = 0;
 }
 function welcome() {
   const start = element("div", "", "start");
-  start.append(element("h1", state.name || "Notes"), element("p", state.documents ? `${count(state.documents, "document")}, ${count(state.chunks, "chunk")}. Type to search.` : ""));
+  start.append(element("h1", state.name || "Notes"));
+  const list = (title, rows) => { if (rows.length) { const box = element("ul"); box.append(...rows); start.append(element("h2", title), box); } };
+  const row = (text, more, act) => { const item = element("li"), button = element("button", text, "plain"); button.addEventListener("click", act); item.append(button, element("small", more)); return item; };
+  list("Ask for", (state.examples || []).map(text => row(text, "", () => { $("question").value = text; search(); $("question").focus(); })));
+  list("Recent", (state.recent || []).map(one => row(one.name, one.folder, () => read({ path: one.path }, null, true))));
+  if (state.llm) start.append(element("p", `${state.llm} can answer in words: Ask, or Ctrl Enter.`, "dim"));
   $("hits").replaceChildren(start);
 }
-const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 
 // Hits
 
-const hits = () => [...document.querySelectorAll("#hits .hit")];
+const hits = () => [...document.querySelectorAll("#hits .hit")].filter(hit => hit.offsetParent);
 const current = () => document.activeElement.closest && document.activeElement.closest("#hits .hit");
+const cardOf = place => hits().find(hit => hit.dataset.id === place.id || (!place.id && hit.dataset.path === place.path)) || null;
 function step(by) {
   const all = hits(), at = all.indexOf(current());
   const next = all[at < 0 ? 0 : Math.max(0, Math.min(all.length - 1, at + by))];
@@ -77,36 +100,44 @@ function step(by) {
   if (!next) return;
   next.focus();
   next.scrollIntoView({ block: "nearest" });
-  if (open && matchMedia("(min-width: 56.26rem)").matches) read(next.dataset, next);
+  if (open && matchMedia("(min-width: 56.26rem)").matches) read(next.dataset, next, false);
+}
+async function first() {
+  if (whole !== $("question").value.trim()) await search();
+  const [hit] = hits();
+  if (hit && $("question").value.trim()) { hit.focus(); read(hit.dataset, hit, true); }
 }
 
 // The document beside
 
 const bandOf = id => [...document.querySelectorAll("#text .band")].find(band => band.dataset.id === id);
-async function read(place, hit) {
+async function read(place, hit, push) {
   let named = place;
   try {
     if (open !== place.path || (place.id && !bandOf(place.id))) {
-      const found = await data(`/api/document?${new URLSearchParams({ path: place.path, id: place.id || "" })}`);
+      const found = await data(`/api/document?${new URLSearchParams({ path: place.path, id: place.id || "", q: $("question").value })}`);
       $("text").innerHTML = found.html;
+      $("name").textContent = found.name;
       $("path").textContent = found.path;
       open = found.path;
-      if (found.first) named = found;
+      if (found.first) named = { path: found.path, first: found.first, last: found.last };
     }
   } catch (error) { return say(error); }
+  remember({ path: open, id: place.id, first: named.first, last: named.last }, push);
   $("document").hidden = false;
   document.body.classList.add("reading");
   for (const one of hits()) one.classList.toggle("here", one === hit);
-  const first = +named.first, last = +named.last || first, bands = [...document.querySelectorAll("#text .band")];
-  for (const band of bands) band.classList.toggle("here", place.id ? band.dataset.id === place.id : first > 0 && +band.dataset.first <= last && first <= +band.dataset.last);
+  const from = +named.first, to = +named.last || from, bands = [...document.querySelectorAll("#text .band")];
+  for (const band of bands) band.classList.toggle("here", place.id ? band.dataset.id === place.id : from > 0 && +band.dataset.first <= to && from <= +band.dataset.last);
   const here = bands.find(band => band.classList.contains("here"));
   if (here) here.scrollIntoView({ block: "start" }); else $("document").scrollTop = 0;
   if (hit) hit.scrollIntoView({ block: "nearest" });
 }
-function close() {
+function close(push) {
   const was = document.querySelector("#hits .hit.here");
   $("document").hidden = true; open = "";
   document.body.classList.remove("reading");
+  if (push) remember(null, true);
   if (was) { was.classList.remove("here"); was.focus(); } else $("question").focus();
 }
 
@@ -130,7 +161,7 @@ async function ask() {
       rest = lines.pop();
       for (const line of lines.filter(Boolean)) {
         const part = JSON.parse(line);
-        if (part.html !== undefined) show(part.html, wanted.q);
+        if (part.html !== undefined) { show(part.html); whole = wanted.q; }
         if (part.sentence) text.insertBefore(drawn(part.sentence), waiting);
         if (part.error) text.insertBefore(element("span", part.error, "bad"), waiting);
       }
@@ -144,7 +175,7 @@ function drawn(sentence) {
     const number = /^\[(\d+)\]$/.exec(piece);
     if (!number || !sentence.sources.includes(+number[1])) { made.append(piece); continue; }
     const button = element("button", piece, "cite");
-    button.addEventListener("click", () => { const hit = document.querySelector(`#hits .hit[data-number="${number[1]}"]`); if (hit) { hit.focus(); hit.scrollIntoView({ block: "nearest" }); read(hit.dataset, hit); } });
+    button.addEventListener("click", () => { const hit = document.querySelector(`#hits .hit[data-number="${number[1]}"]`); if (hit) { hit.focus(); read(hit.dataset, hit, true); } });
     made.append(button);
   }
   if (sentence.problems.length) made.append(element("span", ` (⚠ ${sentence.problems.join("; ")})`, "bad"));
@@ -152,18 +183,29 @@ function drawn(sentence) {
   return made;
 }
 
-// How the index is
+// How the index is, and what can be narrowed
 
 function tell() {
-  $("known").textContent = [`${count(state.documents, "document")}, ${count(state.chunks, "chunk")}`, state.note].filter(Boolean).join(" · ");
+  $("known").textContent = [count(state.documents, "document"), state.note].filter(Boolean).join(" · ");
   $("share").hidden = state.share === null; $("share").value = state.share || 0;
   $("ask").hidden = !state.llm; $("ask").title = state.llm ? `${state.llm} answers (Ctrl Enter)` : "";
 }
 function choices(id, names) {
-  const box = $(id), chosen = box.value || address.get(id) || "";
+  const box = $(id), chosen = box.value || address().get(id) || "";
   box.replaceChildren(box.options[0], ...names.map(name => { const one = element("option", name); one.value = name; return one; }));
   box.value = names.includes(chosen) ? chosen : "";
-  address.delete(id);
+  box.hidden = names.length < 2;
+}
+function chips() {
+  const on = FILTERS.filter(name => $(name).value);
+  $("chips").replaceChildren(...on.map(name => {
+    const chip = element("button", `${name} ${$(name).value} ×`, "chip");
+    chip.type = "button";
+    chip.dataset.filter = name;
+    chip.setAttribute("aria-label", `Without the filter ${name} ${$(name).value}`);
+    chip.addEventListener("click", () => { $(name).value = ""; filtered(); });
+    return chip;
+  }));
 }
 async function look() {
   clearTimeout(poll);
@@ -172,56 +214,45 @@ async function look() {
     state = await data("/api/state");
     if (lost) say();
     lost = false;
-    for (const [id, names] of [["folder", state.folders], ["tag", state.tags]]) { choices(id, names); $(id).hidden = !names.length; }
+    choices("folder", state.folders); choices("tag", state.tags);
     for (const id of ["since", "until"]) { $(id).min = state.days[0] || ""; $(id).max = state.days[1] || ""; $(id).parentElement.hidden = !state.days.length; }
     tell();
-    if (!$("question").value.trim()) welcome();
+    if (!$("question").value.trim() && !open) welcome();
     else if (before !== undefined && before !== state.documents && !current() && !open) search();
   } catch (error) { lost = true; say(error); }
-  const busy = state.share !== null;
-  poll = setTimeout(look, document.hidden ? 60000 : busy ? 1500 : 20000);
+  poll = setTimeout(look, document.hidden ? 60000 : state.share !== null ? 1500 : 20000);
 }
+function filtered() { chips(); search(); }
+
 // What people do
 
 $("question").addEventListener("input", () => {
   clearTimeout(timer);
   if (state.instant !== false || !$("question").value.trim()) timer = setTimeout(search, 120);
 });
-$("form").addEventListener("submit", event => { event.preventDefault(); search(); });
+$("form").addEventListener("submit", event => { event.preventDefault(); first(); });
 $("ask").addEventListener("click", ask);
-$("clear").addEventListener("click", () => { for (const name of FILTERS) $(name).value = ""; filtered(); });
-function filtered() {
-  for (const name of FILTERS) $(name).classList.toggle("set", !!$(name).value);
-  $("clear").hidden = !FILTERS.some(name => $(name).value);
-  search();
-}
 for (const name of FILTERS) $(name).addEventListener("change", filtered);
 document.addEventListener("click", event => {
-  const link = event.target.closest('a[href^="#path="]'), hit = event.target.closest("#hits .hit");
-  if (link) { event.preventDefault(); const path = decodeURIComponent(link.getAttribute("href").slice(6)); read(hit && link.classList.contains("source") ? hit.dataset : { path }, hit); }
-  else if (event.target.closest("[data-close]")) event.target.closest("dialog").close();
+  const link = event.target.closest('a[href^="#path="]'), further = event.target.closest(".further"), hit = event.target.closest("#hits .hit");
+  if (link) { event.preventDefault(); read({ path: decodeURIComponent(link.getAttribute("href").slice(6)) }, null, true); }
+  else if (further) read(further.dataset, hit, true);
+  else if (hit && !event.target.closest("summary, a") && !String(getSelection())) read(hit.dataset, hit, true);
 });
-$("close").addEventListener("click", close);
-$("help").addEventListener("click", () => $("keys").showModal());
+$("close").addEventListener("click", () => close(true));
+addEventListener("popstate", restore);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
 document.addEventListener("keydown", event => {
-  if (document.querySelector("dialog[open]")) return;
   const key = event.key, here = event.target, hit = current();
   if (key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); return ask(); }
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (key === "Escape") { if (open) { event.preventDefault(); close(); } else if (here !== $("question")) $("question").focus(); return; }
+  if (key === "Escape") { if (open) { event.preventDefault(); close(true); } else if (here !== $("question")) $("question").focus(); return; }
   if (here === $("question")) { if (key === "ArrowDown") { event.preventDefault(); step(1); } return; }
   if (here.matches("input, select, textarea")) return;
-  const inText = here.closest("#document");
-  const keys = { "/": () => { $("question").focus(); $("question").select(); }, "?": () => $("keys").showModal(), j: () => step(1), k: () => step(-1) };
-  if (!inText) Object.assign(keys, { ArrowDown: keys.j, ArrowUp: keys.k });
-  if (hit) Object.assign(keys, { e: () => { const why = hit.querySelector(".why"); why.open = !why.open; } }, here === hit ? { Enter: () => read(hit.dataset, hit) } : {});
+  const keys = { "/": () => { $("question").focus(); $("question").select(); } };
+  if (!here.closest("#document")) Object.assign(keys, { ArrowDown: () => step(1), ArrowUp: () => step(-1) });
+  if (hit && here === hit) keys.Enter = () => read(hit.dataset, hit, true);
   if (keys[key]) { event.preventDefault(); keys[key](); }
 });
 
-(async () => {
-  $("question").value = address.get("q") || "";
-  for (const name of ["since", "until"]) $(name).value = address.get(name) || "";
-  await look();
-  if ($("question").value) filtered();
-})();
+(async () => { await look(); await restore(); })();

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
-from llama_index_contextual.app.notes import Notes
+from llama_index_contextual.app.serve.notes import Notes
 from llama_index_contextual.errors import SettingError, listener, needs, whole
 from llama_index_contextual.memory import MemoryContext, MemorySettings
 
@@ -133,6 +133,6 @@ def build_server(
     with needs("The MCP SDK (mcp 2)", "app"):
         import mcp.server.mcpserver  # noqa: F401  version 1 has none
 
-        from llama_index_contextual.app.mcp_server.tools import NotesServer
+        from llama_index_contextual.app.serve.mcp_tools import NotesServer
     notes = Notes(index, MemoryContext(index, settings), BackgroundRefresh(index, refresh))
     return NotesServer(notes, _LOOPBACK)

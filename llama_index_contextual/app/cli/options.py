@@ -1,0 +1,215 @@
+"""Options that commands share: which index, what narrows a question, and the options of settings."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cached_property, partial, wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+
+import typer
+
+from llama_index_contextual.app.cli.output import tell
+from llama_index_contextual.app.settings.loading import load_configuration, user_storage
+from llama_index_contextual.app.settings.schema import SETTINGS
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.settings.schema import Configuration
+
+EXIT_INCOMPLETE: Final = 3
+EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended
+
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
+Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
+ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
+_REMEMBERED: Final = ("files", "chunks", "context", "embed_model")
+_WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The index that a command is about: a group of options (see :func:`with_options`)."""
+
+    folders: Annotated[list[Path] | None, typer.Option("--folder", "-f", metavar="PATH", help=_WHICH)] = None
+    storage: Annotated[Path | None, typer.Option(help="Where the index is. Default: FOLDER/.contextual")] = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The options of settings, by key; None is not set."""
+
+    @property
+    def _named(self) -> list[Path]:
+        return [*(self.folders or ())]
+
+    @property
+    def named(self) -> Path | None:
+        """The folder that was named; None where none was.
+
+        Raises:
+            SettingError: Several are named.
+        """
+        named = self._named
+        if len(named) > 1:
+            raise SettingError(
+                "the folder is named more than once. Cure: one index of them all, index "
+                f"{' '.join(map(str, named))} --storage PLACE, and then --storage PLACE instead of --folder."
+            )
+        return named[0] if named else None
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The folder whose index is asked; None for that of the storage, or of the user's own ``[collections]``.
+
+        Where none is named it is the next folder above with an index of this user's. An index of another user is passed
+        over: who made it could have it answer from anywhere below.
+        """
+        from llama_index_contextual.app.index import DEFAULT_NAME, Layout
+
+        if self.named or self.storage is not None:
+            return self.named
+        start = Path.cwd()
+        for folder in (start, *start.parents):
+            with suppress(OSError):
+                owners = {path.stat().st_uid for path in (folder, Layout(folder / DEFAULT_NAME).database)}
+                if not any(map(is_owned_by_another_user, owners)):
+                    if folder != start:
+                        tell(f"the index of {folder}")
+                    return folder
+        return None if load_configuration(user_storage())["collections"] else start
+
+    @property
+    def configuration(self) -> Callable[[Path], Configuration]:
+        """The reader of the configuration of a folder."""
+        return partial(load_configuration, options=self.settings)
+
+    def open(self, **options: Any) -> ContextualIndex:
+        """Open the index.
+
+        Args:
+            **options: More of ``ContextualIndex.open``; ``folder`` where the command knows which it is.
+        """
+        from llama_index_contextual.app.index import ContextualIndex  # slow: it imports LlamaIndex
+
+        options = options if "folder" in options else {"folder": self.folder, **options}
+        return ContextualIndex.open(storage=self.storage, config=self.configuration, **options)
+
+
+@dataclass(frozen=True)
+class NamedTarget(Target):
+    """The same, where the folder may also be the command's argument."""
+
+    argument: Annotated[Path | None, typer.Argument(metavar="folder", help=_WHICH)] = None
+
+    @property
+    def _named(self) -> list[Path]:
+        return [*super()._named, *([self.argument] if self.argument else [])]
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """Which documents a question is about: a group of options."""
+
+    path: Annotated[str, typer.Option(help="Only files with this in their path, such as people/.")] = ""
+    tag: Annotated[str, typer.Option(help="Only files with this tag, or one below it.")] = ""
+    since: Annotated[str, typer.Option(help="Only dated files, from this day: 2026-04-09, or 'last week'.")] = ""
+    until: Annotated[str, typer.Option(help="Only dated files, up to this day.")] = ""
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Only files with this in their front matter: status=open, rating>=4, topics=ml; may be repeated.",
+        ),
+    ] = None
+
+    def filters(self) -> MetadataFilters | None:
+        """The filters.
+
+        Raises:
+            SettingError: One cannot work.
+        """
+        from llama_index_contextual.memory import note_filters
+
+        return note_filters(path=self.path, tag=self.tag, since=self.since, until=self.until, where=self.where or ())
+
+
+def is_owned_by_another_user(owner: int) -> bool:
+    """Whether a file belongs to another user; for root, who called ``sudo`` is no other user.
+
+    Windows has no such numbers: there nobody counts as another.
+    """
+    if not hasattr(os, "geteuid"):
+        return False
+    users = {os.geteuid()}
+    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdecimal():
+        users.add(int(caller))
+    return owner not in users
+
+
+def option_of(key: str) -> Any:
+    """The type of a command's argument: the option of a setting, as the setting is declared."""
+    setting = SETTINGS[key]
+    kind = type(setting.example if setting.default is None else setting.default)
+    default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
+    index = "the index's own, else " if (setting.table or key) in _REMEMBERED else ""
+    text = f"{setting.meaning} Default: {index}{default}".replace("`", "")
+    values = list[str] if kind in (tuple, list) else kind
+    return Annotated[values | None, typer.Option(*setting.flags.split(), help=text)]
+
+
+def with_options(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options: those of its groups, and those of some settings, which go to its :class:`Target`.
+
+    A group is an argument whose type is a dataclass of options. So commands that are about the same have the same.
+    """
+    names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        options: dict[str, Parameter] = {}
+        groups: dict[str, tuple[Any, list[str]]] = {}
+        for one in signature(command, eval_str=True).parameters.values():
+            group = one.annotation
+            if not (isinstance(group, type) and is_dataclass(group)):
+                options[one.name] = one.replace(kind=Parameter.KEYWORD_ONLY)
+                continue
+            types = get_type_hints(group, include_extras=True)
+            defaults = {each.name: each.default for each in fields(group) if each.default is not MISSING}
+            groups[one.name] = group, list(defaults)
+            if issubclass(group, Target):
+                types |= {name: option_of(key) for name, key in names.items()}
+                defaults |= dict.fromkeys(names)
+            for name, default in defaults.items():
+                options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+
+        @wraps(command)
+        def run(**arguments: Any) -> None:
+            settings = {key: arguments.pop(name) for name, key in names.items()}
+            for name, (group, members) in groups.items():
+                more = {"settings": settings} if issubclass(group, Target) else {}
+                arguments[name] = group(**{member: arguments.pop(member) for member in members}, **more)
+            command(**arguments)
+
+        vars(run)["__signature__"] = Signature([*options.values()])  # typer reads it
+        return run
+
+    return decorate
+
+
+def question_of(words: Sequence[str]) -> str:
+    """A question that was written as one argument or as several.
+
+    Raises:
+        SettingError: It is empty.
+    """
+    text = " ".join(words)
+    if not text.strip():
+        raise SettingError("the question is empty. Cure: name what you want to find.")
+    return text

@@ -1,0 +1,202 @@
+"""Hits as people and agents are shown them: few of one document, each with a name, a citation and an excerpt."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.metadata import (
+    DATE,
+    END_LINE,
+    HEADER_PATH,
+    PAGE_LABEL,
+    START_LINE,
+    TITLE,
+    citation_of,
+    path_of,
+    value_of,
+)
+from llama_index_contextual.text import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.keyword import Analyzer
+    from llama_index_contextual.retrieval import Explanation, Hit
+
+PER_FILE: Final = 2
+TOP_K: Final = 5
+_POOL: Final = 50  # hits of which those of one document are counted
+_LINES: Final = 3
+_WIDTH: Final = 240  # characters of a line of an excerpt
+_WORD: Final = re.compile(r"\w+")
+_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
+_WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|]{1,200})(?:\|([^\[\]|]{1,200}))?\]\]")
+_EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
+_NO_TEXT: Final = re.compile(r"(?:[-*_] ?){3,}$|[|: -]+$|(?:`{3}|~{3})")
+
+
+@dataclass(frozen=True)
+class ShownHit:
+    """A hit with what is shown of it.
+
+    Attributes:
+        hit: The hit.
+        more: How many further hits of its document are not shown; 0 but for the last shown hit of a document.
+    """
+
+    hit: Hit
+    more: int = 0
+
+    @property
+    def node(self) -> BaseNode:
+        """The chunk."""
+        return self.hit.node.node
+
+    @property
+    def path(self) -> str:
+        """The path of its document."""
+        return path_of(self.node.metadata)
+
+    @property
+    def name(self) -> str:
+        """The title of its document, else the name of the file."""
+        return note_name(self.node)
+
+    @property
+    def headings(self) -> str:
+        """The headings that it stands under, without one that repeats the name."""
+        headings = str(value_of(self.node.metadata, HEADER_PATH) or "")
+        return "" if headings.casefold() == self.name.casefold() else headings
+
+    @property
+    def citation(self) -> str:
+        """``a.md#L3-L9``, ``report.pdf#page=4``."""
+        return citation_of(self.node.metadata) or self.node.node_id
+
+    def excerpt(self, analyzer: Analyzer) -> list[str]:
+        """Up to three lines around the words that match."""
+        return excerpt(readable(self.node.get_content()), {term.term for term in self.hit.terms}, analyzer)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data. The text is the displayed one, without its context."""
+        meta = self.node.metadata
+        keys = ("path", START_LINE, END_LINE, HEADER_PATH, DATE, *([PAGE_LABEL] if PAGE_LABEL in meta else []))
+        return {
+            "score": self.hit.score,
+            "citation": self.citation,
+            "name": self.name,
+            **{key: value_of(meta, key) for key in keys},
+            "id": self.node.node_id,
+            "text": self.node.get_content(),
+            "more_in_document": self.more,
+        }
+
+
+def note_name(node: BaseNode) -> str:
+    """The title of a chunk's document, else the name of its file without the suffix."""
+    title = str(value_of(node.metadata, TITLE) or "").strip()
+    path = path_of(node.metadata)
+    return title or (PurePosixPath(path).stem if path else str(node.ref_doc_id or node.node_id))
+
+
+def ask(
+    index: ContextualIndex,
+    question: str,
+    most: int | None = None,
+    filters: MetadataFilters | None = None,
+    *,
+    per_file: int | None = None,
+    min_score: float | None = None,
+) -> tuple[Explanation, list[ShownHit]]:
+    """The hits of a question as people are shown them: without those that are hardly relevant, few of one document.
+
+    Args:
+        index: The index.
+        question: The question.
+        most: Most hits; None is what the configuration sets, else 5.
+        filters: LlamaIndex's.
+        per_file: Most hits of one document; 0 is no limit, None is what the configuration sets, else 2.
+        min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of the best hit.
+
+    Raises:
+        SettingError: A setting is wrong.
+    """
+    configuration = index.settings.configuration
+    most = most or configuration["retrieval.top_k"] or TOP_K
+    if per_file is None:
+        per_file = configuration.values.get("retrieval.per_file", PER_FILE)
+    least = configuration.values.get("retrieval.min_score", "auto") if min_score is None else min_score
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+        retriever = index.as_retriever(max(most, _POOL) if per_file else most, filters=filters, min_score=least)
+        explanation = retriever.explain(question)
+    shown = few_of_each(explanation.hits, per_file, most)
+    return replace(explanation, hits=tuple(one.hit for one in shown)), shown
+
+
+def few_of_each(hits: Sequence[Hit], per_file: int, most: int) -> list[ShownHit]:
+    """The best hits, of which one document has at most ``per_file``; the last of a document counts the others."""
+    counts, left = Counter[str](), Counter[str]()
+    shown: list[Hit] = []
+    for hit in hits:
+        key = _document(hit)
+        is_full = len(shown) >= most or (per_file and counts[key] >= per_file)
+        left[key] += bool(is_full)
+        if not is_full:
+            counts[key] += 1
+            shown.append(hit)
+    last = {_document(hit): hit for hit in shown}
+    return [ShownHit(hit, left[_document(hit)] if last[_document(hit)] is hit else 0) for hit in shown]
+
+
+def _document(hit: Hit) -> str:
+    return path_of(hit.node.node.metadata) or hit.node_id
+
+
+def excerpt(text: str, terms: Collection[str], analyzer: Analyzer, count: int = _LINES) -> list[str]:
+    """Some lines of a text around the words that match; headings, rules, fences and blank lines are left out.
+
+    Args:
+        text: Of a chunk.
+        terms: Those of the question that it holds, as the analyzer writes them.
+        analyzer: Splits text into terms.
+        count: Most lines.
+    """
+    lines = [_plain(line.strip()) for line in text.splitlines()]
+    kept = [line for line in lines if line and not is_heading(line) and not _NO_TEXT.match(line)]
+    kept = kept or [line for line in lines if line]
+    found = [frozenset(terms).intersection(analyzer.tokens(line)) if terms else frozenset() for line in kept]
+    starts = range(max(1, len(kept) - count + 1))
+    best = max(starts, key=lambda at: (len(frozenset().union(*found[at : at + count])), -at), default=0)
+    return [_cut(line, words, analyzer) for line, words in zip(kept, found, strict=True)][best : best + count]
+
+
+def _plain(line: str) -> str:
+    """A line of Markdown without the marks of links and emphasis."""
+    return _EMPHASIS.sub(r"\1", _WIKI_LINK.sub(lambda link: link[2] or link[1], _LINK.sub(r"\1", line)))
+
+
+def _cut(line: str, terms: frozenset[str], analyzer: Analyzer) -> str:
+    """A long line from shortly before its first word that matches."""
+    if len(line) <= _WIDTH:
+        return line
+    words = (word for word in _WORD.finditer(line) if terms.intersection(analyzer.tokens(word[0])))
+    first = next((word.start() for word in words), 0)
+    start = 0 if first < _WIDTH // 2 else line.rfind(" ", 0, first - _WIDTH // 4) + 1
+    end = start + _WIDTH
+    return f"{'…' if start else ''}{line[start:end].rstrip()}{'…' if end < len(line) else ''}"
+
+
+def is_heading(line: str) -> bool:
+    """Whether a line is a heading of Markdown."""
+    return bool(re.match(r" {0,3}#{1,6}(?:\s|$)", line))
