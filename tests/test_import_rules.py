@@ -44,17 +44,7 @@ def is_of_the_application(module: str) -> bool:
     return module.startswith((f"{NAME}.app", f"{NAME}.__main__"))
 
 
-# Modules that still import the application; each leaves this list as it is rewritten.
-STILL = {
-    "llama_index_contextual.memory",
-    "llama_index_contextual.memory.context",
-    "llama_index_contextual.memory.ranking",
-    "llama_index_contextual.memory.search",
-    "llama_index_contextual.retrieval.explain",
-}
-
-
-@pytest.mark.parametrize("module", [name for name in MODULES if not is_of_the_application(name) and name not in STILL])
+@pytest.mark.parametrize("module", [name for name in MODULES if not is_of_the_application(name)])
 def test_the_plug_in_never_imports_the_application(module):
     assert not [target for target in sorted(IMPORTS[module]) if is_of_the_application(target)]
 
