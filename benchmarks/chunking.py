@@ -157,13 +157,13 @@ def growth() -> Iterator[str]:
 
 def ceiling(texts: Sequence[str]) -> Iterator[str]:
     """What tokenizer and parser alone allow."""
-    from llama_index_contextual.chunking import blocks
+    from llama_index_contextual.chunking import markdown
 
     def rate(make: Callable[[], Callable[[str], object]]) -> tuple[float, float]:
         return in_child(speed, texts, make)  # type: ignore[no-any-return]
 
     def events(text: str) -> int:
-        return sum(1 for _ in blocks._PARSER.events_with_range(text))  # noqa: SLF001
+        return sum(1 for _ in markdown._PARSER.events_with_range(text))  # noqa: SLF001
 
     tokens, _ = rate(lambda: tiktoken_cl100k().encode_ordinary)
     parsed, memory = rate(lambda: events)

@@ -8,7 +8,7 @@ chunk of small sections has the path of the headings above all of them; if there
 if they were one (``"Synopsis; Examples"``).
 
 A key that a document brought keeps its value, whatever it is called. Where it is called as one of ours, ours has the
-name that :func:`own_name` gives, and :func:`value_of` reads it from there.
+name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _WORD: Final = re.compile(r"\w+")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
-def own_name(key: str) -> str:
+def prefixed_key(key: str) -> str:
     """Return the name of one of our keys in the metadata of a document that brought a key of that name."""
     return f"contextual_{key}"
 
@@ -109,16 +109,16 @@ def value_of(metadata: Mapping[str, Any], key: str) -> Any:
         metadata: Of a node.
         key: One of the names above.
     """
-    own = own_name(key)
+    own = prefixed_key(key)
     return metadata[own] if own in metadata else metadata.get(key)
 
 
-def with_ours(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def merge_metadata(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return both in one: what a document brought as it is, and ours under their own names where those are taken.
 
     Args:
         theirs: What the document brought.
-        ours: What we say of it, by the names above. What says the same as theirs is not said twice.
+        ours: Our metadata, by the names above. A value that is the same in both stands there once.
 
     Returns:
         The metadata, and the names that ours have in it.
@@ -126,7 +126,7 @@ def with_ours(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[
     values, names = dict(theirs), {}
     for key, value in ours.items():
         if key not in theirs or theirs[key] != value:
-            names[key] = own_name(key) if key in theirs else key
+            names[key] = prefixed_key(key) if key in theirs else key
             values[names[key]] = value
     return values, names
 
@@ -154,7 +154,7 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _too_large(value: Any) -> str:
-    """Return what is too much of a list or mapping; "" where nothing is. It calls itself for no level."""
+    """Return the bound that a list or mapping exceeds; "" for none. A loop, as it may be deeper than the stack."""
     size = 0
     left = [(value, 0)]
     while left:
@@ -229,7 +229,7 @@ def _moment(stamp: float) -> datetime | None:
 
 
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
-    """Return the path to show for a document; never an absolute one, which says more of the machine.
+    """Return the path to show for a document; never an absolute one, which names folders of the machine.
 
     Args:
         metadata: Of the document.
@@ -285,14 +285,14 @@ def page_path(path: str, page: object) -> str:
 
 
 def split_page(path: str) -> tuple[str, str]:
-    """Return what :func:`page_path` was given: a path, and a page or ""."""
+    """Return the path and the page (or "") of :func:`page_path`."""
     file, _, part = path.rpartition("#")
     name, _, page = part.partition("=")
     return (file, unquote(page)) if file and name in {"page", *_PARTS.values()} else (path, "")
 
 
 def typed(text: str) -> str | int | float | bool:
-    """Return what a scalar of front matter says: ``4`` is a number, ``true`` a truth value, and ``007`` stays text."""
+    """Return the value of a scalar of front matter: ``4`` is a number, ``true`` a truth value, ``007`` stays text."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     if _NUMBER.fullmatch(text):
@@ -352,7 +352,7 @@ def place_of(metadata: Mapping[str, Any]) -> str:
 
 def has_context(metadata: Mapping[str, Any]) -> bool:
     """Return whether this package has written a context here; a ``context`` alone is somebody else's."""
-    return all(own_name(key) in metadata or key in metadata for key in (CONTEXT_SOURCE, CONTEXT_VERSION))
+    return all(prefixed_key(key) in metadata or key in metadata for key in (CONTEXT_SOURCE, CONTEXT_VERSION))
 
 
 def context_of(metadata: Mapping[str, Any]) -> str:
@@ -365,8 +365,8 @@ def put_context(metadata: dict[str, Any], text: str, source: str, version: str, 
     written = has_context(metadata)
     values = {CONTEXT: text, CONTEXT_SOURCE: source, CONTEXT_VERSION: version, LEXICAL_CONTEXT: lexical}
     for key, value in values.items():
-        beside = own_name(key) in metadata or (key in metadata and not written)
-        name = own_name(key) if beside else key
+        beside = prefixed_key(key) in metadata or (key in metadata and not written)
+        name = prefixed_key(key) if beside else key
         if value or beside or key in {CONTEXT_SOURCE, CONTEXT_VERSION}:
             metadata[name] = value
         else:
@@ -404,9 +404,9 @@ def set_views(
     ours = _names(metadata, *_ABOUT_CONTEXTS) if written else []
     context = context_of(metadata) if written else ""
     lexical = str(value_of(metadata, LEXICAL_CONTEXT) or "") if written else ""
-    said, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
-    names = [(key, name) for key in _REPEATED for name in (key, own_name(key)) if read.strip() and name in metadata]
-    repeated = [name for key, name in names if _is_said(name, metadata[name], read if key in _PATHS else said)]
+    embedded, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
+    names = [(key, name) for key in _REPEATED for name in (key, prefixed_key(key)) if read.strip() and name in metadata]
+    repeated = [name for key, name in names if _is_repeated(name, metadata[name], read if key in _PATHS else embedded)]
     hidden = [key for key in (*repeated, *_read_once(node)) if key not in keep_keys]
     written_as = _names(metadata, CONTEXT) if context else []
     own = [] if show_context_to_llm else written_as
@@ -418,7 +418,7 @@ def set_views(
 
 def headings_of_ours(metadata: Mapping[str, Any]) -> list[str]:
     """The key of the header path that our parser wrote; none where there is none, or another parser's."""
-    name = own_name(HEADER_PATH) if own_name(HEADER_PATH) in metadata else HEADER_PATH
+    name = prefixed_key(HEADER_PATH) if prefixed_key(HEADER_PATH) in metadata else HEADER_PATH
     return [name] if name in metadata and value_of(metadata, HEADING_LEVEL) is not None else []
 
 
@@ -448,21 +448,21 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
 
 
 def of_front_matter(keys: Iterable[str]) -> dict[str, str]:
-    """Return what the link to a document says of keys that the parser found, and the document did not bring."""
+    """Return the mark, in the link to a document, of keys that the parser found in front matter."""
     once = [key for key in keys if key in {TAGS, DESCRIPTION}]
-    return {own_name(FRONT_MATTER): ",".join(once)} if once else {}
+    return {prefixed_key(FRONT_MATTER): ",".join(once)} if once else {}
 
 
 def _read_once(node: BaseNode) -> Sequence[str]:
     """Return which of a node's keys the parser found in front matter; contexts do not repeat them on each chunk."""
     source = node.source_node
-    once = str(source.metadata.get(own_name(FRONT_MATTER), "")) if source is not None else ""
+    once = str(source.metadata.get(prefixed_key(FRONT_MATTER), "")) if source is not None else ""
     return _names(node.metadata, *once.split(",")) if once else ()
 
 
 def _names(metadata: Mapping[str, Any], *keys: str) -> list[str]:
     """Return the names that some of our keys have here, without those that are absent."""
-    names = (own_name(key) if own_name(key) in metadata else key for key in keys)
+    names = (prefixed_key(key) if prefixed_key(key) in metadata else key for key in keys)
     return [name for name in names if name in metadata]
 
 
@@ -478,19 +478,19 @@ def _before(excluded: list[str]) -> list[str]:
     return [*excluded[:start], *excluded[excluded.index(_END, start) + 1 :]]
 
 
-def _is_said(name: str, value: Any, said: str) -> bool:
+def _is_repeated(name: str, value: Any, words: str) -> bool:
     """Return whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
     if isinstance(value, str) and len(value) > MOST_VALUE:  # longer than any context
         return False
-    text, key = str(value), name.removeprefix(own_name(""))
+    text, key = str(value), name.removeprefix(prefixed_key(""))
     if key == HEADER_PATH:
         titles = heading_titles({HEADER_PATH: text})
-        return not titles or _words(titles[-1]) in said
-    if key == DATE and len(text) == len("2026-01-28"):  # with a time it says more than a context does
-        return _words(date_in_words(text) or text) in said or _words(text) in said
+        return not titles or _words(titles[-1]) in words
+    if key == DATE and len(text) == len("2026-01-28"):  # a context has no time of day
+        return _words(date_in_words(text) or text) in words or _words(text) in words
     if key in _PATHS and _is_absolute(text):
         text = PureWindowsPath(text).name
-    return _words(text) in said
+    return _words(text) in words
 
 
 def _words(text: str) -> str:

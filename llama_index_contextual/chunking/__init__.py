@@ -13,6 +13,6 @@ from llama_index_contextual.chunking.front_matter import (
 from llama_index_contextual.chunking.packing import ChunkSettings
 from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser, usual_size
 from llama_index_contextual.chunking.sections import TOP, Open
-from llama_index_contextual.chunking.spans import Span, headings_of, split_markdown
+from llama_index_contextual.chunking.splitting import Span, headings_of, split_markdown
 
 __all__ = ["HeadingAwareMarkdownNodeParser", "usual_size"]

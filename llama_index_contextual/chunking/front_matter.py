@@ -1,4 +1,4 @@
-"""What a note says of itself, in front matter and in tags; and which of its lines are prose, and no code or comment.
+"""Front matter, inline tags, and the lines of a note that are prose, and no code or comment.
 
 Front matter is the YAML or TOML block at the very top of a file, which is metadata and not text. The Markdown parser's
 own option is not used: it takes a ``---`` block in mid-document for metadata too. Tags and comments are as Obsidian and
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from llama_index_contextual.chunking.parsing import fence_after
+from llama_index_contextual.chunking.markdown import fence_after
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text import lines_of
 
@@ -44,7 +44,7 @@ _KEY: Final = re.compile(r"""(?:"([^"\n]+)"|'([^'\n]+)'|([^\s#'"\[\]{},&*!|>%@`:
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """What a document's front matter says.
+    """The properties of a document.
 
     Attributes:
         end: The offset after it in the text, 0 where there is none.
@@ -111,7 +111,7 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
     counts = Counter(key.lower() for key, _ in pairs)
     if repeated := ", ".join(key for key, count in counts.items() if count > 1):
         warnings.warn(
-            f"The front matter of {source or 'a document'} says more than once: {repeated}. The last one counts.",
+            f"The front matter of {source or 'a document'} repeats {repeated}. The last one counts.",
             ContextualWarning,
             stacklevel=2,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from llama_index_contextual.chunking import blocks
+from llama_index_contextual.chunking.outline import CHARACTER, CONTINUATION, INTRO, SPACE, Atom, Outline
 from llama_index_contextual.errors import Checked, SettingError
 from llama_index_contextual.text import sentence_starts
 from llama_index_contextual.text.tokens import budget_cost
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 MOST_CHUNKS_A_BLOCK: Final = 8  # a code block or table that is kept whole has the size of so many chunks at most
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
-_PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
-# Where no overlap starts: inside a sentence, or between a tag and what it encloses.
-_NO_START: Final = frozenset({blocks.SPACE, blocks.CHARACTER, blocks.TAG})
+_PARTING: Final = frozenset({INTRO, CONTINUATION})
+_NO_START: Final = frozenset({SPACE, CHARACTER})  # where no overlap starts: inside a sentence
 
 
 class ChunkSettings(Checked, BaseModel):
@@ -97,10 +96,10 @@ class Marks:
     offsets: array[int] = field(default_factory=lambda: array("q"))
     strengths: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
-    atoms: list[blocks.Atom | None] = field(default_factory=list)
+    atoms: list[Atom | None] = field(default_factory=list)
     cumulative: array[int] = field(default_factory=lambda: array("q"))
 
-    def append(self, offset: int, strength: int, kind: str, atom: blocks.Atom | None, before: int) -> None:
+    def append(self, offset: int, strength: int, kind: str, atom: Atom | None, before: int) -> None:
         """Add one mark, with a weight of ``before`` before it."""
         self.offsets.append(offset)
         self.strengths.append(strength)
@@ -126,11 +125,11 @@ class Piece(NamedTuple):
     end: int
     tokens: int
     kinds: set[str]
-    atom: blocks.Atom | None
+    atom: Atom | None
 
 
-def uncut(text: str, outline: blocks.Outline, first: int, last: int, scale: Scale) -> Piece:
-    """Return the piece from mark ``first`` to mark ``last``, uncut."""
+def piece_between(text: str, outline: Outline, first: int, last: int, scale: Scale) -> Piece:
+    """Return the piece from mark ``first`` to mark ``last``, piece_between."""
     start, stop = outline.offsets[first], outline.offsets[last]
     end = start + len(text[start:stop].rstrip())
     tokens = scale.exact(start, end) if end > start else 0

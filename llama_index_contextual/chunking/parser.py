@@ -25,11 +25,11 @@ from llama_index.core.schema import (
 from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import metadata
-from llama_index_contextual.chunking import description
+from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.front_matter import FrontMatter, inline_tags, read_front_matter
 from llama_index_contextual.chunking.packing import ChunkSettings
 from llama_index_contextual.chunking.sections import TOP, Open
-from llama_index_contextual.chunking.spans import Span, split_markdown
+from llama_index_contextual.chunking.splitting import Span, split_markdown
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, readable, without_surrogates
 from llama_index_contextual.text.tokens import is_unread
@@ -98,7 +98,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     if not TYPE_CHECKING:  # a type checker reads the fields instead
 
         def __init__(self, **settings: Any) -> None:
-            settings["id_func"] = description.given_id_func(settings.get("id_func"))
+            settings["id_func"] = node_metadata.id_func_of(settings.get("id_func"))
             if isinstance(settings.get("tokenizer"), dict):
                 raise SettingError(
                     f"tokenizer={settings['tokenizer']!r} was a callable and cannot be read back. "
@@ -116,11 +116,11 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                 raise SettingError(
                     f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all'
                 )
-            if self.id_from and self.id_func is not description.hash_id:
-                raise SettingError("id_from and id_func both say what ids are made of. Cure: give one of them")
+            if self.id_from and self.id_func is not node_metadata.hash_id:
+                raise SettingError("id_from and id_func both make ids. Cure: give one of them")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what pickle keeps. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
+        """Return the state for pickle. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
         try:
             pickle.dumps((self.tokenizer, self.id_func))
         except Exception as error:
@@ -168,14 +168,14 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         return text, front, spans
 
     def _is_markdown(self, document: BaseNode) -> bool:
-        return _says_markdown(document) or is_markdown(metadata.path_of(document.metadata), self.markdown_suffixes)
+        return _has_markdown_type(document) or is_markdown(metadata.path_of(document.metadata), self.markdown_suffixes)
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
         self._check_identities(nodes)
         parsed: dict[int, list[BaseNode]] = {}
         ends: dict[int, Open] = {}
         seen: Counter[tuple[str, str]] = Counter()  # for all documents: two may have one id
-        for position, before in get_tqdm_iterable(description.reading_order(nodes), show_progress, "Parsing nodes"):
+        for position, before in get_tqdm_iterable(node_metadata.reading_order(nodes), show_progress, "Parsing nodes"):
             above = None if before is None else ends[before]
             parsed[position], ends[position] = self._parse_document(nodes[position], seen, above)
         chunks = [node for position in range(len(nodes)) for node in parsed[position]]
@@ -187,7 +187,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """Refuse to give two documents one identity: a later call would replace the chunks of one by the other's."""
         owners: dict[str, str] = {}
         for document in nodes if self.id_from else ():
-            identity = description.identity_of(document, self.id_from)
+            identity = node_metadata.identity_of(document, self.id_from)
             if owners.setdefault(identity, document.node_id) != document.node_id:
                 raise SettingError(
                     f"id_from={self.id_from!r} does not tell all documents apart: two have {identity}. "
@@ -214,7 +214,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """Return the nodes of a document, and the headings that are open at its end."""
         if isinstance(document, IndexNode):  # cut, it would lose what it stands for
             return [document], above or TOP
-        document = description.with_bounded_metadata(document)
+        document = node_metadata.with_bounded_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
             raise DocumentError(
@@ -245,30 +245,30 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             spans: Its chunks.
             seen: How often each text came before, by the identity of a document.
         """
-        theirs, ours = description.document_metadata(document, front)
+        theirs, ours = node_metadata.document_metadata(document, front)
         source = document.source_node or RelatedNodeInfo(
             node_id=document.node_id,
             node_type=document.get_type(),
             hash=document.hash,
-            metadata={**description.brought(theirs), **metadata.of_front_matter(ours)},
+            metadata={**node_metadata.original_values(theirs), **metadata.of_front_matter(ours)},
         )
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
-        filters = description.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
-        identity, origin = description.identity_of(document, self.id_from), description.origin_of(document)
+        filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
+        identity, origin = node_metadata.identity_of(document, self.id_from), node_metadata.origin_of(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk, placed = text[span.start : span.end], _placed(span, origin)
-            node_id = description.node_id_of(identity, chunk, seen[identity, chunk])
+            node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
-            if self.id_func is not description.hash_id:
+            if self.id_func is not node_metadata.hash_id:
                 node_id = self.id_func(number, document)
-            first = {} if number else description.first_metadata(document, front, span)
+            first = {} if number else node_metadata.first_metadata(document, front, span)
             shown = readable(chunk)
             unread = self.tokenizer == "minilm" and is_unread(shown)
-            own = description.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
+            own = node_metadata.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
             values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
             if self.include_metadata:
-                values = metadata.with_ours(theirs, {**filters, **ours, **first, **own})
+                values = metadata.merge_metadata(theirs, {**filters, **ours, **first, **own})
             hidden = [*filters, metadata.PATH]  # beside the name that the document brought
             hidden += [] if own.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
             node = _node(node_id, chunk, placed, document, values, source, hidden)
@@ -283,15 +283,15 @@ def usual_size(kind: type[HeadingAwareMarkdownNodeParser]) -> int:
     return int(kind.model_fields["chunk_size"].default)
 
 
-def _says_markdown(document: BaseNode) -> bool:
-    """Return whether a document was converted to Markdown, as its resource says."""
+def _has_markdown_type(document: BaseNode) -> bool:
+    """Return whether a document has the media type of Markdown."""
     resource = getattr(document, "text_resource", None)
     return resource is not None and resource.mimetype == MARKDOWN_TYPE
 
 
 def _is_converted_page(document: BaseNode) -> bool:
     """Return whether a document is a page that was converted. Its headings are guesses, and many sections are short."""
-    return _says_markdown(document) and metadata.PAGE_LABEL in document.metadata
+    return _has_markdown_type(document) and metadata.PAGE_LABEL in document.metadata
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:
@@ -311,15 +311,15 @@ def _node(
     filters: Sequence[str],
 ) -> TextNode:
     shown, names = values
-    no_vector, no_prompt = (*description.HIDDEN_FROM_EMBED, *filters), (*description.BOOKKEEPING, *filters)
+    no_vector, no_prompt = (*node_metadata.HIDDEN_FROM_EMBED, *filters), (*node_metadata.BOOKKEEPING, *filters)
     fields = {
         "id_": node_id,
         "text": chunk,
         "start_char_idx": span.start,
         "end_char_idx": span.end,
         "metadata": shown,
-        "excluded_embed_metadata_keys": description.excluded(document.excluded_embed_metadata_keys, no_vector, names),
-        "excluded_llm_metadata_keys": description.excluded(document.excluded_llm_metadata_keys, no_prompt, names),
+        "excluded_embed_metadata_keys": node_metadata.excluded(document.excluded_embed_metadata_keys, no_vector, names),
+        "excluded_llm_metadata_keys": node_metadata.excluded(document.excluded_llm_metadata_keys, no_prompt, names),
         "metadata_separator": getattr(document, "metadata_separator", "\n"),
         "metadata_template": getattr(document, "metadata_template", "{key}: {value}"),
         "text_template": getattr(document, "text_template", "{metadata_str}\n\n{content}"),
@@ -331,9 +331,9 @@ def _node(
     return ImageNode(**fields, **{name: getattr(document, name, None) for name in picture})
 
 
-def _placed(span: Span, origin: description.Origin) -> Span:
+def _placed(span: Span, origin: node_metadata.Origin) -> Span:
     """Return a span of a chunk counted from the beginning of the chunk's document; line 0 where it is unknown."""
-    if origin == description.Origin():
+    if origin == node_metadata.Origin():
         return span
     return span._replace(
         start=origin.offset + span.start,

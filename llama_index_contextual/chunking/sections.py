@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyromark
 
-from llama_index_contextual.chunking.parsing import HTML_HEADING
+from llama_index_contextual.chunking.markdown import HTML_HEADING
 from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import date_from_heading
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import date
 
-    from llama_index_contextual.chunking.blocks import Outline
+    from llama_index_contextual.chunking.outline import Outline
 
 _OPTIONS: Final = (
     pyromark.Options.ENABLE_HEADING_ATTRIBUTES

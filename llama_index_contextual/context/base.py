@@ -121,7 +121,7 @@ class ContextGenerator(ABC):
         return results
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
-        """Do the same as :meth:`generate_all`, without blocking the event loop."""
+        """Generate contexts as :meth:`generate_all` does, without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
 
     @property
@@ -130,7 +130,7 @@ class ContextGenerator(ABC):
         return ContextUsage()
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
-        """Return what a run over these chunks would cost: nothing for a free generator."""
+        """Return the cost of a run over these chunks: nothing for a free generator."""
         chunks = sum(len(batch.nodes) for batch in batches)
         return ContextEstimate(chunks, price=None if prices is None else 0.0)
 
@@ -139,7 +139,7 @@ class ContextGenerator(ABC):
         return self if self.free else None
 
     def config(self) -> dict[str, Any]:
-        """Return what :func:`resolve_generator` makes it from again: plain data, never a model object or a key."""
+        """Return the settings for :func:`resolve_generator`: plain data, never a model object or a key."""
         return {"spec": self.name}
 
     def state(self) -> str:

@@ -1,4 +1,4 @@
-"""What source code defines and says about itself, in any language that Pygments reads.
+"""The definitions and comments of source code, in any language that Pygments reads.
 
 Pygments rather than a grammar per language: it comes with rich, reads some 500 languages, never fails on half a
 function, and tells names from strings and comments, which is all that is needed here.
@@ -67,7 +67,7 @@ class Symbol(NamedTuple):
 
 
 class SourceCode(NamedTuple):
-    """What a file of source code, or a part of one, defines and says."""
+    """The definitions and comments of a file of source code, or of a part of one."""
 
     text: str
     language: str
@@ -79,7 +79,7 @@ class SourceCode(NamedTuple):
         return [symbol for symbol in self.symbols if start <= symbol.start < end]
 
     def enclosing(self, start: int) -> list[Symbol]:
-        """Return the symbols that a position is inside of, outermost first: told by indentation, as a reader does.
+        """Return the symbols that a position is inside of, outermost first, by indentation.
 
         None after what was read: which symbols stand between is not known.
         """
@@ -124,7 +124,7 @@ def read_code(text: str, path: str) -> SourceCode | None:
 
 
 def is_code(path: str) -> bool:
-    """Return whether a file's name says that it is source code."""
+    """Return whether a file's name is one of source code."""
     return _lexer(path.rpartition("/")[2]) is not None
 
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.errors import SettingError, whole
-from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, hide_encoded_bytes, own_name, value_of
+from llama_index_contextual.metadata import (
+    END_LINE,
+    HEADER_PATH,
+    START_LINE,
+    hide_encoded_bytes,
+    prefixed_key,
+    value_of,
+)
 from llama_index_contextual.text import readable
 
 if TYPE_CHECKING:
@@ -76,7 +83,7 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
     metadata = dict(best.metadata)
     for key, outermost in ((START_LINE, min), (END_LINE, max)):
         if key in metadata:
-            name = own_name(key) if own_name(key) in metadata else key
+            name = prefixed_key(key) if prefixed_key(key) in metadata else key
             metadata[name] = outermost(value_of(part.metadata, key) for part in parts)
     relationships = dict(best.relationships)
     for part, side in ((parts[0], NodeRelationship.PREVIOUS), (parts[-1], NodeRelationship.NEXT)):

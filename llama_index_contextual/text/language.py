@@ -46,7 +46,7 @@ LANGUAGE_NAMES: Final = {
     "sv": "swedish",
     "tr": "turkish",
 }
-# Those that are told apart, too: they have no stemmer, or no list of stop words.
+# Detected, too: they have no stemmer, or no list of stop words.
 _OTHER_NAMES: Final = {
     "hi": "Hindi",
     "ja": "Japanese",
@@ -115,7 +115,7 @@ def tell_language(text: str) -> str:
     Args:
         text: A question, or a paragraph; of a longer one its beginning counts.
     """
-    return _told(text[:_LONGEST])
+    return _detect(text[:_LONGEST])
 
 
 def sample_of(items: Any) -> Any:
@@ -139,7 +139,7 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _told(text: str) -> str:
+def _detect(text: str) -> str:
     plain = text.isascii()
     spelled = _WORD.findall(text.lower() if plain else normalise(text))[:_SAMPLE]
     words = set(spelled) if plain else set(map(fold, spelled))
@@ -165,7 +165,7 @@ def _told(text: str) -> str:
 
 
 def _shares(text: str) -> dict[str, float]:
-    """Return how likely each of the languages is that are told apart, as far as any is."""
+    """Return the probability of each known language."""
     line = " ".join(text[:_READ].lower().encode("utf-8", "replace").decode("utf-8").split()) + "\n"
     guesses = {
         label.removeprefix("__label__"): share for share, label in _detector().predict(line, _GUESSES, 0.0, "strict")

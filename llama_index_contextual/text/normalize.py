@@ -1,4 +1,4 @@
-"""How a text comes from bytes, what it must not hold to be stored, how it is shown, and hashes of what is said."""
+"""Text from bytes, without encoded bytes, for storage and for terminals; and hashes of values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from llama_index_contextual.errors import ContextualWarning, DocumentError
 # Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
 # case; "NOTES.MD" is Markdown too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
-MARKDOWN_TYPE: Final = "text/markdown"  # of a document that says so, whatever its file is called
+MARKDOWN_TYPE: Final = "text/markdown"  # the media type
 # "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text. In a
 # table it is "[[Name\\|Text]]".
 WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]")

@@ -56,7 +56,7 @@ _MOST_WORDS: Final = 50_000  # that are remembered, some 8 MB
 
 
 def budget_cost(tokens: int, text: str) -> int:
-    """Return what a text takes of a budget: its tokens, or more where these have over 8 characters each."""
+    """Return the cost of a text in a budget: its tokens, or more where these have over 8 characters each."""
     if len(text) <= tokens * CHARS_PER_TOKEN:
         return tokens
     letters = sum(map(len, text.split()))

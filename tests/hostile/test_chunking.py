@@ -16,13 +16,13 @@ from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMark
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.chunking import (
     ChunkSettings,
-    blocks,
+    cut_points,
     front_matter,
-    oversized,
-    parsing,
+    markdown,
     read_front_matter,
     split_markdown,
 )
+from llama_index_contextual.chunking.outline import outline_of
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text.tokens import CHARS_PER_TOKEN
 
@@ -98,10 +98,11 @@ def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
     assert node.metadata["header_path"].endswith("x6")
 
 
-def test_a_long_title_is_the_callers_own_and_short_in_contexts():
+def test_a_long_title_is_cut_and_reported():
     document = Document(text="Text.", metadata={"title": "t" * 1000, "tags": "a, b"})
-    [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
-    assert (len(node.metadata["title"]), node.metadata["tags"]) == (1000, "a, b")
+    with pytest.warns(ContextualWarning, match="'title' has 1,000 characters, of which 300 are kept"):
+        [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
+    assert (len(node.metadata["title"]), node.metadata["tags"]) == (300, "a, b")
     assert len(node.metadata["context"]) == 300
 
 
@@ -181,7 +182,7 @@ def test_a_run_of_bare_headings_is_within_the_budget(levels):
 def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
     text = f"Above.\n\n{line}\n\nBelow.\n"
     plain = text.replace(line, line[:20] + line[-2:])
-    assert blocks.outline(text).kinds == blocks.outline(plain).kinds
+    assert outline_of(text).kinds == outline_of(plain).kinds
 
 
 PROSE = ["# Title\n\n", "Title\n===\n", "Text *that*\ngoes on.\n\n", "- - -\n", "--- -- x\n", "[a]: /b\n\n", "2. x\n"]
@@ -192,9 +193,9 @@ LISTS = ["- a\n\n  b\n- c\n", "> q\nlazy\n\n", "1. one\n\n\ttab\n\n", "|a|\n|-|\
 @given(st.lists(st.sampled_from([*PROSE, *CODE, *LISTS]), max_size=40))
 def test_a_text_that_is_parsed_in_parts_has_the_same_blocks(parts):
     text = "".join(parts)
-    whole = blocks.outline(text)
-    with mock.patch.object(parsing, "_PART", 120):
-        assert blocks.outline(text) == whole
+    whole = outline_of(text)
+    with mock.patch.object(markdown, "_PART", 120):
+        assert outline_of(text) == whole
 
 
 LINES = ["[]\n", "- [\n", "> [\n\n> - [", "  [\n", "[a]: /b\n", "```\n[\n", "|a|\n|-|\n|[|\n"]
@@ -202,9 +203,9 @@ LINES = ["[]\n", "- [\n", "> [\n\n> - [", "  [\n", "[a]: /b\n", "```\n[\n", "|a|
 
 @pytest.mark.parametrize("unit", ["[", "\n", " ", *LINES])
 def test_a_block_that_is_larger_than_a_part_is_parsed_in_parts_and_covered(unit, monkeypatch):
-    monkeypatch.setattr(parsing, "_PART", 1000)
-    parser = mock.Mock(wraps=parsing._PARSER)
-    monkeypatch.setattr(parsing, "_PARSER", parser)
+    monkeypatch.setattr(markdown, "_PART", 1000)
+    parser = mock.Mock(wraps=markdown._PARSER)
+    monkeypatch.setattr(markdown, "_PARSER", parser)
     text = "Above.\n\n" + unit * (5000 // len(unit)) + "\n\nBelow."
     spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
     assert not "".join(text[end.end : start.start] for end, start in itertools.pairwise(spans)).strip()
@@ -216,8 +217,8 @@ def test_a_block_that_is_larger_than_a_part_is_parsed_in_parts_and_covered(unit,
 
 def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
     """Each rule holds on to the one before it, so all of them together are over the budget; none has a place to cut."""
-    finer = mock.Mock(wraps=oversized._finer)
-    monkeypatch.setattr(oversized, "_finer", finer)
+    finer = mock.Mock(wraps=cut_points._cut_points)
+    monkeypatch.setattr(cut_points, "_cut_points", finer)
     text = "Above.\n\n" + "---\n" * 3000
     spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
     assert (spans[0].start, spans[-1].end) == (0, len(text.rstrip()))

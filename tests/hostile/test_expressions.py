@@ -49,8 +49,8 @@ BOUNDED = {
     "app.folder.sheets._TOKENS": (255, "a format of a number"),
     "app.folder.sheets._ELAPSED": (255, "the same"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
-    "chunking.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
-    "chunking.blocks._ANCHORS": (200, "a block above a heading"),
+    "chunking.cut_points._CLUSTER": (8000, "as much of a text as a chunk takes"),
+    "chunking.outline._ANCHORS": (200, "a block above a heading"),
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {
@@ -76,14 +76,11 @@ ANCHORED = {
     "app.folder.html._ITEM",
     "app.folder.html._NUMBER",
     "app.evaluation.questions._LINES",
-    "chunking.blocks._CLOSERS",
-    "chunking.blocks._OPENERS",
-    "chunking.parsing._COMPONENT_LINE",
-    "chunking.blocks.OPENING_LINE",
+    "chunking.markdown._COMPONENT_LINE",
+    "chunking.cut_points._ROW",
     "chunking.front_matter._FENCED",
     "chunking.front_matter._KEY",
-    "chunking.parsing._CONTAINER",
-    "chunking.oversized._ROW",
+    "chunking.markdown._CONTAINER",
     "text.normalize._HEX",
     "text.normalize._WORD_OR_NUMBER",
     "text.sentences._TRAILING",

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from llama_index_contextual.chunking import ChunkSettings, blocks, read_front_matter, split_markdown
-from llama_index_contextual.chunking.parsing import mask
+from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
+from llama_index_contextual.chunking.markdown import mask
+from llama_index_contextual.chunking.outline import outline_of
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
@@ -126,7 +127,7 @@ def test_tags_of_front_matter_in_each_form(tags):
 
 @pytest.mark.parametrize("text", ["---\nTags: [a]\ntitle: A\ntags: [b]\n---\nx", "+++\nTags='a'\ntags='b'\n+++\nx"])
 def test_a_key_that_front_matter_repeats_is_named(text):
-    with pytest.warns(ContextualWarning, match=r"page.md says more than once: tags\. The last one counts"):
+    with pytest.warns(ContextualWarning, match=r"page.md repeats tags\. The last one counts"):
         assert read_front_matter(text, "page.md").text("tags") == "b"
 
 
@@ -155,7 +156,7 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
     for page in pages:
         text = page.read_bytes().decode("utf-8")
         body = read_front_matter(text).end
-        masked, outline = mask(text, body), blocks.outline(text, body)
+        masked, outline = mask(text, body), outline_of(text, body)
         theirs = {
             (token.type.removesuffix("_open"), token.map[0])
             for token in parser.parse(masked)

@@ -10,8 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
-from llama_index_contextual.chunking import blocks
-from llama_index_contextual.chunking.parsing import mask
+from llama_index_contextual.chunking.markdown import mask
+from llama_index_contextual.chunking.outline import outline_of
 from llama_index_contextual.chunking.sections import titles_of_headings
 
 PARSER = MarkdownIt("commonmark").enable("table")
@@ -60,7 +60,7 @@ def theirs(text):
 def ours(text):
     masked = mask(text)
     lines = masked.split("\n")
-    outline = blocks.outline(text)
+    outline = outline_of(text)
 
     def place(start, end):
         return trimmed(lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1)

@@ -2,7 +2,7 @@
 
 A part is a chunk that is cut again, or a page of a file. What a document brought stays as it was. Each function returns
 what is ours by the names of :mod:`llama_index_contextual.metadata`, and
-:func:`~llama_index_contextual.metadata.with_ours` puts both together.
+:func:`~llama_index_contextual.metadata.merge_metadata` puts both together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, RelatedNodeInfo
 
     from llama_index_contextual.chunking.front_matter import FrontMatter
-    from llama_index_contextual.chunking.spans import Span
+    from llama_index_contextual.chunking.splitting import Span
 
 _LONGEST_NUMBER: Final = 10  # digits of a page
 # Counts and hashes say nothing to an embedding or an LLM.
@@ -63,7 +63,7 @@ _MOST_TAGS: Final = 2000  # characters of inline tags
 _MOST_TITLES: Final = 4  # that a chunk of many sections names
 _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
-# What an earlier parser said of a chunk is not true of the chunks that it is cut into. Ours says more than others.
+# Metadata of one chunk, which is not true of the chunks that it is cut into. Our parser writes more of it than others.
 _OF_OTHERS: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
 _OF_ONE_CHUNK: Final = (*_OF_OTHERS, *BOOKKEEPING, metadata.DATE)
 HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
@@ -76,7 +76,7 @@ def source_of(node: BaseNode) -> RelatedNodeInfo | None:
 
 
 def identity_of(document: BaseNode, keys: Sequence[str] = ()) -> str:
-    """Return what the ids of a document's chunks are made from: its own id, or some of its metadata.
+    """Return the identity from which the ids of a document's chunks are made: its own id, or some of its metadata.
 
     For a node that was cut from a document it is the document's id with the node's place there, or the node's own id
     where it names no place.
@@ -125,7 +125,7 @@ def hash_id(i: int, doc: BaseNode) -> str:
     return default_id_func(i, doc)
 
 
-def given_id_func(id_func: Any) -> Callable[[int, BaseNode], str]:
+def id_func_of(id_func: Any) -> Callable[[int, BaseNode], str]:
     """Return the caller's function, or ours for LlamaIndex's default (random ids) and a name that ``from_dict`` reads.
 
     Raises:
@@ -145,7 +145,7 @@ class Origin(NamedTuple):
 
     Attributes:
         offset: Where the node starts in its document.
-        line: On which line, 1-based; 0 where nobody has said.
+        line: On which line, 1-based; 0 where unknown.
         headings: Titles of the headings that it stands under, outermost first.
         level: Level of the innermost of them, 0 for none or unknown.
     """
@@ -236,14 +236,14 @@ def with_bounded_metadata(document: BaseNode) -> BaseNode:
 
 
 def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a document brought, as it is, and what we say of all its chunks."""
+    """Return a document's own metadata within bounds, and ours that all its chunks share."""
     values, _ = metadata.bounded(document.metadata)
     theirs = {
         key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
         for key, value in values.items()
     }
     if (source := source_of(document)) is not None:
-        _forget(theirs, source.metadata)
+        _drop_stale_chunk_metadata(theirs, source.metadata)
     ours: dict[str, Any] = {} if metadata.PATH in theirs else {metadata.PATH: metadata.file_of(theirs)}
     for key in (metadata.TITLE, metadata.DESCRIPTION):
         if not theirs.get(key) and (value := front.text(key)):
@@ -261,7 +261,7 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
 def filter_metadata(
     front: FrontMatter, tags: Sequence[str], theirs: Mapping[str, Any], *, typed: bool
 ) -> dict[str, Any]:
-    """Return what questions can be narrowed by, on every chunk and in no view: front matter, and inline tags.
+    """Return the metadata for filters, on every chunk and in no view: front matter, and inline tags.
 
     Front matter is text, and lists are text with commas. Left out are nested values, more than 300 characters, more
     than 50 keys, and names that the document brought or that mean something else here. The keyword arm reads their
@@ -287,7 +287,7 @@ def filter_metadata(
 
 
 def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:
-    """Return what the first chunk alone says: the same words on every chunk would count many times."""
+    """Return the words of front matter for the first chunk: on every chunk they would count many times."""
     if span.start < front.end:
         return {}
     words = (front.rest(_SHOWN_OF_FRONT_MATTER) or _inherited(document))[:_MAX_FRONT_MATTER]
@@ -295,14 +295,14 @@ def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[s
 
 
 def _inherited(document: BaseNode) -> str:
-    """Return what a first chunk that is cut again said, where that is ours."""
+    """Return the front matter of a first chunk that is cut again, where our parser wrote it."""
     source, key = source_of(document), metadata.FRONT_MATTER
-    own = key if source is not None and key not in source.metadata else metadata.own_name(key)
+    own = key if source is not None and key not in source.metadata else metadata.prefixed_key(key)
     return str(document.metadata.get(own) or "")
 
 
 def span_metadata(chunk: str, span: Span, theirs: dict[str, Any], *, headers: bool, unread: bool) -> dict[str, Any]:
-    """Return what we say of one chunk.
+    """Return the metadata of one chunk.
 
     Args:
         chunk: Its text.
@@ -335,16 +335,16 @@ def span_metadata(chunk: str, span: Span, theirs: dict[str, Any], *, headers: bo
     return values
 
 
-def brought(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a document brought under names of ours: links to it say so, for when its chunks are cut again."""
+def original_values(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document's values under names of ours. Links to it keep them for when its chunks are cut again."""
     return {key: theirs[key] for key in _OF_ONE_CHUNK if key in theirs}
 
 
-def _forget(theirs: dict[str, Any], of_document: Mapping[str, Any]) -> None:
-    """Take out what an earlier parser said of the chunk that is cut now; what the document had brought stays."""
-    by_us = any(key in theirs for key in (metadata.CHUNK_HASH, metadata.own_name(metadata.CHUNK_HASH)))
+def _drop_stale_chunk_metadata(theirs: dict[str, Any], of_document: Mapping[str, Any]) -> None:
+    """Remove an earlier parser's metadata of the chunk that is cut now; values of the document stay."""
+    by_us = any(key in theirs for key in (metadata.CHUNK_HASH, metadata.prefixed_key(metadata.CHUNK_HASH)))
     for key in _OF_ONE_CHUNK if by_us else _OF_OTHERS:
-        theirs.pop(metadata.own_name(key), None)
+        theirs.pop(metadata.prefixed_key(key), None)
         if key not in of_document:
             theirs.pop(key, None)
 
@@ -356,9 +356,9 @@ def _joined(titles: Sequence[str]) -> list[str]:
 
 
 def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return a day as text and as a number; as a number alone where the document's own ``date`` says the day."""
-    said = dates.parse_day(theirs.get(metadata.DATE)) == day
-    return {**({} if said else {metadata.DATE: day.isoformat()}), metadata.DATE_TS: dates.epoch_seconds(day)}
+    """Return a day as text and as a number; as a number alone where the document's own ``date`` is that day."""
+    is_known = dates.parse_day(theirs.get(metadata.DATE)) == day
+    return {**({} if is_known else {metadata.DATE: day.isoformat()}), metadata.DATE_TS: dates.epoch_seconds(day)}
 
 
 def excluded(given: Sequence[str], ours: Iterable[str], names: dict[str, str]) -> list[str]:

@@ -62,7 +62,7 @@ _MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 
 
-Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and what pyromark says of it
+Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and its value
 
 
 def mask(text: str, body: int = 0, unread: int = 0) -> str:

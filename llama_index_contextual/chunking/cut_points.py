@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import regex  # type: ignore[import-untyped]
 
-from llama_index_contextual.chunking import blocks
+from llama_index_contextual.chunking.outline import (
+    CHARACTER,
+    GLUED,
+    LINE,
+    PIECE,
+    SECTION,
+    SENTENCE,
+    SPACE,
+    Atom,
+    Outline,
+)
 from llama_index_contextual.chunking.packing import Marks
 from llama_index_contextual.text import sentence_starts
 
@@ -23,10 +33,8 @@ if TYPE_CHECKING:
 _SPACE: Final = re.compile(r"\s+")
 _CLUSTER: Final = regex.compile(r"\X")  # what a reader takes for one letter, by Unicode's rules
 _LONGEST_CLUSTER: Final = 32  # characters; a longer one is nothing that anybody reads
-_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
-# In a paragraph without sentences (a gallery of logos, say) every line that starts with a tag, shortcode or image.
-_MARKUP_LINE: Final = re.compile(r"^(?=[ \t]*(?:<[a-zA-Z]|\{\{[%<]\s*[^/\s]|\[?!\[))", re.MULTILINE)
 _ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECASE)  # better to cut before than a cell
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 # By how many tokens a part that stands alone may exceed its share of the whole.
 _SEAM: Final = 4
 # No character is more than four tokens of a byte-level tokenizer.
@@ -35,7 +43,7 @@ _TOKENS_PER_CHARACTER: Final = 4
 
 def refine(
     text: str,
-    outline: blocks.Outline,
+    outline: Outline,
     sums: Sequence[int],
     between: tuple[int, int],
     scale: Scale,
@@ -60,8 +68,8 @@ def refine(
     before, after = sums[first:last], sums[first + 1 : last + 1]
     if fits and max(map(operator.sub, after, before)) <= size:
         part = slice(first, last)
-        atoms: list[blocks.Atom | None] = [None] * (last - first + 1)
-        strengths, kinds = [*outline.strengths[part], blocks.SECTION], [*outline.kinds[part], ""]
+        atoms: list[Atom | None] = [None] * (last - first + 1)
+        strengths, kinds = [*outline.strengths[part], SECTION], [*outline.kinds[part], ""]
         return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, array("q", sums[first : last + 1]))
     marks = Marks()
     held = sums[first]  # the weight before the heading, if any, that holds on to the block
@@ -76,26 +84,27 @@ def refine(
         start, end = outline.offsets[index : index + 2]
         if atom:
             most = settings.hard_bound if settings.keep_blocks else settings.chunk_size
-            if weight <= most - _SEAM or _alone(text, start, end, scale) <= most:  # white space below does not count
+            # white space below it does not count
+            if weight <= most - _SEAM or _standalone_tokens(text, start, end, scale) <= most:
                 continue
         elif weight <= size and (kind == "rule" or sums[index + 1] - held <= size):
             continue  # a paragraph that fits may not fit together with its heading
         above = sums[index] - held
         room = settings.cap - above - (above > 0)  # the sum of two parts may be one less than what they have together
-        finer = _finer(text, start, end, (kind, atom), scale, settings, room)
+        finer = _cut_points(text, start, end, (kind, atom), scale, settings, room)
         counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
         for (offset, strength), count in zip(finer, counts[1:], strict=False):
             marks.append(offset, strength, kind, atom, sums[index] + shift + count)
         shift += counts[-1] - weight
-    marks.append(outline.offsets[last], blocks.SECTION, "", None, sums[last] + shift)
+    marks.append(outline.offsets[last], SECTION, "", None, sums[last] + shift)
     return marks
 
 
-def _finer(
+def _cut_points(
     text: str,
     start: int,
     end: int,
-    what: tuple[str, blocks.Atom | None],
+    what: tuple[str, Atom | None],
     scale: Scale,
     settings: ChunkSettings,
     cap: int,
@@ -112,14 +121,15 @@ def _finer(
         weight = sums[number + 1] - sums[number]
         whole = high
         closing = what[1] is not None and what[1].kind != "table" and number == len(finer) - 1
-        if closing and finer[number][1] == blocks.GLUED:  # a fence's last line holds on to the line before
+        if closing and finer[number][1] == GLUED:  # a fence's last line holds on to the line before
             weight, whole = sums[-1] - sums[number], end
-        if weight > cap or (weight > cap - _SEAM and _alone(text, low, whole, scale) > cap):
-            places.extend(place for place in _anywhere(text, low, high, step) if not scale.cuts_run(place[0]))
+        if weight > cap or (weight > cap - _SEAM and _standalone_tokens(text, low, whole, scale) > cap):
+            inside = _whitespace_cut_points(text, low, high, step)
+            places.extend(place for place in inside if not scale.cuts_run(place[0]))
     return places
 
 
-def _alone(text: str, start: int, end: int, scale: Scale) -> int:
+def _standalone_tokens(text: str, start: int, end: int, scale: Scale) -> int:
     """Return the weight of a part without the white space below it, and with what is more of the one before it.
 
     A chunk may start with the indentation of its first line. Without it, ``"😀"`` are two tokens, and ``" 😀"`` is one.
@@ -137,7 +147,7 @@ def _closing_fence(text: str, start: int, end: int) -> int:
     return start + line if not last[line:].strip("`~> \t") or "highlight" in last[line:] else end
 
 
-def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
+def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
     """Yield places to cut inside one sentence or line, at least every ``step`` characters: after white space if any."""
     while end - start > step:
         space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
@@ -146,7 +156,7 @@ def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int,
         start = blank.end() if blank else start
         if start >= end:
             return
-        yield start, blocks.SPACE if space > 0 else blocks.CHARACTER
+        yield start, SPACE if space > 0 else CHARACTER
 
 
 def _between_letters(text: str, start: int, at: int) -> int:
@@ -161,14 +171,11 @@ def _between_letters(text: str, start: int, at: int) -> int:
     return last if last > start else at
 
 
-def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None) -> Iterator[tuple[int, int]]:
+def _inside(text: str, start: int, end: int, kind: str, atom: Atom | None) -> Iterator[tuple[int, int]]:
     """Yield places to cut inside one block: (offset, strength)."""
     if atom is None and kind not in {"html", "heading"}:
-        starts = sentence_starts(text, start, end)
-        for offset in starts:  # one that starts its line needs no ">" before it
-            yield offset, blocks.LINE if kind == "quote" and text[offset - 1] in "\r\n" else blocks.SENTENCE
-        if not starts:
-            yield from ((line.start(), blocks.LINE) for line in _MARKUP_LINE.finditer(text, start + 1, end))
+        for offset in sentence_starts(text, start, end):  # one that starts its line needs no ">" before it
+            yield offset, LINE if kind == "quote" and text[offset - 1] in "\r\n" else SENTENCE
         return
     if kind == "heading":
         return
@@ -178,10 +185,8 @@ def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None
     for number, (before, line) in enumerate(pairwise(lines), start=1):
         offset = line.start()
         if atom and (number <= head or offset >= closing):
-            yield offset, blocks.GLUED
-        elif kind == "html" and (line[0].lstrip().startswith("</") or blocks.OPENING_LINE.fullmatch(before[0])):
-            yield offset, blocks.TAG  # it closes, or the line before opens, what it belongs to
+            yield offset, GLUED
         elif kind == "html" and _ROW.match(line[0]):
-            yield offset, blocks.PIECE
+            yield offset, PIECE
         else:
-            yield offset, blocks.LINE if before.end() == offset else blocks.PIECE
+            yield offset, LINE if before.end() == offset else PIECE

@@ -8,10 +8,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from llama_index_contextual.chunking import blocks
+from llama_index_contextual.chunking.cut_points import refine
 from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.chunking.oversized import refine
-from llama_index_contextual.chunking.packing import ChunkSettings, Piece, pack, uncut
+from llama_index_contextual.chunking.outline import BLOCK, LINE, SECTION, Outline, outline_of
+from llama_index_contextual.chunking.packing import ChunkSettings, Piece, pack, piece_between
 from llama_index_contextual.chunking.sections import (
     TOP,
     Open,
@@ -27,7 +27,7 @@ _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 _LINE: Final = re.compile(r"[^\r\n]*")
 _LINE_END: Final = re.compile(r"\r\n?|\n")
-_MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language, said of each later piece
+_MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
 
 
 class Span(NamedTuple):
@@ -102,7 +102,7 @@ def split_markdown(
     for group in groups:
         first, last = group[0].first, group[-1].last
         if sums[last] - sums[first] <= settings.chunk_size:
-            piece = uncut(text, outline, first, last, scale)
+            piece = piece_between(text, outline, first, last, scale)
             if budget_cost(piece.tokens, scale.part(piece.start, piece.end)) <= settings.chunk_size:
                 if piece.end > piece.start and scale.is_text(piece.start, piece.end):
                     spans.append(_describe(text, piece, group, outline, ends, settings.chunk_size))
@@ -117,7 +117,7 @@ def split_markdown(
 def headings_of(text: str) -> list[tuple[str, int, int]]:
     """Return the title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
     front = read_front_matter(text)
-    outline, ends = blocks.outline(text, front.end, front.unread), _line_ends(text)
+    outline, ends = outline_of(text, front.end, front.unread), _line_ends(text)
     titles = titles_of_headings(text, ((start, end) for _, _, start, end in outline.headings))
     return [
         (title, level, bisect_right(ends, start) + 1)
@@ -129,22 +129,20 @@ def _line_ends(text: str) -> array[int]:
     return array("q", (match.end() for match in _LINE_END.finditer(text)))
 
 
-def _outline(text: str, body: int, settings: ChunkSettings, *, unread: int, markdown: bool) -> blocks.Outline:
+def _outline(text: str, body: int, settings: ChunkSettings, *, unread: int, markdown: bool) -> Outline:
     if markdown and settings.semantic:
-        return blocks.outline(text, body, unread)
-    pattern, strength = (_PARAGRAPH_END, blocks.BLOCK) if settings.semantic else (_LINE_START, blocks.LINE)
+        return outline_of(text, body, unread)
+    pattern, strength = (_PARAGRAPH_END, BLOCK) if settings.semantic else (_LINE_START, LINE)
     start = body + len(text[body:]) - len(text[body:].lstrip())
     start = max(body, text.rfind("\n", body, start) + 1)
     offsets = array("q", [start])
     offsets.extend(match.end() for match in pattern.finditer(text, start) if match.end() < len(text))
-    strengths, kinds = [strength] * len(offsets) + [blocks.SECTION], ["text"] * len(offsets) + [""]
+    strengths, kinds = [strength] * len(offsets) + [SECTION], ["text"] * len(offsets) + [""]
     offsets.append(len(text))
-    return blocks.Outline(offsets, strengths, kinds)
+    return Outline(offsets, strengths, kinds)
 
 
-def _describe(
-    text: str, piece: Piece, group: list[Section], outline: blocks.Outline, ends: Sequence[int], size: int
-) -> Span:
+def _describe(text: str, piece: Piece, group: list[Section], outline: Outline, ends: Sequence[int], size: int) -> Span:
     if len(group) > 1:
         offsets = outline.offsets
         group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.own]

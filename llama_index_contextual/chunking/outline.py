@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from llama_index_contextual.chunking.parsing import KINDS, blocks_of, containers_of, mask
+from llama_index_contextual.chunking.markdown import KINDS, blocks_of, containers_of, mask
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
@@ -27,7 +27,6 @@ PIECE: Final = 20  # a blank line inside an oversized fence
 LINE: Final = 15  # between code lines or table rows
 SENTENCE: Final = 10
 SPACE: Final = 5  # white space inside an oversized sentence or line
-TAG: Final = 3  # between a tag or shortcode that stands alone and what it encloses
 CHARACTER: Final = 1
 GLUED: Final = 0  # after a heading
 
@@ -38,19 +37,8 @@ _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
 _MARKUP: Final = frozenset({"text", "html"})  # kinds that may be no more than anchors, comments, closing tags
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
 
-# Tags, shortcodes, directives and comments that stand alone open, close or belong to something.
 # A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
 _ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
-_FIRST: Final = "<{:/\x01"  # what a block begins with that may be one of the next two
-_CLOSERS: Final = re.compile(r"(?:\s*(?:[<\x01]/[^<>\x01]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|(?::::+|///+)(?=\s*\Z)))+\s*")
-# After tags that close ("</Tab><Tab>") they count too: what follows is more to them than what was before.
-_OPENERS: Final = re.compile(
-    rf"(?:{_CLOSERS.pattern})?"
-    r"(?:\s*(?:<summary>[^<]*</summary>|[<\x01][a-z][^<>\x01]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|"
-    r"(?::::+|///+)[ \t]*\w[^\n]*(?![^\n])))+\s*",
-    re.IGNORECASE,
-)
-OPENING_LINE: Final = re.compile(r"\s*<(?!br\b|hr\b|img\b)[a-zA-Z][^<>]*(?<!/)>\s*")  # no more than an opening tag
 
 # A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
 # line.
@@ -106,7 +94,7 @@ class Outline:
         self._headings.extend(heading)
 
 
-def outline(text: str, body: int = 0, unread: int = 0) -> Outline:
+def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
     """Find the marks of a document.
 
     Args:
@@ -138,14 +126,13 @@ class _Marker:
         self._line = (0, 0)  # an offset, and where its line starts
         self._previous = ""  # kind of the last top-level block
         self._after_rule = False
-        self._encloses = False  # whether the last block is no more than an opening tag
 
     def top(self, start: int, end: int, tag: str, value: Any) -> None:
         kind = KINDS[tag]
         if start - self.top_end > 1:
             self._uncovered(start)
         previous = self._previous
-        strength = self._strength(start, end, kind)
+        strength = self._strength(start, kind)
         self.top_end = end
         if kind != "heading" or previous not in _MARKUP or not self._anchored(start):
             self._mark(start, strength, kind)
@@ -160,15 +147,9 @@ class _Marker:
         if tag in _CONTAINERS:
             self._containers = [(end, tag)]
 
-    def _strength(self, start: int, end: int, kind: str) -> int:
+    def _strength(self, start: int, kind: str) -> int:
         """Return how good a place to cut the start of a top-level block is."""
         masked, previous = self._masked, self._previous
-        encloses, self._encloses = self._encloses, False
-        if kind in _MARKUP and masked[start] in _FIRST:
-            if _CLOSERS.fullmatch(masked, start, end):
-                encloses = True
-            else:
-                self._encloses = _opens(masked, start, end)
         if previous == "heading" or kind == "rule":
             return GLUED
         if kind == "heading":
@@ -181,7 +162,7 @@ class _Marker:
             and masked[max(0, start - 80) : start].rstrip("*_ \t\n")[-1:] == ":"
         ):
             return INTRO
-        return TAG if encloses else BLOCK
+        return BLOCK
 
     def nested(self, start: int, end: int, tag: str, value: Any) -> None:
         containers = self._containers
@@ -257,11 +238,3 @@ class _Marker:
             marks.offsets.append(start)
             marks.strengths.append(strength)
             marks.kinds.append(kind)
-
-
-def _opens(masked: str, start: int, end: int) -> bool:
-    """Return whether a block is or ends in a tag that opens the next one, as ``<tbody>`` does under a table's head."""
-    if _OPENERS.fullmatch(masked, start, end):
-        return True
-    last = masked.rfind("\n", start, end - 1) + 1
-    return last > 0 and OPENING_LINE.fullmatch(masked, last, end) is not None
