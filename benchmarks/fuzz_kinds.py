@@ -21,9 +21,9 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
-from llama_index_contextual.app.index.embedder import Vectorizer
-from llama_index_contextual.app.store.database import Database
-from llama_index_contextual.app.store.schema import Chunk, fault_of
+from llama_index_contextual.app.index.embedder import Embedder
+from llama_index_contextual.app.store.paid import PaidStore
+from llama_index_contextual.app.store.schema import Chunk, vector_problem
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
@@ -281,12 +281,11 @@ class Numbers(MockEmbedding):
 
 
 @cache
-def vectorizer() -> tuple[Vectorizer, Numbers, Database]:
-    """A vectorizer over a database, its model, and the database."""
+def embedder() -> tuple[Embedder, Numbers, PaidStore]:
+    """An embedder, its model, and the store of its vectors."""
     model = Numbers(DIMENSIONS, model_name="numbers")
-    database = Database(Path(scratch()) / "index.sqlite3", "index")
-    database.create()
-    return Vectorizer(database, model), model, database
+    paid = PaidStore(Path(scratch()) / "paid.sqlite3", "index")
+    return Embedder(paid, model), model, paid
 
 
 def make_vectors(dice: random.Random) -> list[Any]:
@@ -297,7 +296,7 @@ def make_vectors(dice: random.Random) -> list[Any]:
 
 def use_vectors(answers: list[Any]) -> None:
     """Embed texts with them: what is kept can be used, and each other text is named."""
-    worker, model, database = vectorizer()
+    worker, model, paid = embedder()
     model._answers = answers  # noqa: SLF001  our own
     named = short_hash(repr(answers))
     chunks = [Chunk.of(TextNode(text=f"{named} {n}")) for n in range(len(answers))]
@@ -306,13 +305,10 @@ def use_vectors(answers: list[Any]) -> None:
     except ContextualError:
         return
     hashes = [chunk.embed_hash for chunk in chunks]
-    with database.reading() as snapshot:
-        vectors = dict(snapshot.vectors_by_hash(worker.model, hashes))
+    vectors = dict(paid.vectors(worker.model, hashes))
     for key in hashes:
         promise((key in vectors) != (key in failed), "a text without a vector is not named")
-        promise(key in failed or fault_of(vectors[key], DIMENSIONS) is None, "a vector is kept that is none")
-    with database.writing() as transaction:
-        transaction.forget_vectors(-1)
+        promise(key in failed or vector_problem(vectors[key], DIMENSIONS) is None, "a vector is kept that is none")
 
 
 def promise(holds: bool, otherwise: str) -> None:

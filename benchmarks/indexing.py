@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 TABLES = {
-    "nodes": "database: texts, metadata and places",
-    "vectors": "database: vectors by text",
-    "sqlite_autoindex": "database: ids and hashes, to look rows up",
-    "ix_": "database: ids and hashes, to look rows up",
+    "vectors": "paid.sqlite3: vectors by text",
+    "sqlite_autoindex": "both: ids and hashes, to look rows up",
+    "chunks_of": "both: ids and hashes, to look rows up",
+    "chunks": "index.sqlite3: texts, metadata and places",
 }
-OTHER = "database: all else"
-FILES = {"matrix": "matrix", "keywords": "keyword engine", "chroma": "Chroma: vectors (HNSW)"}
+OTHER = "both: all else"
+FILES = {"cache": "cache: BM25 and vectors"}
 AS_BEFORE, CHUNKS, NOW = "as before", "nothing but chunks", "now"
 
 
@@ -95,7 +95,7 @@ def bytes_of(storage: Path) -> dict[str, int]:
 
     for file in filter(Path.is_file, storage.rglob("*")):
         size = file.stat().st_size
-        if file.name == "index.sqlite3":
+        if file.name in ("index.sqlite3", "paid.sqlite3"):
             with contextlib.closing(sqlite3.connect(file)) as database:
                 for table, used in database.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"):
                     add(next((part for name, part in TABLES.items() if table.startswith(name)), OTHER), used)

@@ -1,15 +1,12 @@
 """How an index of a folder grows: building, memory, disk, questions, the refresh of one document, opening.
 
     python benchmarks/scale.py --sizes 1000 3000 10000 30000 100000 --minutes 20
-    python benchmarks/scale.py --words 6000 100000
 
 Each size is indexed as a user does it, by `ContextualIndex.refresh` over a folder of real pages (Kubernetes
 documentation); beyond what exists they are repeated with a third of the longer words exchanged for others of the
 corpus. Vectors are the sum of a seeded direction for each word (384 numbers): alike texts have alike vectors, and
 nothing is spent on a model; `--real` takes those of the local embedding, to compare with. Building and asking are two
 processes of their own for each size. A size is not begun when it would not fit into the minutes any more.
-
-`--words` measures the keyword engine alone, with so many chunks.
 """
 
 from __future__ import annotations
@@ -21,15 +18,12 @@ import os
 import random
 import re
 import resource
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from contextlib import contextmanager
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,13 +31,9 @@ import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
 from datasets import kubernetes_docs
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import Document
 
-from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.index.pipeline import default_parser
-from llama_index_contextual.keyword.engine import KeywordEngine
-from llama_index_contextual.keyword.words import lexical_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,9 +41,7 @@ if TYPE_CHECKING:
 WORD = re.compile(r"[a-z]{5,}")
 CHUNKS_A_PAGE = 17.5  # of these pages with the defaults, to begin with; the table counts what came out
 QUESTIONS, WARM = 300, 20
-PARSED = 5000  # chunks of real pages for a keyword engine; more are made of them
 DIMENSIONS = 384
-QDRANT = Path(__file__).parents[1] / "tests" / "qdrant_stand_in.py"  # its engine behind its REST interface
 DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, DIMENSIONS), dtype=np.float32)
 
 
@@ -72,16 +60,13 @@ class OfWords(BaseEmbedding):
         return self._get_text_embedding(query)
 
 
-def open_at(folder: Path, *, real: bool, store: str) -> ContextualIndex:
+def open_at(folder: Path, *, real: bool) -> ContextualIndex:
     """Open the index of a folder."""
     embedding = RememberingEmbedding() if real else OfWords(model_name="of-words", embed_batch_size=256)
-    settings = folder / "contextual.toml"
     return ContextualIndex.open(
         folder,
         embed_model=embedding,
         node_parser=default_parser(LocalEmbedding()),
-        vector_store=store,
-        config=settings if settings.exists() else None,
     )
 
 
@@ -113,25 +98,25 @@ def write_pages(folder: Path, count: int) -> None:
         target.write_text(text, "utf-8")
 
 
-def build(folder: Path, *, real: bool, store: str) -> dict[str, float]:
+def build(folder: Path, *, real: bool) -> dict[str, float]:
     """Index the pages of a folder; return what that took."""
     began, worked = time.perf_counter(), time.process_time()
-    with open_at(folder, real=real, store=store) as index:
+    with open_at(folder, real=real) as index:
         report = index.refresh()
         took, cpu = time.perf_counter() - began, time.process_time() - worked
-        parts = ("index.sqlite3*", "keywords", "matrix", "chroma")
+        parts = ("index.sqlite3*", "paid.sqlite3*", "cache")
         sizes = {name: bytes_below(index.storage, name) / 1e6 for name in parts}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"chunks": report.chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
 
 
-def ask(folder: Path, *, real: bool, store: str) -> dict[str, float]:
+def ask(folder: Path, *, real: bool) -> dict[str, float]:
     """Open an index, ask questions, then change one page; return what that took."""
     questions = [question.text for question in kubernetes_docs().questions]
     random.Random(0).shuffle(questions)  # noqa: S311  no secret
     before = resident()
     began = time.perf_counter()
-    with open_at(folder, real=real, store=store) as index:
+    with open_at(folder, real=real) as index:
         retriever = index.as_retriever()
         retriever.retrieve(questions[0])
         opened = time.perf_counter() - began
@@ -159,56 +144,6 @@ def ask(folder: Path, *, real: bool, store: str) -> dict[str, float]:
     }  # fmt: skip
 
 
-def words(folder: Path, size: int) -> dict[str, float]:
-    """Make the keyword engine of chunks of real pages; return what that took and what it is on disk."""
-    parser = default_parser(LocalEmbedding())
-    documents = (Document(text=text, metadata={"path": path}) for path, text in pages(size))
-    nodes = (ContextualNodePostprocessor()(parser.get_nodes_from_documents([document])) for document in documents)
-    real = [lexical_text(node) for node in islice(chain.from_iterable(nodes), min(size, PARSED))]
-    chunks = list(repeated(real, size))
-    began = time.perf_counter()
-    engine = KeywordEngine().with_texts(range(size), chunks).save(folder, "")
-    took = time.perf_counter() - began
-    postings, order = (
-        sum(sum(getattr(one, name).nbytes for name in names) for one in engine.segments) / size
-        for names in (("places", "counts"), ("codes",))
-    )
-    whole = bytes_below(folder) / size
-    return {"chunks": len(chunks), "build": took, "postings": postings, "order": order, "whole": whole}
-
-
-def ask_words(folder: Path) -> dict[str, float]:
-    """Open a keyword engine, ask it, and change one chunk; return what that took, in ms."""
-    questions = [question.text for question in kubernetes_docs().questions]
-    random.Random(0).shuffle(questions)  # noqa: S311  no secret
-    before, began = resident(), time.perf_counter()
-    engine, _ = KeywordEngine.load(folder) or (KeywordEngine(), "")
-    opened = time.perf_counter() - began
-    groups = [engine.analyzer.query_groups(question) for question in questions[: WARM + QUESTIONS]]
-    times = []
-    for one in groups:
-        started = time.perf_counter()
-        engine.search(one, 100)
-        times.append((time.perf_counter() - started) * 1000)
-    cuts, asked = statistics.quantiles(times[WARM:], n=100), resident()
-    started = time.perf_counter()
-    engine.with_texts([len(engine)], ["one more chunk"]).without([0]).save(folder, "")
-    edited = time.perf_counter() - started
-    return {
-        "open": opened * 1000, "first": times[0], "p50": cuts[49], "p95": cuts[94],
-        "edit": edited * 1000, "rss": asked - before,
-    }  # fmt: skip
-
-
-WORDS = {
-    "build": ("analyse, build, save, s", ",.1f"), "postings": ("postings, bytes a chunk", ",.0f"),
-    "order": ("order of terms, bytes a chunk", ",.0f"), "whole": ("all on disk, bytes a chunk", ",.0f"),
-    "open": ("open, ms", ",.1f"), "first": ("first question, ms", ",.1f"), "p50": ("question p50, ms", ".2f"),
-    "p95": ("p95, ms", ".2f"), "edit": ("change of one chunk, saved, ms", ",.1f"),
-    "rss": ("memory that asking takes, mapped pages included, MiB", ",.0f"),
-}  # fmt: skip
-
-
 def bytes_below(folder: Path, name: str = "*") -> int:
     """Size of all files of a folder, or of those things in it that have a name."""
     tops = list(folder.glob(name))
@@ -222,32 +157,6 @@ def resident() -> float:
     return int(found.group(1)) / 1024 if found else math.nan
 
 
-@contextmanager
-def store_of(kind: str, data: Path) -> Iterator[str]:
-    """Yield what chooses the store; all but the default keep their data in a folder, and a server runs meanwhile."""
-    if kind == "chroma":
-        yield kind
-        return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    engine = kind.removesuffix("-server")
-    command = {
-        "chroma": [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(data), "--port", str(port)],
-        "qdrant": [sys.executable, str(QDRANT), str(port), str(data)],
-    }[engine]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:  # noqa: S603
-        try:
-            for _ in range(300):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.1)
-            yield f"{engine}:http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-
-
 def apart(step: str, folder: str, *options: str) -> dict[str, float]:
     """Do one step in a process of its own."""
     command = [sys.executable, __file__, "--step", step, "--folder", folder, *options]
@@ -257,8 +166,8 @@ def apart(step: str, folder: str, *options: str) -> dict[str, float]:
 
 COLUMNS = {
     "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"), "build_peak": ("peak of memory, MiB", ",.0f"),
-    "index.sqlite3*": ("database on disk, MB", ",.0f"), "keywords": ("keyword engine on disk, MB", ",.1f"),
-    "matrix": ("matrix on disk, MB", ",.0f"), "chroma": ("store on disk, MB", ",.0f"),
+    "index.sqlite3*": ("index.sqlite3, MB", ",.0f"), "paid.sqlite3*": ("paid.sqlite3, MB", ",.0f"),
+    "cache": ("cache, MB", ",.0f"),
     "open": ("open and first answer, s", ".2f"), "p50": ("question p50, ms", ".1f"),
     "p95": ("p95, ms", ".1f"), "p99": ("p99, ms", ".1f"), "rss": ("memory of a reader, MiB", ",.0f"),
     "refresh": ("refresh of one page, s", ".2f"), "nothing": ("refresh of nothing, s", ".2f"),
@@ -283,35 +192,16 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000, 100_000], help="chunks")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--real", action="store_true", help="vectors of the local embedding")
-    parser.add_argument(
-        "--store",
-        default="chroma",
-        help="chroma, which is a folder, or chroma-server or qdrant-server, which are started here; that of "
-        "Qdrant is its engine behind HTTP in Python",
-    )
-    parser.add_argument(
-        "--exact-limit", type=int, help="chunks up to which the matrix answers; the default of an index"
-    )
-    parser.add_argument("--words", type=int, nargs="+", help="chunks of a keyword engine that is measured alone")
-    parser.add_argument("--step", choices=["build", "ask", "words", "ask_words"], help="what a process of its own does")
+    parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
-    options = {"real": given.real, "store": given.store}
+    options = {"real": given.real}
     if given.step:
         steps: dict[str, Callable[[], dict[str, float]]] = {
             "build": lambda: build(given.folder, **options),
             "ask": lambda: ask(given.folder, **options),
-            "words": lambda: words(given.folder, given.words[0]),
-            "ask_words": lambda: ask_words(given.folder),
         }
         print(json.dumps(steps[given.step]()))
-        return
-    if given.words:
-        measured = []
-        for size in given.words:
-            with tempfile.TemporaryDirectory() as folder:
-                measured.append({**apart("words", folder, "--words", str(size)), **apart("ask_words", folder)})
-        print(f"{machine()}; load {os.getloadavg()[1]:.1f}\n\n{table(measured, WORDS)}")
         return
     real = ["--real"] if given.real else []
     began, results = time.monotonic(), list[dict[str, float]]()
@@ -320,16 +210,11 @@ def main() -> None:
         if last and spent + last["all"] * size / last["chunks"] > given.minutes * 60:
             print(f"{size:,} chunks would not fit into {given.minutes:g} minutes")
             break
-        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as data:
+        with tempfile.TemporaryDirectory() as folder:
             started = time.monotonic()
             write_pages(Path(folder), max(1, round(size / CHUNKS_A_PAGE)))
-            if given.exact_limit is not None:
-                Path(folder, "contextual.toml").write_text(f"exact_limit = {given.exact_limit}\n")
-            with store_of(given.store, Path(data)) as store:
-                one = apart("build", folder, "--store", store, *real)
-                one |= apart("ask", folder, "--store", store, *real)
-            if given.store != "chroma":
-                one["chroma"] = bytes_below(Path(data)) / 1e6
+            one = apart("build", folder, *real)
+            one |= apart("ask", folder, *real)
             results.append({**one, "all": time.monotonic() - started})
             print(json.dumps(results[-1]), flush=True)
     print(f"\n{machine()}; load {os.getloadavg()[1]:.1f}\n\n{table(results, COLUMNS)}")

@@ -109,7 +109,7 @@ def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothi
     cache = copy_of(index)
     before = {path.name: path.read_bytes() for path in cache.iterdir()}
     index.close()
-    [vectors] = cache.glob("*-vectors.npy")
+    [vectors] = cache.glob("*-units.npy")
     if harm == "gone":
         shutil.rmtree(cache)
     elif harm in ("cut", "changed"):
