@@ -80,17 +80,20 @@ class _AsyncStream(httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-def client_options(seconds: float = TIMEOUT, most_bytes: int = ANSWER_BYTES, *, is_async: bool = False) -> Any:
+def client_options(
+    seconds: float = TIMEOUT, most_bytes: int = ANSWER_BYTES, *, total: float | None = None, is_async: bool = False
+) -> Any:
     """Keyword arguments of an ``httpx.Client`` (or ``AsyncClient``) whose answers are bounded.
 
     Args:
-        seconds: Of silence, after which an answer is given up. In drops it may take ten times as long.
+        seconds: Of silence, after which an answer is given up.
         most_bytes: Of an answer, unpacked.
+        total: Seconds of a whole answer, which may come in drops. Default: ten times the seconds of silence.
         is_async: Whether they are for an ``AsyncClient``.
     """
 
     def bound(response: httpx.Response) -> None:
-        bound = _Bound(response, most_bytes, seconds * _LONGEST_ANSWER)
+        bound = _Bound(response, most_bytes, total or seconds * _LONGEST_ANSWER)
         stream = response.stream
         if isinstance(stream, httpx.AsyncByteStream) and is_async:
             response.stream = _AsyncStream(stream, bound)
@@ -195,7 +198,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def pause(state: tenacity.RetryCallState) -> float:
-    """Seconds before tenacity's next attempt: the error's ``wait``, else exponentially more with jitter."""
+    """Seconds before tenacity's next attempt: as the server asks, else exponentially more with jitter."""
     error = state.outcome.exception() if state.outcome else None
-    wait = getattr(error, "wait", None)
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    wait = getattr(error, "wait", None) or retry_after(headers)
     return min(_BACKOFF(state) if wait is None else float(wait), LONGEST_WAIT)

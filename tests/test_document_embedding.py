@@ -17,11 +17,12 @@ from servers import llama_cpp, missing, served
 from llama_index_contextual import HeadingAwareMarkdownNodeParser, service
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
-from llama_index_contextual.app.settings.late_chunking import EmbedDocuments, plan_windows
-from llama_index_contextual.app.settings.vendors import (
+from llama_index_contextual.app.settings.late_chunking import (
+    EmbedDocuments,
     JinaDocumentEmbedding,
     LlamaCppDocumentEmbedding,
     VoyageDocumentEmbedding,
+    plan_windows,
 )
 from llama_index_contextual.errors import EmbeddingError, SettingError
 
@@ -184,7 +185,7 @@ def test_what_passes_is_asked_again(vendor, fault, monkeypatch):
 def test_what_stays_is_an_error_that_shows_no_key(vendor, monkeypatch):
     monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
     vendor.faults += [503] * 9
-    with pytest.raises(EmbeddingError, match="failed 6 times: HTTP 503") as busy:
+    with pytest.raises(EmbeddingError, match="failed 4 times: HTTP 503") as busy:
         voyage(vendor).embed_document(["a"])
     vendor.faults[:] = [401]
     with pytest.raises(EmbeddingError, match="refused the request: HTTP 401") as refused:

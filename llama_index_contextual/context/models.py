@@ -108,7 +108,7 @@ def probe(llm: LLM) -> str | None:  # noqa: PLR0911  one return per reason
             return "no OPENAI_API_KEY"
         headers = {"Authorization": f"Bearer {key}"}
     try:
-        with httpx.Client(**client_options(_PROBE_SECONDS)) as client:
+        with httpx.Client(**client_options(_PROBE_SECONDS, total=_PROBE_SECONDS)) as client:
             answer = client.get(f"{url}/api/tags" if is_ollama else f"{url}/models", headers=headers)
     except httpx.HTTPError as error:
         return f"no answer from {server} ({type(error).__name__})"

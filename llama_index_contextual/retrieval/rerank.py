@@ -19,7 +19,7 @@ from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMP
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import Checked, ContextualError, RetrievalError, SettingError, needs
-from llama_index_contextual.service import post
+from llama_index_contextual.service import TIMEOUT, post
 from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ServiceReranker(_ScoringReranker):
         key = key_of(self.key_names)
         headers = {"Authorization": f"Bearer {key}"} if key else None
         url = f"{self.base_url.rstrip('/')}/rerank"
-        answer = post(url, body, headers, failure=RetrievalError)
+        answer = post(url, body, headers, failure=RetrievalError, seconds=TIMEOUT)
         scores: dict[int, float] = {}
         try:
             scores = {int(result["index"]): float(result["relevance_score"]) for result in answer["results"]}

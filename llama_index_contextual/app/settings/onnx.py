@@ -36,21 +36,19 @@ OperatorSet: domain 1 string, version 2 int64
 Graph: node 1 Node*, name 2 string, initializer 5 Tensor*, input 11 Value*, output 12 Value*
 Value: name 1 string, type 2 Type
 Type: tensor_type 1 TensorType
-TensorType: elem_type 1 int32, shape 2 Shape
-Shape: dim 1 Dimension*
-Dimension: dim_value 1 int64, dim_param 2 string
+TensorType: elem_type 1 int32
 Node: input 1 string*, output 2 string*, op_type 4 string, attribute 5 Attribute*, domain 7 string
 Attribute: name 1 string, f 2 float, i 3 int64, ints 8 int64*, type 20 int32
 Tensor: dims 1 int64*, data_type 2 int32, name 8 string, raw_data 9 bytes
 """
-FLOAT: Final = 1
+_FLOAT: Final = 1
 _UINT8, _INT8, _INT32 = 2, 3, 6  # TensorProto.DataType
 _ATTRIBUTES: Final = {float: ("f", 1), int: ("i", 2), list: ("ints", 7)}  # field and AttributeProto.AttributeType
 
 
 @lru_cache(maxsize=1)
 def _messages() -> dict[str, Any]:
-    """Return protobuf's message classes for :data:`_FORMAT`, by name."""
+    """Protobuf's message classes for :data:`_FORMAT`, by name."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     field = descriptor_pb2.FieldDescriptorProto
@@ -71,23 +69,22 @@ def _messages() -> dict[str, Any]:
     return messages
 
 
-def message(name: str) -> Any:
-    """Return protobuf's class for a message of :data:`_FORMAT`."""
+def _message(name: str) -> Any:
+    """Protobuf's class for a message of :data:`_FORMAT`."""
     return _messages()[f"onnx_part.{name}"]
 
 
-def add_node(graph: Any, kind: str, inputs: Sequence[str], out: str, *, domain: str = "", **attributes: Any) -> str:
-    """Add a node to a graph, and return the name of its result; an attribute is a number or a list of whole numbers."""
-    node = graph.node.add(op_type=kind, input=inputs, output=[out], domain=domain)
+def _add_node(graph: Any, kind: str, inputs: Sequence[str], out: str, **attributes: Any) -> None:
+    """Add a node to a graph; an attribute is a number or a list of whole numbers."""
+    node = graph.node.add(op_type=kind, input=inputs, output=[out])
     for name, value in attributes.items():
         field, number = _ATTRIBUTES[type(value)]
         node.attribute.add(name=name, type=number, **{field: value})
-    return out
 
 
-def add_constant(graph: Any, name: str, values: NDArray[Any] | np.generic) -> None:
+def _add_constant(graph: Any, name: str, values: NDArray[Any] | np.generic) -> None:
     """Add 32-bit numbers or bytes to a graph."""
-    kind = _UINT8 if values.dtype == np.uint8 else FLOAT
+    kind = _UINT8 if values.dtype == np.uint8 else _FLOAT
     graph.initializer.add(name=name, dims=values.shape, data_type=kind, raw_data=values.tobytes())
 
 
@@ -101,10 +98,10 @@ class _Rewriting:
         biased = [node.input for node in graph.node if node.op_type == "Add"]
         self.precise = {name for names in biased if any("self.value.bias" in each for each in names) for name in names}
         self._rounded: set[str] = set()  # inputs of several matrices, as of query, key and value, are rounded once
-        self.graph = message("Graph")()
+        self.graph = _message("Graph")()
 
     def matrix(self, name: str) -> tuple[str, str] | None:
-        """Return the stored int8 matrix and its scales, if a value is made of them by Cast and Mul."""
+        """The stored int8 matrix and its scales, if a value is made of them by Cast and Mul."""
         product = self._maker.get(name)
         if product is None or product.op_type != "Mul":
             return None
@@ -117,33 +114,33 @@ class _Rewriting:
         """Replace a MatMul: round the rows, multiply whole numbers, and give the product its scales back."""
         if rows not in self._rounded:
             self._rounded.add(rows)
-            add_node(self.graph, "Abs", [rows], f"{rows}.abs")
-            add_node(self.graph, "ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
+            _add_node(self.graph, "Abs", [rows], f"{rows}.abs")
+            _add_node(self.graph, "ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
             # A row of zeros stays one of zeros.
-            add_node(self.graph, "Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size")
-            add_node(self.graph, "Div", [rows, f"{rows}.size"], f"{rows}.unit")
-            add_node(self.graph, "QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
-        add_node(self.graph, "MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
-        add_node(self.graph, "Cast", [f"{out}.int32"], f"{out}.float", to=FLOAT)
-        add_node(self.graph, "Mul", ["int8.step", scales], f"{out}.steps")
-        add_node(self.graph, "Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
-        add_node(self.graph, "Mul", [f"{out}.unit", f"{rows}.size"], out)
+            _add_node(self.graph, "Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size")
+            _add_node(self.graph, "Div", [rows, f"{rows}.size"], f"{rows}.unit")
+            _add_node(self.graph, "QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
+        _add_node(self.graph, "MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
+        _add_node(self.graph, "Cast", [f"{out}.int32"], f"{out}.float", to=_FLOAT)
+        _add_node(self.graph, "Mul", ["int8.step", scales], f"{out}.steps")
+        _add_node(self.graph, "Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
+        _add_node(self.graph, "Mul", [f"{out}.unit", f"{rows}.size"], out)
 
     def look_up(self, matrix: str, scales: str, ids: str, out: str) -> None:
         """Replace a Gather from a whole matrix of 32-bit numbers, of 47 MB: only the rows that are asked for."""
-        add_node(self.graph, "Gather", [matrix, ids], f"{out}.int8")
-        add_node(self.graph, "Gather", [scales, ids], f"{out}.scale")
-        add_node(self.graph, "Cast", [f"{out}.int8"], f"{out}.float", to=FLOAT)
-        add_node(self.graph, "Mul", [f"{out}.float", f"{out}.scale"], out)
+        _add_node(self.graph, "Gather", [matrix, ids], f"{out}.int8")
+        _add_node(self.graph, "Gather", [scales, ids], f"{out}.scale")
+        _add_node(self.graph, "Cast", [f"{out}.int8"], f"{out}.float", to=_FLOAT)
+        _add_node(self.graph, "Mul", [f"{out}.float", f"{out}.scale"], out)
 
 
 def multiply_in_int8(model: bytes) -> bytes:
-    """Return the same ONNX model with its products computed in eight bits; weights are not changed.
+    """An ONNX model with its products computed in eight bits; weights are not changed.
 
     Args:
         model: An ONNX file (opset 13 to 17) whose int8 matrices become 32-bit numbers by Cast and Mul.
     """
-    parsed = message("Model").FromString(model)
+    parsed = _message("Model").FromString(model)
     graph = parsed.graph
     new = _Rewriting(graph)
     for node in graph.node:
@@ -155,9 +152,9 @@ def multiply_in_int8(model: bytes) -> bytes:
             new.multiply(node.input[0], *weights, node.output[0])
         else:
             new.look_up(*weights, node.input[1], node.output[0])
-    add_constant(graph, "int8.step", np.float32(1 / 127))
-    add_constant(graph, "int8.tiny", np.float32(1e-30))
-    add_constant(graph, "int8.zero", np.uint8(128))
+    _add_constant(graph, "int8.step", np.float32(1 / 127))
+    _add_constant(graph, "int8.tiny", np.float32(1e-30))
+    _add_constant(graph, "int8.zero", np.uint8(128))
     del graph.node[:]
     graph.node.extend(_used(new.graph.node))
     return bytes(parsed.SerializeToString())
@@ -178,7 +175,7 @@ _loading = Lock()  # a cache alone would let each thread of the first moment loa
 
 
 def session(folder: str | None) -> Any:
-    """Return onnxruntime's session of the model in a folder, or of our own (None); loaded once, safe to share.
+    """Onnxruntime's session of the model in a folder, or of our own (None); loaded once, safe to share.
 
     Each call of it runs on the caller's thread alone: several windows at once need no more than several callers.
 
@@ -191,28 +188,21 @@ def session(folder: str | None) -> Any:
         return _loaded(folder)
 
 
-def send_no_telemetry() -> None:
-    """Keep onnxruntime from reporting to its maker, unless the user says otherwise; before it is imported.
-
-    From 1.32 on its import gives the machine a number, keeps events in the user's cache folder, and looks for a server.
-    """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-
-
 @lru_cache(maxsize=4)
 def _loaded(folder: str | None) -> Any:
-    return open_session(_own_model() if folder is None else _model_in(folder))
+    return _open_session(_own_model() if folder is None else _model_in(folder))
 
 
-def open_session(model: bytes | str, *, precise: bool | None = None) -> Any:
-    """Return onnxruntime's session of a model, or of the file that has it; it runs on the caller's thread alone.
+def _open_session(model: bytes | str, *, precise: bool | None = None) -> Any:
+    """Onnxruntime's session of a model, or of the file that has it; it runs on the caller's thread alone.
 
     Args:
         model: ONNX.
         precise: Add products of eight bits up in onnxruntime's slower way, which is exact everywhere. By default only
             where the quicker one is not exact. Both give the same vectors, the quicker one in 0.7 of the time.
     """
-    send_no_telemetry()
+    # From 1.32 on its import numbers the machine, keeps events in the user's cache folder and looks for a server.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     with needs("onnxruntime", "local"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
@@ -224,11 +214,11 @@ def open_session(model: bytes | str, *, precise: bool | None = None) -> Any:
 
 @lru_cache(maxsize=1)
 def _adds_up() -> bool:
-    """Return whether this processor adds the largest products of eight bits up without loss.
+    """Whether this processor adds the largest products of eight bits up without loss.
 
     Those without VNNI add them up in sixteen bits, which overflow.
     """
-    model = message("Model")(ir_version=8)
+    model = _message("Model")(ir_version=8)
     model.opset_import.add(domain="", version=17)
     graph = model.graph
     graph.name = "sums"
@@ -236,13 +226,13 @@ def _adds_up() -> bool:
         value.name, value.type.tensor_type.elem_type = name, kind
     largest = np.full((64, 64), 127, np.int8)
     graph.initializer.add(name="matrix", dims=largest.shape, data_type=_INT8, raw_data=largest.tobytes())
-    add_node(graph, "MatMulInteger", ["rows", "matrix"], "sums")
-    run = open_session(model.SerializeToString(), precise=False).run
+    _add_node(graph, "MatMulInteger", ["rows", "matrix"], "sums")
+    run = _open_session(model.SerializeToString(), precise=False).run
     return all((run(None, {"rows": np.full((rows, 64), 255, np.uint8)})[0] == 255 * 127 * 64).all() for rows in (1, 9))
 
 
 def _own_model() -> bytes:
-    """Return the weights of the data package, whose code is never imported, ready to run in eight bits."""
+    """The weights of the data package, whose code is never imported, ready to run in eight bits."""
     spec = find_spec(_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingExtraError("The local embedding model", "local")

@@ -1,0 +1,303 @@
+"""Servers of models that answer without an end, without a size, or not at all, and every client that asks them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socketserver
+import threading
+import time
+import tracemalloc
+from contextlib import contextmanager, suppress
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+from fake_model import Reply, always
+from llama_index.core.llms import ChatMessage
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index_contextual import service
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.answering import CitedSynthesizer
+from llama_index_contextual.app.settings.embeddings import resolve_embedding
+from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.app.settings.rerankers import resolve_reranker
+from llama_index_contextual.context import LLMContextGenerator, LLMOptions
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.errors import AnswerError, EmbeddingError, RetrievalError
+
+SILENCE = 0.5  # the timeout in these tests
+
+
+@contextmanager
+def serving(answer):
+    """A server that reads a request and lets ``answer`` write to the connection."""
+    asked = []
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.settimeout(20)
+            data = b""
+            while b"\r\n\r\n" not in data:
+                piece = self.request.recv(65_536)
+                if not piece:
+                    return
+                data += piece
+            head, _, body = data.partition(b"\r\n\r\n")
+            sizes = [line for line in head.splitlines() if line.lower().startswith(b"content-length")]
+            while sizes and len(body) < int(sizes[0].split(b":")[1]):
+                body += self.request.recv(65_536)
+            asked.append(head.split()[1].decode())
+            with suppress(OSError):  # the client has hung up
+                answer(self.request, head)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads, allow_reuse_address, block_on_close = True, True, False
+
+        def handle_error(self, *_):
+            """Keep the output of the tests clean."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_address[1]}", asked=asked)
+        server.shutdown()
+
+
+def head(**more):
+    lines = ["HTTP/1.1 200 OK", "Content-Type: application/json", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def send_json(connection, data):
+    body = json.dumps(data).encode()
+    connection.sendall(head(Content_Length=len(body)) + body)
+
+
+def silent(connection, _):
+    connection.settimeout(15)
+    connection.recv(1)
+
+
+def dripping(connection, _):
+    connection.sendall(head())
+    for _ in range(200):
+        connection.sendall(b" ")
+        threading.Event().wait(0.1)
+
+
+@cache
+def bomb():
+    return gzip.compress(b" " * 200_000_000, 1)
+
+
+def packed(connection, _):
+    connection.sendall(head(Content_Encoding="gzip", Content_Length=len(bomb())) + bomb())
+
+
+def endless(connection, _):
+    connection.sendall(head())
+    for _ in range(1000):
+        connection.sendall(b" " * 1_000_000)
+
+
+def packed_otherwise(connection, _):
+    connection.sendall(head(Content_Encoding="br", Content_Length=4) + b"abcd")
+
+
+def nested(connection, _):
+    connection.sendall(head() + b"[" * 200_000)
+
+
+def broken_off(connection, _):
+    connection.sendall(head(Content_Length=1000) + b'{"data": [')
+
+
+def busy_for_ever(connection, _):
+    connection.sendall(
+        b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1000000000\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+    )
+
+
+def name_of(fault):
+    return fault.__name__
+
+
+SLOW = [dripping, packed, endless, broken_off, busy_for_ever]
+FAULTS = [silent, packed_otherwise, nested, *(pytest.param(fault, marks=pytest.mark.long) for fault in SLOW)]
+EMBEDDINGS = {
+    "ollama": "ollama:x@{}",
+    "openai": "openai:x@{}/v1",
+    "voyage": "voyage:x@{}/v1",
+    "jina": "jina:x@{}/v1",
+    "llama.cpp": "llamacpp:x@{}",
+}
+RERANKERS = {"cohere": "cohere:x@{}/v2", "jina": "jina:x@{}/v1", "llama.cpp": "llama.cpp:{}"}
+MODELS = {"ollama": "ollama:x@{}", "openai": "openai:x@{}/v1"}
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch):
+    """The seconds of the waits between attempts, which are left out here; and keys."""
+    for name in ("VOYAGE_API_KEY", "JINA_API_KEY", "CO_API_KEY"):
+        monkeypatch.setenv(name, "key")
+    seconds = []
+    monkeypatch.setattr(service.tenacity.nap.time, "sleep", seconds.append)
+    return seconds
+
+
+@contextmanager
+def bounded():
+    """Memory and time of the calls within stay small."""
+    tracemalloc.start()
+    started = time.monotonic()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 150_000_000
+    finally:
+        tracemalloc.stop()
+    assert time.monotonic() - started < 60, "minutes on a busy machine would still be an end"
+
+
+def refused(index):
+    """Why an index could not be made: the whole, or its one document."""
+    try:
+        report = index.refresh()
+    except EmbeddingError as error:
+        return str(error)
+    return " ".join(map(str, report.failed))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=name_of)
+@pytest.mark.parametrize("kind", EMBEDDINGS)
+def test_an_embedding_ends_in_a_message(kind, fault, tmp_path, waits):
+    (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
+    with serving(fault) as server:
+        embedding = resolve_embedding(EMBEDDINGS[kind].format(server.url), timeout=SILENCE)
+        with ContextualIndex.open(tmp_path, embed_model=embedding) as index, bounded():
+            assert "Cure:" in refused(index)
+        assert 1 <= len(server.asked) <= 8
+    assert all(seconds <= 60 for seconds in waits)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=name_of)
+@pytest.mark.parametrize("kind", RERANKERS)
+def test_a_reranker_ends_in_a_message(kind, fault, waits, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.retrieval.rerank.TIMEOUT", SILENCE)
+    hits = [NodeWithScore(node=TextNode(text=text), score=0.5) for text in ("one", "two")]
+    with serving(fault) as server:
+        step = resolve_reranker(RERANKERS[kind].format(server.url), 10)
+        with bounded(), pytest.raises(RetrievalError):
+            step.postprocess_nodes(hits, query_str="which?")
+        assert 1 <= len(server.asked) <= 4
+    assert len(waits) <= 3
+    assert all(seconds <= 60 for seconds in waits)
+
+
+def after_a_good_probe(fault):
+    """A fault of everything but the question whether the server is there."""
+
+    def answer(connection, request):
+        if request.split()[1].endswith((b"/models", b"/api/tags")):
+            send_json(connection, {"models": [{"name": "x"}], "data": []})
+        else:
+            fault(connection, request)
+
+    return answer
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=name_of)
+@pytest.mark.parametrize("kind", MODELS)
+def test_contexts_fall_back(kind, fault, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    nodes = [TextNode(text="Some words.", metadata={"path": "a.md"})]
+    with serving(after_a_good_probe(fault)) as server:
+        model = NamedModel(MODELS[kind].format(server.url), 100, SILENCE)
+        generator = LLMContextGenerator(model, cache=False, options=LLMOptions(chunk_timeout=5.0))
+        with bounded():
+            assert generator.generate_all(group_by_document(nodes)) == [[None]]
+        assert sum(generator.usage.failed.values()) == 1
+        assert generator.usage.calls == 1
+        generator.close()
+
+
+def unanswered(writer):
+    """Why there is no answer."""
+    try:
+        said = "".join(map(str, writer.sentences("which?", ["one"])))
+    except AnswerError as error:
+        return str(error)
+    return said.strip() or "an empty answer. Cure: none"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=name_of)
+@pytest.mark.parametrize("kind", MODELS)
+def test_an_answer_ends_in_a_message(kind, fault, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.app.answering._SECONDS", SILENCE)
+    with serving(after_a_good_probe(fault)) as server:
+        writer = CitedSynthesizer(MODELS[kind].format(server.url))
+        with bounded():
+            assert "Cure:" in unanswered(writer)
+
+
+@pytest.mark.parametrize("fault", [silent, dripping, packed, endless, packed_otherwise], ids=name_of)
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.long
+def test_a_probe_ends(kind, fault, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.context.models._PROBE_SECONDS", SILENCE)
+    with serving(fault) as server, bounded():
+        generator = LLMContextGenerator(NamedModel(MODELS[kind].format(server.url), 100, SILENCE), cache=False)
+        assert not generator.available()
+
+
+def vectors(of):
+    """A server that answers in the forms of all kinds, with some vectors for a text each."""
+
+    def answer(connection, request):
+        path, rows = request.split()[1].decode(), of()
+        if path.endswith("/api/embed"):
+            send_json(connection, {"embeddings": rows})
+            return
+        entries = [{"index": at, "embedding": row} for at, row in enumerate(rows)]
+        data = [{"data": entries}] if "contextualized" in path else entries
+        send_json(connection, {"data": data, "model": "x", "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+
+    return answer
+
+
+BAD = {
+    "not a number": lambda: [[float("nan"), 1.0]],
+    "infinite": lambda: [[float("inf"), 1.0]],
+    "zero": lambda: [[0.0, 0.0]],
+    "none": list,
+    "too many": lambda: [[1.0, 0.0], [0.0, 1.0]],
+    "empty": lambda: [[]],
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("kind", ["ollama", "openai", "voyage", "jina"])
+def test_vectors_that_are_none_are_refused(kind, bad, tmp_path):
+    (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
+    with serving(vectors(BAD[bad])) as server:
+        embedding = resolve_embedding(EMBEDDINGS[kind].format(server.url), timeout=SILENCE)
+        with ContextualIndex.open(tmp_path, embed_model=embedding) as index:
+            assert refused(index)
+
+
+@pytest.mark.parametrize("kind", ["ollama", "openai", "voyage", "jina"])
+def test_vectors_of_several_lengths_are_refused(kind, tmp_path):
+    lengths = iter(range(2, 1000))
+    (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
+    with serving(vectors(lambda: [[1.0] * next(lengths)])) as server:
+        embedding = resolve_embedding(EMBEDDINGS[kind].format(server.url), timeout=SILENCE)
+        with ContextualIndex.open(tmp_path, embed_model=embedding) as index:
+            assert "dimensions" in refused(index)
+
+
+def test_a_model_by_name_answers_as_ever(fake_model):
+    fake_model.reply = always(Reply("Good morning."))
+    llm = NamedModel(fake_model.llm, 100)()
+    assert llm.chat([ChatMessage("Hello.")]).message.content == "Good morning."
+    assert "".join(part.delta or "" for part in llm.stream_chat([ChatMessage("Hello.")])) == "Good morning."
