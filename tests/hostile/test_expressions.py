@@ -54,8 +54,8 @@ BOUNDED = {
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {
-    "app.answering._AFTER",
-    "app.answering._OPEN",
+    "app.serve.answering._AFTER",
+    "app.serve.answering._OPEN",
     "memory.current._PAIR",
     "memory.search._CONDITION",
     "app.serve.html._SCHEME",

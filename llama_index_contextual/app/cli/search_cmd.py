@@ -17,8 +17,8 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.app.answering import Sentence
     from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.serve.answering import Sentence
     from llama_index_contextual.app.serve.hits import ShownHit
     from llama_index_contextual.keyword import Analyzer
     from llama_index_contextual.memory import MemoryDigest
@@ -118,7 +118,7 @@ def ask(
     """Answer a question with a language model, each sentence with the number of its source."""
     from llama_index.core.schema import MetadataMode
 
-    from llama_index_contextual.app.answering import NOTHING, CitedSynthesizer
+    from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer
     from llama_index_contextual.app.serve.hits import ask as find
 
     text, filters = question_of(question), narrowed.filters()

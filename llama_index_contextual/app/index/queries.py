@@ -179,7 +179,7 @@ class IndexQueries:
 
         Args:
             llm: Answers. Default: LlamaIndex's ``Settings.llm``; with ``citations`` it may also be a name, as for
-                :class:`~llama_index_contextual.app.answering.CitedSynthesizer`, which has a default of its own.
+                :class:`~llama_index_contextual.app.serve.answering.CitedSynthesizer`, which has a default of its own.
             similarity_top_k: Most chunks of a prompt.
             citations: Whether each sentence names its source, ``[1]`` for the first of ``source_nodes``. A number or a
                 quotation that is wrong is marked, and where nothing is relevant no model is asked.
@@ -189,7 +189,7 @@ class IndexQueries:
 
         make = RetrieverQueryEngine.from_args
         if citations:
-            from llama_index_contextual.app.answering import CitedSynthesizer
+            from llama_index_contextual.app.serve.answering import CitedSynthesizer
 
             refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
             options.setdefault("min_score", default_min_score(self.settings.configuration["retrieval.min_score"]))

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
-from llama_index_contextual.app.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.app.preview import chunk_views
+from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.app.serve.hits import ShownHit, ask, note_name
 from llama_index_contextual.app.serve.html import node_html, render
 from llama_index_contextual.app.serve.marking import Marker
