@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
 from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.chunking.description import NAMES_TAKEN
+from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemoryEntry, gate_digest, shown_path
