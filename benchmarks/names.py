@@ -1,0 +1,120 @@
+"""The names of documents as questions: how often the document comes first.
+
+    python benchmarks/names.py [--sets obsidian-help course-lessons kubernetes-docs] [--pages 300]
+
+Each document of a set is asked for by its file name, with and without the suffix, as a link of a vault, by its title or
+first heading, and by each of its aliases. Where several documents share a name, each of them is right. ``obsidian-help``
+is for reporting only: nothing is tuned on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import defaultdict
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from common import RememberingEmbedding, machine, markdown_table
+from datasets import DATA, course_lessons, kubernetes_docs
+from llama_index.core import VectorStoreIndex
+from llama_index.core.schema import Document, MetadataMode
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.retrieval.names import folded_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from llama_index.core.schema import BaseNode
+
+FIRST_HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+
+
+def vault(folder: Path) -> list[Document]:
+    """The notes of a folder."""
+    paths = sorted(folder.rglob("*.md"))
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return [
+        Document(text=path.read_text("utf-8"), id_=name, metadata={"path": name})
+        for path, name in zip(paths, names, strict=True)
+    ]
+
+
+def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[str, str]]:
+    """The names of a document, each with its kind."""
+    path = PurePosixPath(document.metadata["path"])
+    yield "file name", path.stem
+    yield "with suffix", path.name
+    yield "as a link", f"[[{path.stem}]]"
+    title = next((str(node.metadata["title"]) for node in nodes if node.metadata.get("title")), "")
+    if title:
+        yield "title", title
+    if heading := FIRST_HEADING.search(document.text):
+        yield "first heading", heading[1]
+    for alias in str(nodes[0].metadata.get("aliases", "")).split(",") if nodes else ():
+        if alias.strip():
+            yield "alias", alias.strip()
+
+
+def measure(name: str, documents: list[Document], embedding: RememberingEmbedding) -> list[list[object]]:
+    """The rows of a set: by kind how many names there are, and the shares of those that come first and in three."""
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_size=256)(documents))
+    vectors = embedding.get_text_embedding_batch([node.get_content(MetadataMode.EMBED) for node in nodes])
+    for node, vector in zip(nodes, vectors, strict=True):
+        node.embedding = vector
+    arms: list[Any] = [
+        ContextualVectorRetriever(VectorStoreIndex(nodes, embed_model=embedding)),
+        ContextualBM25Retriever(nodes),
+    ]
+    retriever = ContextualFusionRetriever(arms, similarity_top_k=3)
+    chunks = defaultdict[str, list["BaseNode"]](list)
+    for node in nodes:
+        chunks[node.ref_doc_id or ""].append(node)
+    asked = [(kind, text, one.doc_id) for one in documents for kind, text in names_of(one, chunks[one.doc_id])]
+    owners = defaultdict[str, set[str]](set)
+    for _, text, document in asked:
+        owners[folded_name(text)].add(document)
+    ranks = defaultdict[str, list[int]](list)
+    for kind, text, document in asked:
+        found = [hit.node.ref_doc_id for hit in retriever.retrieve(text)]
+        right = owners[folded_name(text)]
+        rank = next((rank for rank, one in enumerate(found, start=1) if one in right), 99)
+        ranks[kind].append(rank)
+        if rank > 1:
+            print(f"  {name}: {text!r} ({document}) finds {found[:1]}", flush=True)
+    ranks["all"] = [rank for of_kind in list(ranks.values()) for rank in of_kind]
+    return [
+        [name, kind, len(of_kind), 100 * sum(rank == 1 for rank in of_kind) / len(of_kind)]
+        + [100 * sum(rank <= 3 for rank in of_kind) / len(of_kind)]
+        for kind, of_kind in ranks.items()
+    ]
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sets = ["obsidian-help", "course-lessons", "kubernetes-docs"]
+    parser.add_argument("--sets", nargs="+", choices=sets, default=sets)
+    parser.add_argument("--pages", type=int, default=300, help="of kubernetes-docs")
+    options = parser.parse_args()
+    embedding, rows = RememberingEmbedding(), list[list[object]]()
+    for name in options.sets:
+        if name == "obsidian-help":
+            documents = vault(DATA / name / "corpus")
+        else:
+            data = course_lessons() if name == "course-lessons" else kubernetes_docs(options.pages)
+            documents = data.documents[""]
+        rows += measure(name, documents, embedding)
+    print(f"{machine()}\n")
+    print(markdown_table(["set", "names", "questions", "first", "in three"], rows))
+
+
+if __name__ == "__main__":
+    main()
