@@ -3,8 +3,8 @@
     python benchmarks/names.py [--sets obsidian-help course-lessons kubernetes-docs] [--pages 300]
 
 Each document of a set is asked for by its file name, with and without the suffix, as a link of a vault, by its title or
-first heading, and by each of its aliases. Where several documents share a name, each of them is right. ``obsidian-help``
-is for reporting only: nothing is tuned on it.
+first heading, and by each of its aliases. Where several documents share a name, each of them is right. The set
+``obsidian-help`` is for reporting only: nothing is tuned on it.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ def measure(name: str, documents: list[Document], embedding: RememberingEmbeddin
             print(f"  {name}: {text!r} ({document}) finds {found[:1]}", flush=True)
     ranks["all"] = [rank for of_kind in list(ranks.values()) for rank in of_kind]
     return [
-        [name, kind, len(of_kind), 100 * sum(rank == 1 for rank in of_kind) / len(of_kind)]
-        + [100 * sum(rank <= 3 for rank in of_kind) / len(of_kind)]
+        [name, kind, len(of_kind), *(100 * sum(rank <= most for rank in of_kind) / len(of_kind) for most in (1, 3))]
         for kind, of_kind in ranks.items()
     ]
 

@@ -243,6 +243,11 @@ class ContextualBM25Retriever(BM25Retriever):
         ids = list(node_ids)
         return self._reader.ask(lambda store: store.values(key, ids))
 
+    def texts(self, node_ids: Iterable[str]) -> dict[str, str]:
+        """Return the texts of those of the nodes that are indexed."""
+        ids = list(node_ids)
+        return self._reader.ask(lambda store: store.texts(ids))
+
     def document_frequency(self, text: str) -> dict[str, int]:
         """Return for each term of a text how many nodes of the index hold it: 1 is rare, 0 is unknown."""
         terms = self.term_scores(text, [])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -299,6 +300,41 @@ def fuse_learned(
     sources = (tuple(entries[node_id]) for node_id in order) if explained else repeat((), len(order))
     names = {name.ids[0] for name in named}
     return list(map(Fused, order, map(raw.__getitem__, order), scores, sources, map(names.__contains__, order)))
+
+
+def with_signals(
+    fused: Sequence[Fused], shares: Mapping[str, Mapping[str, float]], weights: Mapping[str, float], *, explained: bool
+) -> list[Fused]:
+    """Return candidates with more signals, best first.
+
+    Args:
+        fused: Of :func:`fuse_learned`.
+        shares: By signal the value of each candidate that has one.
+        weights: What 1 of each signal adds to the log-odds that a candidate answers.
+        explained: Whether ``credits`` are given.
+    """
+    added = defaultdict[str, list[Credit]](list)
+    for name, values in shares.items():
+        for node_id, value in values.items():
+            added[node_id].append(Credit(name, 0, 0, value, weights[name] * value))
+    if not added:
+        return list(fused)
+    raw = {
+        one.node_id: one.raw + math.fsum(credit.credit for credit in added[one.node_id])
+        if one.node_id in added
+        else one.raw
+        for one in fused
+    }
+    by_id, order = {one.node_id: one for one in fused}, best_first(raw)
+    best = max(raw[order[0]], _LEAST)
+    return [
+        by_id[node_id]._replace(
+            raw=raw[node_id],
+            score=max(raw[node_id] / best, _LEAST),
+            credits=(*by_id[node_id].credits, *added.get(node_id, ())) if explained else (),
+        )
+        for node_id in order
+    ]
 
 
 def _columns(

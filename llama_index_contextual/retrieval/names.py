@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _LINK: Final = re.compile(r"!?\[\[([^\[\]|#^\n]{1,200})(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]")
 _QUOTES: Final = "\"'“”„«»`’‘<>"
 _SEPARATORS: Final = re.compile(r"[\s\-_./\\]+")
+_HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
+_READ: Final = 1000  # characters of a chunk that may be headings
 _LONGEST: Final = 200  # characters of a name
 _FILE_PATH: Final = "file_path"
 _ALIASES: Final = ("aliases", "alias")
@@ -30,6 +32,17 @@ def folded_name(text: str) -> str:
     if link := _LINK.fullmatch(text):
         text = link[1]
     return " ".join(_SEPARATORS.sub(" ", fold(normalise(text)).casefold()).split())
+
+
+def opening_of(text: str) -> str:
+    """Return the headings with which a chunk begins."""
+    titles = []
+    for line in text[:_READ].splitlines():
+        if found := _HEADING_LINE.match(line):
+            titles.append(found[1])
+        elif line.strip():
+            break
+    return " ".join(titles)
 
 
 def names_of_path(path: str) -> Iterator[str]:

@@ -4,6 +4,7 @@
 match      BM25 as a share of the summed rarity (idf) of the question's words: how much of the question is found
 nearness   how near to each other the question's neighbouring words stand, weighted by their rarity
 date       1 on a day that the question names, less over the week after it
+opening    share of the question's words, by rarity, in the headings with which the chunk begins
 names      1 for the best chunk of a document whose name (file, title, alias) is the question, 0.5 for a heading
 ========== ==========================================================================================================
 
@@ -17,9 +18,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
-from llama_index_contextual.metadata import DATE
+from llama_index_contextual.metadata import DATE, PATH
+from llama_index_contextual.retrieval.code import code_signals, is_code
 from llama_index_contextual.retrieval.fusion import Signals
-from llama_index_contextual.retrieval.names import named_documents
+from llama_index_contextual.retrieval.names import named_documents, opening_of
 from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import parse_day, tell_language
 from llama_index_contextual.text.tokens import share_spelled
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date
 
+    from llama_index_contextual.keyword import TermScores
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrieval.fusion import Ranking
+    from llama_index_contextual.retrieval.fusion import Fused, Ranking
 
+_READ: Final = 50  # candidates whose texts are read, of prose
 _KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is at home
 _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
 _E5_TRUST: Final = 0.8  # of multilingual-e5 where the words are found, beside English; where none is, one more
@@ -65,6 +69,39 @@ def signals_of(
         "date": {node_id: closeness(parse_day(value), dates) for node_id, value in days.items() if value},
     }
     return Signals(name, nearness.weight, shares, named_documents(query, arm, near_ids))
+
+
+def text_signals(
+    query: str, arm: ContextualBM25Retriever, fused: Sequence[Fused], vectors: Mapping[str, float]
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]], dict[str, str]]:
+    """Return the signals that are read in the texts of candidates: of prose, of source files, and these files' paths.
+
+    Args:
+        query: The question.
+        arm: The keyword arm.
+        fused: The candidates, best first.
+        vectors: The stretched scores of the vector arm.
+    """
+    order = [one.node_id for one in fused]
+    paths = {node_id: str(value or "") for node_id, value in arm.values(PATH, order).items()}
+    code = {node_id: path for node_id, path in paths.items() if is_code(path)}
+    prose = [node_id for node_id in order[:_READ] if node_id not in code]
+    texts = arm.texts([*prose, *code])
+    terms = arm.term_scores(query, [])
+    openings = {
+        node_id: share
+        for node_id in prose
+        if (heading := opening_of(texts.get(node_id, "")))
+        and (share := _share_of(terms, frozenset(arm.analyzer.tokens(heading))))
+    }
+    of_code = code_signals(query, arm.analyzer, code, texts, vectors, order) if code else {}
+    return {"opening": openings}, of_code, code
+
+
+def _share_of(terms: TermScores, held: frozenset[str]) -> float:
+    """Return the share of a question's terms, weighted by rarity, that are among others."""
+    total = sum(terms.idfs)
+    return sum(idf for idf, group in zip(terms.idfs, terms.groups, strict=True) if held & {*group}) / (total or 1.0)
 
 
 def trust_in(

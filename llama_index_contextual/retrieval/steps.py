@@ -35,12 +35,23 @@ from llama_index_contextual.retrieval.arms import (
     report_failures,
     shared_snapshot,
 )
+from llama_index_contextual.retrieval.code import repeats
 from llama_index_contextual.retrieval.explain import Explanation, Hit, Step
-from llama_index_contextual.retrieval.fusion import Fused, Mode, Ranking, fuse, fuse_learned
+from llama_index_contextual.retrieval.fusion import (
+    Fused,
+    Mode,
+    Ranking,
+    fuse,
+    fuse_learned,
+    in_ranks,
+    shipped_weights,
+    stretch,
+    with_signals,
+)
 from llama_index_contextual.retrieval.neighbours import Reach, expand_hits
 from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, evidence_of, min_score_for, relevance
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of, sessions_of
-from llama_index_contextual.retrieval.signals import signals_of, trust_in
+from llama_index_contextual.retrieval.signals import signals_of, text_signals, trust_in
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
@@ -338,7 +349,27 @@ def _rank(
         # Reasons are for what is shown, and postprocessors may show any of them.
         most = (None if fusion.node_postprocessors else fusion.similarity_top_k) if question.is_explained else 0
         return fuse_sessions(rankings, kinds, signals, sessions, trust, explained=most)
-    return fuse_learned(rankings, kinds, signals, trust=trust, explained=question.is_explained)
+    fused = fuse_learned(rankings, kinds, signals, trust=trust, explained=question.is_explained)
+    return fused if keyword is None else _with_texts(text, keyword, fused, rankings, kinds, question)
+
+
+def _with_texts(
+    text: str,
+    keyword: ContextualBM25Retriever,
+    fused: list[Fused],
+    rankings: Sequence[Ranking],
+    kinds: Mapping[str, bool],
+    question: Question,
+) -> list[Fused]:
+    """Return candidates with the signals that are read in their texts."""
+    vector = next((one for one in rankings if not kinds[one.arm] and one.query == 0), None)
+    ids, scores = ([], []) if vector is None else in_ranks(vector)
+    stretched = stretch(scores, Mode.LEARNED, None if vector is None else vector.compared).tolist()
+    prose, code, paths = text_signals(text, keyword, fused, dict(zip(ids, stretched, strict=True)))
+    weights = {**shipped_weights("learned"), **shipped_weights("code"), "further chunk": -1.0}
+    fused = with_signals(fused, {**prose, **code}, weights, explained=question.is_explained)
+    further = repeats(paths, [one.node_id for one in fused], text) if code else {}
+    return with_signals(fused, {"further chunk": further}, weights, explained=question.is_explained)
 
 
 def _judged(

@@ -1,0 +1,132 @@
+"""Source files: names, definitions, tests, and one chunk of a file before the others; headings that open a chunk."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrieval.code import code_signals, definitions_of, is_code, is_test, repeats
+from llama_index_contextual.retrieval.fusion import Credit, Fused, shipped_weights, with_signals
+from llama_index_contextual.retrieval.names import opening_of
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("class Gate:\n    def open_door(self):\n        door = 1", ("Gate", "open_door")),
+        ("export default async function sendMail(to) {\nconst retries = 3;", ("sendMail", "retries")),
+        ("func (c *Command) Execute() error {", ("Execute",)),
+        ("pub(crate) struct Queue<T> {\nimpl Queue {", ("Queue", "Queue")),
+        ("public static <T> List<T> copyOf(List<T> other) {", ("copyOf",)),
+        ("    protected void onLoad(int size)", ("onLoad",)),
+        ("res.send = function send(body) {", ("send",)),
+        ("x = call(public, private)\nif (ready) {", ()),
+        (f"def {'x' * 400}(): pass", ()),
+    ],
+)
+def test_the_names_that_a_chunk_defines(text, names):
+    assert definitions_of(text) == names
+
+
+def test_definitions_of_a_long_line_take_no_time():
+    started = time.perf_counter()
+    for text in ("public " * 40_000, "(" * 100_000, "pub(" * 50_000, " ".join(["static"] * 40) + "\n" * 10_000):
+        definitions_of(text)
+    assert time.perf_counter() - started < 1
+
+
+def test_which_files_are_code_and_which_are_tests():
+    assert is_code("src/a/Main.java")
+    assert not is_code("notes/java.md")
+    for path in (
+        "tests/gate.py",
+        "src/test/java/GateTest.java",
+        "pkg/gate_test.go",
+        "web/gate.spec.ts",
+        "test_gate.py",
+    ):
+        assert is_test(path)
+    for path in ("src/gate.py", "src/contest.py", "src/latest/attest.go", "Testimony.java"):
+        assert not is_test(path)
+
+
+def test_the_signals_of_a_source_file():
+    paths = {"a1": "src/retry_queue.py", "a2": "src/retry_queue.py", "t1": "tests/test_retry.py"}
+    texts = {"a1": "class RetryQueue:\n", "a2": "x = 1\n", "t1": "def test_retry_queue():\n"}
+    order, vectors = ["a1", "t1", "a2", "note"], {"a1": 0.9, "a2": 0.6, "t1": 0.3, "note": 1.0}
+    found = code_signals("how does the RetryQueue wait", Analyzer(), paths, texts, vectors, order)
+    assert found["file name"] == {"a1": 1.0, "a2": 1.0, "t1": pytest.approx(0.5)}
+    assert found["exact"] == {"a1": 1.0}
+    assert found["defines"]["a1"] == found["defines"]["a2"] == 1.0
+    assert found["file vector"]["a1"] == pytest.approx(0.5)
+    assert found["file share"]["a1"] == 1.0 > found["file share"]["t1"]
+    assert found["test"] == {"t1": 1.0}
+    assert "test" not in code_signals("which tests cover the RetryQueue", Analyzer(), paths, texts, vectors, order)
+
+
+def test_further_chunks_of_a_file_lose_more_for_words_than_for_a_question():
+    paths = {"a1": "a.py", "a2": "a.py", "b1": "b.py"}
+    order = ["a1", "note", "a2", "b1"]
+    words, question = repeats(paths, order, "retry queue"), repeats(paths, order, "How does it retry?")
+    assert words.keys() == question.keys() == {"a2"}
+    assert words["a2"] > 10 * question["a2"]
+
+
+def test_more_signals_change_the_order_and_are_credited():
+    fused = [Fused("a", 4.0, 1.0, ()), Fused("b", 3.0, 0.75, ())]
+    found = with_signals(fused, {"opening": {"b": 1.0}}, {"opening": 2.0}, explained=True)
+    assert [(one.node_id, one.raw, one.score) for one in found] == [("b", 5.0, 1.0), ("a", 4.0, 0.8)]
+    assert found[0].credits == (Credit("opening", 0, 0, 1.0, 2.0),)
+    assert with_signals(fused, {}, {}, explained=True) == fused
+
+
+def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
+    def node(name, path, text):
+        return TextNode(id_=name, text=f"{path}\n{text}", metadata={"path": path})
+
+    nodes = [
+        node("definition", "src/queue.py", "class RetryQueue:\n    def push(self, job): ..."),
+        node("use", "src/app.py", "RetryQueue RetryQueue RetryQueue queue queue retry"),
+        node("test", "tests/test_queue.py", "RetryQueue RetryQueue: a queue that can retry"),
+        node("more", "src/queue.py", "RetryQueue retry queue retry queue"),
+    ]
+    words = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned")
+    explanation = words.explain("RetryQueue")
+    assert explanation.hits[0].source == "src/queue.py"
+    assert [hit.node_id for hit in explanation][-1] in {"definition", "more"}, "one chunk of a file comes first"
+    assert {"exact", "file name"} <= {credit.arm for credit in explanation.hits[0].fused.credits}
+
+
+@pytest.mark.parametrize(
+    ("text", "heading"),
+    [
+        ("# Retries\n\n## Limits\n\nThree.", "Retries Limits"),
+        ("Three.\n\n# Retries", ""),
+        ("\n ## Retries\nThree", "Retries"),
+        ("#tag is no heading", ""),
+        ("", ""),
+    ],
+)
+def test_the_headings_with_which_a_chunk_begins(text, heading):
+    assert opening_of(text) == heading
+
+
+def test_a_chunk_that_begins_with_the_heading_asked_for_is_lifted():
+    nodes = [
+        TextNode(id_="intro", text="# Retry limits\n\nA job is tried three times, retry limits say so."),
+        TextNode(id_="other", text="A job is tried three times, retry limits say so. Retry limits."),
+    ]
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain(
+        "how are retry limits set?"
+    )
+    credits_of = {hit.node_id: {one.arm for one in hit.fused.credits} for hit in hits}
+    assert "opening" in credits_of["intro"] - credits_of["other"]
+
+
+def test_the_numbers_of_source_files_are_few():
+    assert set(shipped_weights("code")) == {"file name", "defines", "exact", "file vector", "file share", "test"}
+    assert {name for name, weight in shipped_weights("code").items() if weight < 0} == {"test"}
