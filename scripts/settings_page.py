@@ -1,4 +1,4 @@
-"""Write docs/settings.md from the declarations of the configuration, which are obeyed."""
+"""Write the end of docs/command-line.md, the settings, from the declarations of the configuration, which are obeyed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Final
 from llama_index_contextual.app.settings.loading import FILE, PREFIX, USER_FILE
 from llama_index_contextual.app.settings.schema import SETTINGS
 
-_INTRODUCTION: Final = f"""# Settings
+_HEADING: Final = "## Settings\n"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "command-line.md"
+_INTRODUCTION: Final = f"""
 
 One file, `{FILE}` in the folder of the documents, is read by Python, the command line and the MCP server alike.
 `llama-index-contextual config --init` writes it with every setting commented out.
@@ -31,24 +33,25 @@ are arguments of `ContextualIndex.open`, those of `[files]` of `FileRules`, thos
 else counts only from the other places; your own file may have a table `[folders."/path"]`. What is not obeyed is named
 in a warning, and the rest holds ([Security](security.md)). A file has at most 1 MB, 2,000 values and 8 levels.
 
-`scripts/settings_page.py` makes this page."""
+`scripts/settings_page.py` makes this section."""
 
 
 def reference() -> str:
-    """Return the page."""
-    lines = [_INTRODUCTION]
+    """Return the page with the section made anew; what stands above it stays."""
+    above = PAGE.read_text("utf-8").partition(_HEADING)[0]
+    lines = [above + _HEADING + _INTRODUCTION.rstrip()]
     section = None
     for key, setting in SETTINGS.items():
         table, name = setting.table, setting.name
         meaning = setting.meaning
         if setting.is_table:
-            lines += ["", f"## `[{key}]`", "", meaning + (" A folder may set it." if setting.harmless else "")]
+            lines += ["", f"### `[{key}]`", "", meaning + (" A folder may set it." if setting.harmless else "")]
             continue
         if table != section:
             section = table
             lines += [
                 "",
-                f"## `[{table}]`" if table else "## Above all tables",
+                f"### `[{table}]`" if table else "### Above all tables",
                 "",
                 "| key | meaning | default | option | folder |",
                 "|---|---|---|---|---|",
@@ -62,4 +65,4 @@ def reference() -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parents[1] / "docs" / "settings.md").write_text(reference(), "utf-8")
+    PAGE.write_text(reference(), "utf-8")

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_written_whole_is_not_there(folder, monkeypatch):
 
 
 def test_the_page_of_the_documentation_is_up_to_date():
-    page = (ROOT / "docs" / "settings.md").read_text("utf-8")
+    page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert page == script["reference"](), "run scripts/settings_page.py"
     assert all(f"`{key.rpartition('.')[2]}`" in page or f"`[{key}]`" in page for key in SETTINGS)

@@ -20,7 +20,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.watching import StepEvent, uncollected
 
-RECIPES = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
+API = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
 
 
 class Kept(BaseEventHandler):
@@ -125,7 +125,7 @@ def test_the_recipes_run(tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "page.md").write_text("# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8")
-    part = RECIPES.partition("## Watching it")[2].partition("\n## ")[0]
+    part = API.partition("## Watching it")[2].partition("\n## ")[0]
     handler, telemetry = re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)
     run = [sys.executable, "-c", handler + telemetry]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603

@@ -147,7 +147,7 @@ class FirstByte(BaseReader):
 
 
 def test_a_file_that_counts_as_binary_is_indexed_once_its_suffix_has_a_reader(opened, folder):
-    """As docs/troubleshooting.md says of "a file counts as binary"."""
+    """As docs/command-line.md says of "a file counts as binary"."""
     (folder / "scan.md").write_bytes(b"\x89PNG\0")
     (folder / "scan.pdf").write_bytes(b"%PDF\0")
     with opened() as index:

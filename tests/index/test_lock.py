@@ -57,7 +57,7 @@ def test_a_writer_may_wait(other_writer):
 
 
 def test_an_index_waits_for_another_process_where_it_is_told_to(other_writer, folder, opened):
-    """As docs/troubleshooting.md says of "another process is writing"."""
+    """As docs/command-line.md says of "another process is writing"."""
     process, path = other_writer
     with pytest.raises(LockedError, match="another process is writing"):
         opened(storage=path.parent).refresh()
