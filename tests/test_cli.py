@@ -213,22 +213,43 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     assert f"MEMORY.md is not in {tmp_path}. Cure: " in outside.stderr
 
 
-def test_names_cannot_command_the_terminal_or_forge_lines(run, tmp_path):
-    evil = "a\x1b[31m\\[/red]\n1. 9.99  forged.md\u202e"
-    (tmp_path / f"{evil.replace('/', ' ')}.md").write_text("# Tea \x1b]0;title\x07 \x9b31m\n\nIt was green.\n", "utf-8")
-    (tmp_path / "bad\x1b[2J\\[/x]\n.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
+UNSEEN = ("\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u200b", "\ufeff", "\U000e0041")
+
+
+@pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
+def test_no_command_prints_what_commands_the_terminal_or_forges_lines(run, tmp_path):
+    evil = "a\x1b[31m\\[/red]\n1. 9.99  forged.md" + "".join(UNSEEN)
+    title = f"Tea \x1b]0;title\x07 \x9b31m {''.join(UNSEEN)}"
+    text = (
+        '---\ntitle: "Tea {}"\n---\n# {}\n\nIt was green{}.\n'.format("".join(UNSEEN[3:]), title, "".join(UNSEEN))
+        + "Mild. " * 200
+    )
+    (tmp_path / f"{evil.replace('/', ' ')}.md").write_text(text, "utf-8")
+    (tmp_path / "bad\x1b[2J\\[/x]\n\u200b.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
+    (tmp_path / "q.jsonl").write_text(
+        json.dumps({"question": f"tea{''.join(UNSEEN)}", "text": "It was green"}), "utf-8"
+    )
+    [note] = tmp_path.glob("a*.md")
     for command in (
         ["index", tmp_path],
         ["search", "tea", "-f", tmp_path],
+        ["search", "tea", "-f", tmp_path, "--full"],
         ["search", "tea", "-f", tmp_path, "--explain"],
         ["search", "tea", "-f", tmp_path, "--json"],
         ["status", tmp_path],
+        ["status", tmp_path, "--check"],
+        ["config", tmp_path],
+        ["preview", note, "--context"],
+        ["preview", note, "--json"],
         ["context", "which tea was green?", "-f", tmp_path],
+        ["context", "which tea was green?", "-f", tmp_path, "--json"],
+        ["ask", "tea?", "-f", tmp_path, "--llm", "openai:m@http://127.0.0.1:9/v1"],
+        ["evaluate", tmp_path, "-q", tmp_path / "q.jsonl", "--context", "headings"],
     ):
         done = run(*command)
-        assert done.returncode in (0, 3), done.stderr
-        for char in ("\x1b", "\x07", "\x9b", "\u202e"):
-            assert char not in done.stdout + done.stderr, command
+        assert done.returncode in (0, 3) or command[0] == "ask", done.stderr
+        for char in UNSEEN:
+            assert char not in done.stdout + done.stderr, (command, char)
         if command[0] == "search":
             assert not any(line.startswith("1. 9.99") for line in done.stdout.splitlines()), command
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,21 @@ def test_a_first_index_interrupted_at_once_leaves_none(folder):
     assert interrupted(0, "index", folder)[0] == 130
     with ContextualIndex.open(folder) as index:
         assert not index.exists
+
+
+@pytest.mark.parametrize("seconds", [0.15, 0.3, 0.5, 0.8, 1.2, 2.0])
+def test_from_the_first_import_on_an_interrupt_is_one_line(folder, seconds):
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        index.refresh()
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from llama_index_contextual.__main__ import main; print('begun', flush=True); main()"
+    command = [sys.executable, "-c", code, "search", "tea", "-f", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(  # noqa: S603
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) in ((130, "interrupted\n"), (0, ""))

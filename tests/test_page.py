@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
+from urllib.request import urlopen
 
 import pytest
 from browser import CHROMIUM, Browser
@@ -275,6 +277,18 @@ def address(folder, fake_model):
         yield line.split()[-1]
         process.send_signal(signal.SIGINT)
         assert process.wait(20) in (0, 130)
+
+
+@pytest.mark.process
+def test_clients_that_leave_in_the_middle_stop_nothing_where_nobody_reads_the_log(address):
+    place, _, token = address.removeprefix("http://").partition("/#token=")
+    host, port = place.split(":")
+    head = f"POST /api/ask HTTP/1.1\r\nHost: {place}\r\nAuthorization: Bearer {token}\r\nContent-Length: 9999\r\n\r\n{{"
+    for _ in range(80):
+        with socket.create_connection((host, int(port))) as left:
+            left.sendall(head.encode())
+    with urlopen(f"http://{place}/", timeout=20) as answer:
+        assert answer.status == 200
 
 
 FOCUS = "document.activeElement.dataset.number || document.activeElement.id"

@@ -36,6 +36,8 @@ _PICTURES: Final[dict[int, int | str | None]] = {
     **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
     0x7F: 0x2421,
     0x0D: None,
+    # Without a shape: zero-width spaces, marks of direction, tags.
+    **dict.fromkeys((0x200B, 0x200E, 0x200F, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080))),
 }
 # How files begin that may hold no NUL byte, and are no text all the same.
 _STARTS: Final = {

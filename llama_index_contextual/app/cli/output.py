@@ -40,7 +40,7 @@ codecs.register_error(escape_unencodable, _escape)
 
 def shown(text: str, *, one_line: bool = False) -> str:
     """A foreign text as a terminal shows it: without characters that command it, turn a line, or have no shape."""
-    return printable(_UNSEEN.sub(lambda match: match[0] if match[0] < "\xa0" else "", text), one_line=one_line)
+    return printable(text, one_line=one_line)
 
 
 def print_text(text: str) -> None:

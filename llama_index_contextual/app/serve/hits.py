@@ -42,7 +42,8 @@ _WORD: Final = re.compile(r"\w+")
 _LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
 _WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|]{1,200})(?:\|([^\[\]|]{1,200}))?\]\]")
 _EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
-_NO_TEXT: Final = re.compile(r"(?:[-*_] ?){3,}$|[|: -]+$|(?:`{3}|~{3})")
+_RULES: Final = frozenset("-*_=|: ")
+_FENCES: Final = ("```", "~~~")
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def excerpt(text: str, terms: Collection[str], analyzer: Analyzer, count: int = 
         count: Most lines.
     """
     lines = [_plain(line.strip()) for line in text.splitlines()]
-    kept = [line for line in lines if line and not is_heading(line) and not _NO_TEXT.match(line)]
+    kept = [line for line in lines if not (is_heading(line) or _RULES.issuperset(line) or line.startswith(_FENCES))]
     kept = kept or [line for line in lines if line]
     found = [frozenset(terms).intersection(analyzer.tokens(line)) if terms else frozenset() for line in kept]
     starts = range(max(1, len(kept) - count + 1))

@@ -110,7 +110,7 @@ def _serve_http(server: MCPServer[None], host: str, port: int) -> None:
     with listener(host, port) as listening:
         sys.stderr.write(f"ready at http://{_LOOPBACK[host]}:{port}/mcp\n")
         sys.stderr.flush()
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run(sockets=[listening])
+        uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run(sockets=[listening])
 
 
 def build_server(

@@ -93,7 +93,7 @@ def serve(
             hosts = {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)}
             sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
             sys.stderr.flush()
-            server = uvicorn.Config(app_of(api, token, hosts), log_level="warning", timeout_graceful_shutdown=1)
+            server = uvicorn.Config(app_of(api, token, hosts), log_level="critical", timeout_graceful_shutdown=1)
             uvicorn.Server(server).run(sockets=[listening])
 
 
@@ -108,6 +108,7 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.requests import ClientDisconnect
     from starlette.responses import JSONResponse, Response, StreamingResponse
     from starlette.routing import Route
 
@@ -138,6 +139,9 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
     def failed(_: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 400)
 
+    def left(*_: Any) -> Response:  # nobody reads it
+        return Response(status_code=499)
+
     reading = {"/api/state": state, "/api/search": search, "/api/document": document}
     return Starlette(
         routes=[
@@ -146,7 +150,7 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
             Route("/api/ask", ask, methods=["POST"]),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
-        exception_handlers={ContextualError: failed},
+        exception_handlers={ContextualError: failed, ClientDisconnect: left},
     )
 
 
