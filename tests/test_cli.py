@@ -289,3 +289,22 @@ def test_natural_guesses_are_told_how_it_goes(guess, cure):
 def test_lines_are_printed_without_what_commands_a_terminal(capsys):
     print_text("a \x1b[31mred\x07 line")
     assert not {"\x1b", "\x07"} & set(capsys.readouterr().out)
+
+
+def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
+    (tmp_path / "a.md").write_text("# A\n\nText.\n", "utf-8")
+    os.mkfifo(tmp_path / "pipe.md")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with (tmp_path / "huge.jsonl").open("wb") as file:
+        file.truncate(800_000_000)
+    for command in (
+        ["preview", tmp_path / "pipe.md"],
+        ["preview", "/dev/zero"],
+        ["evaluate", tmp_path, "-q", tmp_path / "pipe.jsonl"],
+        ["evaluate", tmp_path, "-q", tmp_path / "huge.jsonl"],
+    ):
+        done = run(*command)
+        assert done.returncode == 1, command
+        assert "Cure: " in done.stderr, command
+    (tmp_path / "contextual.toml").symlink_to("/dev/zero")
+    assert run("index", tmp_path, "--embed-model", "none").returncode in (1, 3)

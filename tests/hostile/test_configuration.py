@@ -13,7 +13,7 @@ from llama_index_contextual.keyword.lexicon import lexicon
 
 ALIASES = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 BEYOND = {
-    "200,000 keys": ("\n".join(f"k{n}=1" for n in range(200_000)), "is larger than 1,000,000 bytes"),
+    "200,000 keys": ("\n".join(f"k{n}=1" for n in range(200_000)), "has more than 1,000,000 bytes"),
     "100,000 keys": ("\n".join(f"k{n}=1" for n in range(100_000)), "has 100,000 keys, and 2,000 are read at most"),
     "keys on one line": ("x = {" + ",".join(f"k{n}=1" for n in range(50_000)) + "}", "has 50,001 keys"),
     "a key of 20,000 parts": (".".join(["a"] * 20_000) + " = 1", "is deeper than 8 levels"),

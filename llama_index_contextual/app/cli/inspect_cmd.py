@@ -85,7 +85,7 @@ def _end_at_once(code: int) -> None:
 
 @with_options("chunks.chunk_size")
 def preview(
-    file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="A document.")],
     target: Target,
     *,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
@@ -98,8 +98,6 @@ def preview(
     from llama_index_contextual.app.preview import preview_of
 
     file = file.resolve()
-    if not file.is_file():
-        raise SettingError(f"{file} is no regular file. Cure: name a document.")
     with target.open(folder=target.named or (None if target.storage else file.parent), reindex="ignore") as index:
         pipeline = index.settings.pipeline
         contexts = pipeline.contexts if context or html else None

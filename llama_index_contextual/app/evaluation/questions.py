@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual import metadata as names
+from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 
+MOST_BYTES: Final = 20_000_000
 _SUFFIXES: Final = (".jsonl", ".json", ".csv")
 _FIELDS: Final = ("question", "path", "lines", "text", "page")
 _LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
@@ -124,12 +126,11 @@ def load_questions(path: str | Path) -> list[Question]:
     if file.suffix.lower() not in _SUFFIXES:
         raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {', '.join(_SUFFIXES)}")
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        cure = "name a file of questions: .jsonl, .json or .csv, with question and path"
-        raise DocumentError(f"{file} cannot be read ({error.strerror}). Cure: {cure}.") from error
+        text = read_file(file, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8.") from error
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {error} Cure: name a file of questions, each with question and path.") from error
     passages: dict[str, list[Passage]] = {}
     unread: set[str] = set()
     for place, entry in _entries(file, text):

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from platformdirs import user_config_path, user_data_path
 from pydantic import ValidationError
 
+from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.app.settings.schema import SETTINGS, TABLES, Configuration
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -151,7 +152,7 @@ def _of_user(folder: Path) -> dict[str, Entry]:
 
 def _of_folder(path: Path) -> dict[str, Entry]:
     """The harmless settings of a folder's own file; a warning names the others."""
-    entries = _entries(path) if path.is_file() else {}
+    entries = _entries(path, path.parent) if path.is_file() else {}
     keys = [key for key, entry in entries.items() if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)]
     if keys:
         _checked(entries)  # a mistake is an error, also in what does not count
@@ -242,13 +243,13 @@ def _unknown(key: str, value: Any) -> str:
     return f" is not known. Cure: use one of {', '.join(names)}."
 
 
-def _entries(path: Path) -> dict[str, Entry]:
+def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
     """The values of a file, by dotted key.
 
     Raises:
         SettingError: It cannot be read, is no TOML, or is beyond the bounds.
     """
-    text = read_text(path)
+    text = read_text(path, root)
     bare = _HIDDEN.sub('""', text)
     if (keys := bare.count("=")) > MAX_KEYS:
         raise SettingError(f"{path} has {keys:,} keys, and {MAX_KEYS:,} are read at most. Cure: fewer keys.")
@@ -264,22 +265,24 @@ def _entries(path: Path) -> dict[str, Entry]:
     return {key: Entry(value, str(path)) for key, value in pairs}
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, root: Path | None = None) -> str:
     """The text of a small file that a setting names.
+
+    Args:
+        path: The file.
+        root: The folder that it must lie in; None for any.
 
     Raises:
         SettingError: It cannot be read, or is larger than 1 MB.
     """
     try:
-        if not path.is_file():
-            raise SettingError(f"{path} cannot be read: it is no file. Cure: name one, or give the text itself.")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise SettingError(f"{path} is larger than {MAX_BYTES:,} bytes. Cure: a smaller file.")
-        return content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. Cure: make it a readable file in UTF-8.") from error
+        return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path} cannot be read: {error}. Cure: save it as UTF-8.") from error
+    except DocumentError as error:
+        raise SettingError(
+            f"{path}: {error}" + ("" if "Cure: " in str(error) else " Cure: name another file.")
+        ) from error
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
