@@ -106,9 +106,9 @@ def test_a_file_that_is_absent_or_in_another_encoding_is_named(tmp_path):
     (tmp_path / "q.csv").write_bytes("question,path\nWie groß?,a.md".encode("latin-1"))
     for name, message in (
         ("q.csv", "is not UTF-8 .* save it as UTF-8"),
-        ("none.jsonl", "cannot be read .No such file.* name a file"),
+        ("none.jsonl", "it cannot be read .No such file.* name a file"),
     ):
-        with pytest.raises(DocumentError, match=f"{name} {message}"):
+        with pytest.raises(DocumentError, match=f"{name}:? {message}"):
             load_questions(tmp_path / name)
 
 
