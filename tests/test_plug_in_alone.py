@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # What LlamaIndex's own packages bring is there in any case.
 ABSENT = [
-    "typer", "rich", "tomlkit", "filelock", "pathspec", "markdown_it", "starlette", "uvicorn", "watchfiles", "mcp",
+    "typer", "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "watchfiles", "mcp",
     "simsimd", "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "fastembed", "ray",
     "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.vector_stores.chroma",
 ]  # fmt: skip
@@ -32,7 +32,6 @@ def alone(code, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
 
 
-@pytest.mark.xfail(reason="some rooms of the plug-in still import the application", strict=False)
 def test_a_pipeline_of_the_plug_in_alone():
     done = alone("""
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex

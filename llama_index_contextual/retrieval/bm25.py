@@ -51,9 +51,9 @@ _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
 class ContextualBM25Retriever(BM25Retriever):
-    """Retrieve by keywords; the index follows single edits, filters, persists, and is shared by all views of it.
+    """A ``BM25Retriever`` of LlamaIndex with the same sources, ``similarity_top_k``, filters and persistence.
 
-    For LlamaIndex it is a ``BM25Retriever``; the engine is another one, :class:`KeywordIndex`. Documents and queries
+    The engine is another one: it follows single edits, and all views of an index share it. Documents and queries
     have the same analyzer. Adding or deleting a node touches that node only, and scores still equal those of a full
     rebuild. Scores are BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
     not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
