@@ -93,7 +93,7 @@ def check(stage: Stage, outcome: Outcome) -> None:
         outcome.set_aside = any(stage.storage.glob("*.damaged"))
         if outcome.set_aside:
             outcome.problems.append("the database was damaged")
-        verification = index.verify()
+        verification = index.status(check=True)
         outcome.problems += verification.problems
         if verification.pending.any:
             outcome.problems.append(f"something is left to refresh: {verification.pending}")

@@ -90,13 +90,13 @@ def round_of(folder: Path, file: Path, expected: list[Any], seed: str) -> tuple[
     file.write_bytes(content)
     said = False
     with opened(folder) as index:
-        for work in (lambda: answers(index), index.status, index.verify):
+        for work in (lambda: answers(index), lambda: index.status(check=True)):
             result = attempt(work)
             said = said or result is None
             assert not isinstance(result, list) or result == expected, "another answer"
         embedded = index.refresh().embedded
     with opened(folder) as index:
-        verification = index.verify()
+        verification = index.status(check=True)
         assert verification.ok, str(verification)
         assert verification.documents == PAGES, f"{verification.documents} documents"
         assert answers(index) == expected, "another answer after the refresh"

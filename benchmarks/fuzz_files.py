@@ -153,7 +153,7 @@ def use_database(content: bytes) -> None:
     read(folder)
     with opened(folder) as index:
         index.refresh()
-        if not index.verify().ok:
+        if not index.status(check=True).ok:
             raise AssertionError("it is not mended")
 
 

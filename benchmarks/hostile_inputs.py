@@ -132,8 +132,8 @@ def index_page(notes: Path, send: Connection) -> None:
         if report.failed:
             ended = "; ".join(map(str, report.failed))
         peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-        if index.verify().problems:
-            ended = f"verify: {index.verify().problems}"
+        if index.status(check=True).problems:
+            ended = f"verify: {index.status(check=True).problems}"
         send.send((ended, seconds, int(peak.split()[1]) / 1024))
 
 

@@ -151,7 +151,7 @@ class Soak:
         found += [f"left in the folder: {name}" for name in left]
         with ContextualIndex.open(self.folder) as index:
             index.refresh()
-            found += index.verify().problems
+            found += index.status(check=True).problems
         return found
 
 

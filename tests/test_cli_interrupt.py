@@ -70,14 +70,14 @@ def test_an_interrupted_index_is_whole_and_goes_on(folder):
         report = index.refresh()
         assert report.chunks == 10
         assert report.embedded == 10 - status.chunks, "nothing is embedded twice"
-        assert index.verify().ok
+        assert index.status(check=True).ok
     (folder / "page3.md").write_text("# Page 3\n\nIt was black after all.\n", "utf-8")
     code, errors = interrupted(0, "index", folder)
     assert (code, errors.count("\n")) == (130, 1)
     with ContextualIndex.open(folder) as index:
         assert len(index.as_retriever().retrieve("tea")) == 10, "the old page is there until the new one is"
         assert index.refresh().changed == ["page3.md"]
-        assert index.verify().ok
+        assert index.status(check=True).ok
 
 
 def test_an_interrupted_search_says_so_in_one_line(folder):

@@ -64,7 +64,7 @@ def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(fol
     )  # a server
     users_own(folder)
     with ContextualIndex.open(folder, context="headings", embed_model="local") as index:
-        assert index.settings.files.include == ("*.md", "*.txt")
+        assert index.settings.reading.rules.include == ("*.md", "*.txt")
 
 
 def test_a_file_that_is_there_is_not_replaced(folder):

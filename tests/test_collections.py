@@ -56,7 +56,7 @@ def test_the_storage_alone_opens_all_of_them_and_another_folder_joins(index, fol
         assert opened.refresh().added == ["app/cashew.md"]
     with ContextualIndex.open(None, storage=tmp_path / "storage", create=False) as again:
         assert [*again.collections] == ["notes", "docs", "app"]
-        assert again.verify().ok
+        assert again.status(check=True).ok
 
 
 def test_what_is_indexed_of_a_folder_that_is_gone_stays_and_is_named(index, folders):

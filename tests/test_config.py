@@ -139,7 +139,7 @@ class TestAnIndex:
     def test_obeys_the_file(self, folder):
         self.write(folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[chunks]\nchunk_size = 100\n')
         with ContextualIndex.open(folder) as index:
-            assert index.settings.files == FileRules(include=("*.py",))
+            assert index.settings.reading.rules == FileRules(include=("*.py",))
             parser = index.settings.pipeline.parser
             assert (parser.chunk_size, parser.chunk_overlap, parser.min_chunk_size) == (100, 20, 12)
             assert index.settings.pipeline.contexts.context == "off"
@@ -148,7 +148,7 @@ class TestAnIndex:
         self.write(folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[context_options]\nllm = "ollama:x"\n')
         users_own(folder)
         with ContextualIndex.open(folder, context="headings", files=FileRules(include=("*.md",))) as index:
-            assert index.settings.files.include == ("*.md",)
+            assert index.settings.reading.rules.include == ("*.md",)
             assert index.settings.pipeline.contexts.context == "headings", "and the model waits for its mode"
 
     def test_gives_the_language_model_its_settings(self, folder, users_own):

@@ -151,7 +151,7 @@ def test_an_index_and_what_asks_it_are_copied_as_handles_and_never_pickled(index
     assert copy.deepcopy(engine).query(QUESTION).source_nodes
     assert copy.deepcopy(memory).get(QUESTION) == memory.get(QUESTION)
     for handle in (copy.copy(index), copy.deepcopy(index)):
-        assert handle.verify().ok
+        assert handle.status(check=True).ok
         handle.close()
         assert hits_of(retriever), "what the original opened is opened again"
     for one in (index, retriever, engine, memory):

@@ -273,7 +273,7 @@ def test_an_index_of_a_folder_embeds_each_document_whole(vendor, tmp_path):
         (notes / "long.md").write_text("".join([*sections[:-1], "# Section 8\n\nedited9 edited9\n"]))
         assert index.refresh().embedded > 5  # all chunks of the window, in one request
         assert len(vendor.asked) == asked + 1
-        assert index.verify().ok
+        assert index.status(check=True).ok
 
 
 def test_an_edit_of_a_long_document_embeds_its_window_only(vendor, tmp_path):

@@ -56,7 +56,7 @@ def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
         assert {"report.pdf#page=2", "fees.xlsx#sheet=Fees"} <= cited
         mail = next(node for node in index.nodes() if node.metadata["path"] == "mail.eml")
         assert (mail.metadata["date"], mail.metadata["sender"]) == ("2026-03-02", "Iris Vale <iris@example.org>")
-        assert index.verify().problems == []
+        assert index.status(check=True).problems == []
         [hit, *_] = index.as_retriever(1).retrieve("How long is the northern berth in metres?")
         assert hit.node.metadata["path"] in {"report.pdf", "fees.xlsx"}
 
@@ -77,7 +77,7 @@ def test_nothing_is_converted_twice_and_reading_needs_no_converter(folder, conve
         assert report.deleted == []
         assert "Tides of year 2" in index.read("moved.pdf")
         assert index.preview("moved.pdf").nodes[0].metadata["page"] == 1
-        assert index.verify().problems == []
+        assert index.status(check=True).problems == []
     assert set(conversions) <= {"broken.pdf"}
 
 

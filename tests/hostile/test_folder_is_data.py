@@ -174,8 +174,8 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
 def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(folder, choices, message):
     change(indexed(folder), choices=choices)
     with ContextualIndex.open(folder) as index:
-        assert not index.settings.files.hidden
-        assert not index.settings.files.follow_symlinks
+        assert not index.settings.reading.rules.hidden
+        assert not index.settings.reading.rules.follow_symlinks
         assert index.settings.pipeline.paid_source is None
         assert index.as_retriever().retrieve("gateway")
         with pytest.raises(FingerprintError, match=rf"count only from you \({message}\).*Cure: set them again"):

@@ -119,7 +119,7 @@ def test_fifty_readers_while_one_thread_refreshes(opened, folder):
     for thread in threads:
         thread.join()
     assert errors == []
-    assert index.verify().ok
+    assert index.status(check=True).ok
 
 
 async def test_readers_on_an_event_loop_do_not_wait_for_a_refresh(opened, folder):

@@ -92,10 +92,10 @@ def test_a_damaged_storage_answers_right_or_says_what_mends_it_and_is_made_whole
     with opened(folder) as index:
         assert attempt(lambda: answers(index)) in (None, expected), file.name
         attempt(index.status)
-        attempt(index.verify)
+        attempt(lambda: index.status(check=True))
         index.refresh()
     with opened(folder) as index:
-        verification = index.verify()
+        verification = index.status(check=True)
         assert verification.ok, f"{file.name}: {verification}"
         assert verification.documents == 30
         assert answers(index) == expected
@@ -140,7 +140,7 @@ def test_what_is_not_as_it_was_written_is_refused_by_questions_and_mended_by_a_r
         answers(index)
     with opened(folder) as index:
         assert index.refresh().embedded == 0
-        assert index.verify().ok
+        assert index.status(check=True).ok
         assert len(answers(index)) == 3
     assert "is set aside as index.sqlite3.damaged" in caplog.text
 
@@ -160,12 +160,12 @@ def test_what_is_lost_is_found_by_a_check_and_made_again_by_a_refresh(whole, tmp
     with closing(sqlite3.connect(folder / f".contextual/{file}.sqlite3")) as database, database:
         database.execute(sql)
     with opened(folder) as index:
-        verification = attempt(index.verify)
+        verification = attempt(lambda: index.status(check=True))
         assert verification is None or not verification.ok
     with opened(folder) as index:
         assert index.refresh().embedded == 0
-        assert index.verify().ok
-        assert index.verify().documents == 30
+        assert index.status(check=True).ok
+        assert index.status(check=True).documents == 30
 
 
 def test_a_newer_index_is_neither_read_nor_set_aside(whole, tmp_path):

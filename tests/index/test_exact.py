@@ -135,7 +135,7 @@ def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothi
 def test_an_index_without_vectors_has_no_copy_of_them(opened):
     index = opened(embed_model="none")
     index.refresh()
-    assert index.verify().ok
+    assert index.status(check=True).ok
     assert not list(copy_of(index).glob("vectors*"))
 
 

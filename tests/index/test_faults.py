@@ -50,7 +50,7 @@ def used(folder, counting):
 def chunks_after_refresh(folder, counting):
     with ContextualIndex.open(folder, embed_model=counting) as index:
         index.refresh()
-        verification = index.verify()
+        verification = index.status(check=True)
         assert verification.ok, str(verification)
         assert not verification.pending.any
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text or "by-hand" not in index.documents()
@@ -129,7 +129,7 @@ def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_numb
         index.refresh()
         assert lost & rows(index) == before
         assert "Otters" in index.as_retriever(1).retrieve("Who juggles stones?")[0].node.text
-        assert index.verify().ok
+        assert index.status(check=True).ok
 
 
 def test_a_storage_folder_that_cannot_be_made_is_named(folder, tmp_path, counting):
@@ -163,11 +163,11 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         with pytest.raises(KeyboardInterrupt):
             index.refresh()
     with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
-        assert old.verify().ok, "the old index is whole until the new one is"
+        assert old.status(check=True).ok, "the old index is whole until the new one is"
     embedded = other.count
     with ContextualIndex.open(folder, embed_model=other, reindex="all") as index:
         report = index.refresh()
-        assert index.verify().ok
+        assert index.status(check=True).ok
         assert report.chunks == 5, "what was given by hand came along"
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
     assert embedded + report.embedded <= other.count == 5, "the second run goes on where the first was stopped"

@@ -49,7 +49,7 @@ def test_a_model_that_is_away_makes_no_index_of_its_own(opened, folder):
         index.as_retriever().retrieve("Cookie")
     other = opened()  # would be an index of another model's vectors, and ask for reindex='all'
     assert len(other.refresh().added) == 4
-    assert other.verify().ok
+    assert other.status(check=True).ok
 
 
 def test_what_a_first_refresh_finished_is_kept_when_it_fails_later(folder, monkeypatch):
@@ -95,5 +95,5 @@ def test_a_file_without_tables_that_a_kill_left_is_no_index_and_no_damage(folder
         with pytest.raises(StorageError, match="there is no index"):
             index.as_retriever().retrieve("carrots")
         index.refresh()
-        assert index.verify().ok
+        assert index.status(check=True).ok
     assert not list((folder / ".contextual").glob("*.damaged"))

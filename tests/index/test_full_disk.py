@@ -50,7 +50,7 @@ def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
     tiny("size=200m")
     with ContextualIndex.open(folder, **settings) as index:
         index.refresh()
-        verification = index.verify()
+        verification = index.status(check=True)
     assert verification.ok, str(verification)
     assert verification.documents == 300
 
@@ -69,4 +69,4 @@ def test_read_only_storage_is_named(tiny, tmp_path):
     tiny("rw")
     with ContextualIndex.open(folder, **settings) as index:
         assert index.refresh().changed == ["page.md"]
-        assert index.verify().ok
+        assert index.status(check=True).ok

@@ -38,7 +38,7 @@ def test_keywords_find_and_nothing_is_embedded(opened, index):
         assert isinstance(arm, ContextualBM25Retriever)
         assert paths(retriever.retrieve(QUESTION))[0] == "memory/2026-01-28.md"
         assert asyncio.run(retriever.aretrieve("lock.toml"))[0].node.metadata["path"] == "guide.md"
-        assert found.verify().problems == []
+        assert found.status(check=True).problems == []
         assert found.likeness() == (0, 0, 0)
 
 
@@ -118,7 +118,7 @@ def test_the_command_line_and_the_file_say_it(folder, run):
     estimate = run("index", folder, "--embed-model", "none", "--dry-run")
     assert "nothing to embed" in estimate.stdout, estimate
     (folder / "contextual.toml").write_text('embed_model = "none"\n', "utf-8")
-    assert "0 embedded, 0 reused" in run("index", folder).stdout
+    assert "0 embedded" in run("index", folder).stdout
     assert "memory/2026-01-28.md" in run("search", "carrots", "-f", folder).stdout
     assert "loves carrots" in run("context", QUESTION, "-f", folder).stdout
     assert "none" in run("config", folder, "--json").stdout

@@ -108,7 +108,7 @@ def test_what_was_written_before_the_embedding_failed_stays_and_the_next_refresh
         index.settings.embedding.before = lambda _: None
         report = index.refresh()
         assert (report.chunks, report.embedded) == (PAGES, PAGES - 4)
-        assert index.verify().ok
+        assert index.status(check=True).ok
 
 
 def test_ctrl_c_while_an_embedding_hangs_ends_the_refresh_and_nothing_is_written_later(pages, monkeypatch):
@@ -140,7 +140,7 @@ def test_ctrl_c_while_an_embedding_hangs_ends_the_refresh_and_nothing_is_written
     with opened(pages, lambda _: None, Watched()) as index:
         report = index.refresh()
         assert (report.chunks, report.embedded) == (PAGES, PAGES - 4)  # what the late answer brought is kept
-        assert index.verify().ok
+        assert index.status(check=True).ok
 
 
 def one_after_the_other(action, *arguments):

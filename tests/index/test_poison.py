@@ -67,7 +67,7 @@ def test_a_bad_vector_is_asked_for_again_and_then_concerns_its_document_alone(in
     assert "Morning" in problem.reason
     assert "cannot be used" in problem.reason
     assert (len(report.added), report.chunks) == (3, 3)
-    assert index.verify().ok
+    assert index.status(check=True).ok
     server.word = ""
     again = index.refresh()
     assert (again.added, again.failed, again.embedded) == (["memory/2026-01-28.md"], [], 1)
@@ -80,7 +80,7 @@ def test_a_first_answer_that_is_bad_once_leaves_no_trace(index, monkeypatch, ans
     report = index.refresh()
     assert (report.failed, report.chunks) == ([], 4)
     assert len(index.as_retriever(1).retrievers[0].retrieve("carrots")) > 0
-    assert index.verify().ok
+    assert index.status(check=True).ok
 
 
 def test_a_model_that_gives_nothing_usable_is_named(folder):
@@ -139,7 +139,7 @@ def test_pages_with_the_same_label_are_pages_of_their_own(index):
         report = pages.refresh()
         assert report.failed == []
         assert report.chunks == 4 + 2 * 3
-        assert pages.verify().ok
+        assert pages.status(check=True).ok
 
 
 def test_ids_that_are_not_a_chunk_s_own_concern_their_document_alone(folder, server):

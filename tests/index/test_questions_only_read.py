@@ -19,7 +19,7 @@ QUESTIONS = {
     "a query": lambda index: index.as_retriever().retrieve("Which vegetable does Cookie like?"),
     "an explanation": lambda index: index.as_retriever().explain("Cookie"),
     "its status": lambda index: index.status(),
-    "verify": lambda index: index.verify(),
+    "verify": lambda index: index.status(check=True),
     "all nodes": lambda index: index.nodes(),
     "how alike chunks are": lambda index: index.likeness(),
     "how fresh it is": lambda index: index.freshness(),
@@ -86,7 +86,12 @@ def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, los
         if lost != "index.sqlite3":
             assert "carrots" in index.as_retriever(1).retrieve("Cookie")[0].node.text
         else:
-            for ask in (lambda: index.as_retriever().retrieve("Cookie"), index.status, index.verify, index.nodes):
+            for ask in (
+                lambda: index.as_retriever().retrieve("Cookie"),
+                index.status,
+                lambda: index.status(check=True),
+                index.nodes,
+            ):
                 with pytest.raises(StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"):
                     ask()
         assert contents(storage) == before
@@ -109,7 +114,7 @@ def test_documents_given_by_hand_outlive_the_index(opened, folder, loss):
     with opened() as index:
         report = index.refresh()
         assert (report.embedded, report.chunks) == (0, 5)
-        assert index.verify().ok
+        assert index.status(check=True).ok
         node = index.as_retriever(1).retrieve("zebras")[0].node
         assert (node.text, node.metadata["author"]) == ("Zebras sleep standing.", "Jo")
         assert index.documents()["by-hand"].kind == "document"
@@ -125,7 +130,7 @@ def test_documents_given_by_hand_that_are_lost_are_named(opened, folder, caplog)
     with opened() as index:
         report = index.refresh()
         assert (report.embedded, report.chunks) == (0, 5), "of vectors the cache has a copy"
-        assert index.verify().ok
+        assert index.status(check=True).ok
     assert "have to be given again: by-hand" in caplog.text
 
 

@@ -232,7 +232,7 @@ ASKED = {
     "a query": lambda index: index.as_retriever().retrieve("x"),
     "a retriever for an explanation": lambda index: index.as_retriever().explain("x"),
     "its status": lambda index: index.status(),
-    "verify": lambda index: index.verify(),
+    "verify": lambda index: index.status(check=True),
 }
 
 

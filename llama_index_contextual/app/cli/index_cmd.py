@@ -149,7 +149,7 @@ def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
     else:
         listing = opened.settings.reading.find()
         if not listing.files and not listing.problems:
-            kinds = ", ".join(opened.settings.files.include[:12])
+            kinds = ", ".join(opened.settings.reading.rules.include[:12])
             raise SettingError(
                 f"{opened.settings.folders} holds no files to index. Cure: another folder, or --include; read are "
                 f"{kinds} …"

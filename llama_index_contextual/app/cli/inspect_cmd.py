@@ -132,16 +132,12 @@ def status(
 ) -> None:
     """Show what an index holds, and what a refresh would do. Exit code 3 where --check finds a disagreement."""
     with target.open(create=False, reindex="ignore") as index:
-        if check:
-            verification = index.verify()
-            output.print_report(verification, as_json=as_json)
-            if not verification.ok:
-                raise typer.Exit(EXIT_INCOMPLETE)
-            return
-        report = index.status()
+        report = index.status(check=check)
         output.print_report(report, report.to_text(settings=all_), as_json=as_json)
         if line := output.skipped_line(index, names=list_skipped):
             output.tell(line, "note:")
+        if not report.ok:
+            raise typer.Exit(EXIT_INCOMPLETE)
 
 
 @with_options()

@@ -157,7 +157,7 @@ class Experiment:
         general = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
         settings = ContextualIndex.open(folder, **general, reindex="ignore").settings
         # Each kind of context has default files of its own, but rows must not differ by their files.
-        self._options = {**options, "files": settings.files, "embed_model": settings.embedding}
+        self._options = {**options, "files": settings.reading.rules, "embed_model": settings.embedding}
         self._llm = options.get("llm") or settings.configuration["context_options.llm"]
 
     def open_context(self, kind: str) -> str:

@@ -7,7 +7,7 @@ from llama_index_contextual.app.index.plan import RefreshReport
 from llama_index_contextual.app.index.queries import chosen_postprocessors, explained
 from llama_index_contextual.app.index.resolve import has_several
 from llama_index_contextual.app.index.settings import PAID
-from llama_index_contextual.app.index.status import IndexStatus, Pending, Verification
+from llama_index_contextual.app.index.status import IndexStatus, Pending
 from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
 
 __all__ = [  # what users import
@@ -18,6 +18,5 @@ __all__ = [  # what users import
     "IndexStatus",
     "Pending",
     "RefreshReport",
-    "Verification",
     "is_refreshing",
 ]

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from llama_index.core.schema import Document
     from typing_extensions import Self
 
-    from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.plan import RefreshReport
+    from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import Reindex
-    from llama_index_contextual.app.index.status import IndexStatus, Likeness, Verification
+    from llama_index_contextual.app.index.status import IndexStatus, Likeness
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.settings.schema import Configuration
@@ -45,7 +45,7 @@ class ContextualIndex(IndexQueries):
             for hit in index.as_retriever().retrieve("How do I pin a version?"):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
-    One database holds the index; everything else in the storage folder is derived from it. One process writes at a
+    Two files hold the index, and what was paid for; the cache beside them is derived. One process writes at a
     time. Readers in other processes notice what was written. An object may
     be used by many threads.
 
@@ -69,14 +69,10 @@ class ContextualIndex(IndexQueries):
         embed_model: str | BaseEmbedding | None = None,
         context: str | ContextGenerator | None = None,
         node_parser: NodeParser | None = None,
-        files: FileRules | None = None,
         readers: Mapping[str, BaseReader] | None = None,
         reindex: Reindex = "auto",
-        show_context_to_llm: bool | None = None,
-        create: bool = True,
-        lock_timeout: float = 0.0,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
-        **context_options: Any,
+        **options: Any,
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
 
@@ -93,34 +89,35 @@ class ContextualIndex(IndexQueries):
                 By default what the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding. Like readers and a
                 generator of your own it is not written down: whoever refreshes the index gives it again.
-            files: Which files of the folder are read.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
             reindex: What happens when settings differ from those the index was made with. ``"auto"``: parser and
                 context are applied to everything at the next refresh, another embedding model is an error;
                 ``"error"``: any difference is one; ``"ignore"``: what is indexed stays as it is; ``"all"``: another
-                embedding model too is applied to everything, in a new collection that replaces the old one at the end.
-            show_context_to_llm: Whether an answering LLM sees contexts. Default: it does not.
-            create: Whether an index that does not exist may be made; False is an error then.
-            lock_timeout: Seconds to wait while another process writes.
+                embedding model too is applied to everything, in a file beside the index that replaces it at the end.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one; of a folder that you do not
                 trust only what docs/security.md lists as safe. Arguments come before it, and it comes before what the
                 index was made with.
-            **context_options: Settings of the context generator, e.g. ``llm=``, and which metadata is embedded beside
-                a context: ``keep_keys`` and ``leave_out_keys`` of :class:`ContextualNodePostprocessor`.
+            **options: ``files``, which files of the folder are read; ``show_context_to_llm``, whether an answering LLM
+                sees contexts; ``create=False``, so that an index that does not exist is an error; ``lock_timeout``,
+                seconds to wait while another process writes. All others are of the context generator, e.g. ``llm=``, or
+                say which metadata is embedded beside a context: ``keep_keys`` and ``leave_out_keys`` of
+                :class:`ContextualNodePostprocessor`.
 
         Raises:
             SettingError: A setting is wrong.
             FingerprintError: The index was made with another embedding model.
             StorageError: The storage cannot be read.
         """
+        create, lock_timeout = bool(options.pop("create", True)), options.pop("lock_timeout", 0.0)
+        files, shown = options.pop("files", None), options.pop("show_context_to_llm", None)
         settings = resolve_settings(
             folder,
             storage=storage,
             embed_model=embed_model,
             context=context,
-            context_options=context_options,
-            show_context_to_llm=show_context_to_llm,
+            context_options=options,
+            show_context_to_llm=shown,
             node_parser=node_parser,
             files=files,
             readers=readers,
@@ -299,23 +296,30 @@ class ContextualIndex(IndexQueries):
             writer.finish()
         return len(keys)
 
-    def status(self) -> IndexStatus:
-        """What the index holds, made with which settings, and how far behind the folder it is."""
-        pending = self.pending()
-        return self._storage.reader.ask(lambda view: inspection.status(self.settings, view, pending))
+    def status(self, *, check: bool = False) -> IndexStatus:
+        """What the index holds, made with which settings, and how far behind the folder it is; nothing is changed.
+
+        Args:
+            check: Whether everything is read, and files, databases and caches are compared: ``problems`` names what
+                does not agree.
+
+        Raises:
+            StorageError: There is no index, or it is damaged.
+        """
+        settings = self.settings
+        plan, failed, _ = inspection.planned(settings, self._storage.documents())
+        settings.require_index()
+
+        def work(view: IndexView) -> IndexStatus:
+            found = inspection.problems(settings, view, plan, failed) if check else None
+            return inspection.status(settings, view, Pending.of(plan, failed), found)
+
+        return self._storage.reader.ask(work)
 
     def pending(self) -> Pending:
         """What a refresh would do, and which files it could not read."""
         plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
         return Pending.of(plan, failed)
-
-    def verify(self) -> Verification:
-        """Whether files, database and engines agree; nothing is changed. Reads everything."""
-        plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
-        self.settings.require_index()
-        self.settings.database.check()
-        self.settings.paid.database.check()
-        return self._storage.reader.ask(lambda view: inspection.verify(self.settings, view, plan, failed))
 
     def preview(self, path: str | Path) -> Preview:
         """Return the chunks that a file has with this index's settings; a notebook draws them as a page.

@@ -102,7 +102,7 @@ def _refreshed(
     if source is not None and settings.exists and storage.replaces():
         raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex="all")
     with storage.writing() as writer:
-        reading = replace(settings.reading, converter=settings.converter.keeping())
+        reading = replace(settings.reading, converter=settings.reading.converter.keeping())
         sources, covered = gather(source, reading, writer.documents, report.failed)
         if covered == "":
             sources += _given_again(settings, writer.documents, {one.id for one in sources})

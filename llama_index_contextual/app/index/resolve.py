@@ -13,6 +13,7 @@ from llama_index.core.prompts import PromptTemplate
 
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.folders import Folders, collections_of
+from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.app.index.pipeline import (
     NodePipeline,
@@ -105,13 +106,16 @@ def resolve_settings(
     )
     rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
     settings = IndexSettings(
-        folders,
+        Reading(
+            folders,
+            arguments["files"] or rules.changed(**config.table("files")),
+            dict(arguments["readers"] or {}),
+            DocumentReader(conversions=cache, keep=False),
+            layout.root,
+        ),
         layout,
         embedding,
         NodePipeline(arguments["node_parser"] or default_parser(embedding, config.table("chunks")), contexts),
-        arguments["files"] or rules.changed(**config.table("files")),
-        dict(arguments["readers"] or {}),
-        DocumentReader(conversions=cache, keep=False),
         reindex,
         lock_timeout,
         database,
@@ -166,9 +170,11 @@ def _remember(
         choices["show_context_to_llm"] = True
     if collections := settings.folders.collections:
         choices["collections"] = SETTINGS["collections"].plain(collections)
-    choices |= {f"files.{name}": value for name, value in settings.files if value != getattr(rules, name)}
-    if settings.readers:
-        objects["readers"] = ", ".join(f"{suffix}: {type(one).__name__}" for suffix, one in settings.readers.items())
+    choices |= {f"files.{name}": value for name, value in settings.reading.rules if value != getattr(rules, name)}
+    if settings.reading.readers:
+        objects["readers"] = ", ".join(
+            f"{suffix}: {type(one).__name__}" for suffix, one in settings.reading.readers.items()
+        )
     _remember_parser(settings, is_object=arguments["node_parser"] is not None)
     _remember_context(settings, arguments["context"], options)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.app.folder.formats import suffix_of
-from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
 from llama_index_contextual.app.settings.embeddings import model_id
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
@@ -16,14 +15,12 @@ from llama_index_contextual.errors import DamagedError, FingerprintError, Storag
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.folder.folders import Folders
-    from llama_index_contextual.app.folder.walk import FileRules
+    from llama_index_contextual.app.folder.sources import Reading
     from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.app.store.database import Database
     from llama_index_contextual.app.store.paid import PaidStore
@@ -38,13 +35,10 @@ PAID: Final = "llm:"  # how the source of a context begins that was paid for
 class IndexSettings:
     """What :meth:`ContextualIndex.open` was given, completed by the configuration, the index's own, and defaults."""
 
-    folders: Folders
+    reading: Reading
     layout: Layout
     embedding: BaseEmbedding
     pipeline: NodePipeline
-    files: FileRules
-    readers: Mapping[str, BaseReader]
-    converter: DocumentReader
     reindex: Reindex
     lock_timeout: float
     database: Database
@@ -89,9 +83,9 @@ class IndexSettings:
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
 
     @property
-    def reading(self) -> Reading:
-        """Return how the folder is read; nothing that is converted is kept."""
-        return Reading(self.folders, self.files, self.readers, self.converter, self.layout.root)
+    def folders(self) -> Folders:
+        """The documents."""
+        return self.reading.folders
 
     @property
     def made_with(self) -> Callable[[str], str]:
@@ -99,7 +93,7 @@ class IndexSettings:
 
         That is the settings of today, and what converts the document.
         """
-        nodes, readers, mark_of = nodes_hash(self.fingerprint), self.readers, self.converter.mark
+        nodes, readers, mark_of = nodes_hash(self.fingerprint), self.reading.readers, self.reading.converter.mark
 
         def made_with(key: str) -> str:
             mark = "" if readers and suffix_of(key) in readers else mark_of(key)
@@ -123,8 +117,10 @@ class IndexSettings:
                 **{name: list(keys) for name, keys in contexts.key_lists().items() if keys},
             },
             "embedding": {"model": model_id(self.embedding)},
-            "reading": {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}},
-            "files": {name: list(value) if isinstance(value, tuple) else value for name, value in self.files},
+            "reading": {
+                "readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.reading.readers.items())}
+            },
+            "files": {name: list(value) if isinstance(value, tuple) else value for name, value in self.reading.rules},
         }
 
     def command(self, *options: str, name: str = "index") -> str:

@@ -71,7 +71,6 @@ class IndexStatus:
         folder: The documents; of several folders, the storage of their index.
         collections: The several folders by name: ``path``, ``description``, and the number of ``documents``.
         storage: Where the index lives.
-        database: Where it is kept.
         documents: How many documents.
         chunks: How many nodes.
         languages: The share of each language in a sample of the chunks, by its code.
@@ -83,12 +82,13 @@ class IndexStatus:
         pending: What a refresh would do.
         complete: False while a refresh is at work, or after one was killed: the next one finishes it.
         change: A number that grows with every write.
+        problems: What does not agree among files, databases and caches, a sentence each; None where that was not
+            checked.
     """
 
     folder: str
     collections: dict[str, dict[str, Any]]
     storage: str
-    database: str
     documents: int
     chunks: int
     languages: dict[str, float]
@@ -100,6 +100,12 @@ class IndexStatus:
     pending: Pending
     complete: bool
     change: int
+    problems: list[str] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether a check found nothing."""
+        return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -124,7 +130,6 @@ class IndexStatus:
         lines = [
             *(folders or [f"folder      {self.folder}"]),
             f"storage     {self.storage} ({size:.1f} MB)",
-            f"database    {self.database}",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"languages   {languages_in_words(self.languages) or 'none'}",
             f"contexts    {contexts}",
@@ -135,43 +140,9 @@ class IndexStatus:
             *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
             *(f"differs     {difference}" for difference in self.differences),
         ]
+        if self.problems is not None:
+            lines += [f"checked     {line}" for line in _first(self.problems) or ["files, databases and caches agree"]]
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """Whether the folder and the parts of its index agree.
-
-    Attributes:
-        problems: What does not within the index, a sentence each; the cure of all is a refresh with ``reindex="all"``.
-        files: Files of the folder that the index does not have as they are now, a sentence each; a refresh mends it.
-        pending: What a refresh would do. Documents that only settings made outdated are no disagreement.
-        documents: How many were checked.
-        chunks: How many were checked.
-    """
-
-    problems: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    pending: Pending = field(default_factory=Pending)
-    documents: int = 0
-    chunks: int = 0
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything agrees."""
-        return not self.problems and not self.files
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
-        return {"ok": self.ok, **asdict(self)}
-
-    def __str__(self) -> str:
-        checked = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
-        if self.ok:
-            return f"ok: {checked} agree with the files, in the database and its engines"
-        files = _first(self.files)
-        cure = "refresh; if that is not enough, with reindex='all' (--yes)" if self.problems else "refresh"
-        return "\n".join([*self.problems, *files, f"checked {checked}. Cure: {cure}"])
 
 
 def _first(lines: Sequence[str]) -> list[str]:
@@ -230,7 +201,7 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
     return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
 
 
-def status(settings: IndexSettings, view: IndexView, pending: Pending) -> IndexStatus:
+def status(settings: IndexSettings, view: IndexView, pending: Pending, problems: list[str] | None) -> IndexStatus:
     """Gather what there is to say about an index."""
     snapshot, state = view.snapshot, view.snapshot.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
@@ -238,7 +209,6 @@ def status(settings: IndexSettings, view: IndexView, pending: Pending) -> IndexS
         folder=str(settings.folders.root),
         collections=_collections(settings.folders, snapshot),
         storage=str(settings.layout.root),
-        database=settings.database.name,
         documents=sum(one.is_indexed for one in snapshot.documents().values()),
         chunks=sum(contexts.values()),
         languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
@@ -250,6 +220,7 @@ def status(settings: IndexSettings, view: IndexView, pending: Pending) -> IndexS
         pending=pending,
         complete=state.complete,
         change=state.change,
+        problems=problems,
     )
 
 
@@ -261,20 +232,24 @@ def _collections(folders: Folders, snapshot: Snapshot) -> dict[str, dict[str, An
     }
 
 
-def verify(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem]) -> Verification:
-    """Compare the folder, the database and the engines; ask for what is near; nothing is changed."""
-    snapshot = view.snapshot
-    embeds = not isinstance(settings.embedding, NoEmbedding)
-    documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
-    problems = [] if snapshot.state.complete else ["A refresh was interrupted."]
-    problems += [
+def problems(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem]) -> list[str]:
+    """What does not agree among the files, the databases and the caches, a sentence each; all of it is read.
+
+    Raises:
+        DamagedError: A database is damaged.
+    """
+    settings.database.check()
+    settings.paid.database.check()
+    snapshot, embeds = view.snapshot, not isinstance(settings.embedding, NoEmbedding)
+    found = [] if snapshot.state.complete else ["A refresh was interrupted."]
+    found += [
         f"{key}: it should have {counted(wanted, 'chunk')}, and {count} are there."
         for key, wanted, count in snapshot.miscounted()
     ]
     faults = list(_vectors(settings, snapshot)) if embeds else []
-    problems += [*faults, *view.cache_problems(embeds=embeds and not faults)]
+    documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
     files = sorted(_files(settings.folders, documents, plan, failed))
-    return Verification(problems, files, Pending.of(plan, failed), len(documents), snapshot.count())
+    return [*found, *faults, *view.cache_problems(embeds=embeds and not faults), *files]
 
 
 def _files(
@@ -282,7 +257,7 @@ def _files(
 ) -> Iterator[str]:
     before = dict(plan.renamed)
     moved = set(before.values())
-    seen = [key for key in plan.changed if documents[key].sha256]  # nodes of a migration came from elsewhere
+    seen = [key for key in plan.changed if documents[key].sha256]
     yield from (f"{key}: edited since it was indexed." for key in seen)
     for key in set(plan.deleted) - moved:
         there = os.path.lexists(folders.place(key))
