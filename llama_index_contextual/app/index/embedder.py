@@ -6,12 +6,13 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
+from llama_index_contextual.app.settings.embeddings import UNNAMED, NoEmbedding, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.store.schema import vector_problem
-from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.app.store.schema import Chunk, to_node, vector_problem
+from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
 
@@ -20,13 +21,44 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
+    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.paid import PaidStore
-    from llama_index_contextual.app.store.schema import Chunk
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
 _ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
+_SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 _SHOWN: Final = 60  # characters of a text in a message
+
+
+def check_vectors(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> None:
+    """Refuse an embedding without a name of its own whose vectors are not those of an index.
+
+    The name of an embedding's class is the same for all of its objects, so a text of the index is embedded once more.
+
+    Raises:
+        FingerprintError: Its vector is another one than the index has.
+    """
+    model = model_id(embedding)
+    if embedding.model_name != UNNAMED or snapshot.state.model != model:
+        return
+    for row in snapshot.nodes(snapshot.rows()[:1]):
+        chunk = Chunk.of(to_node(row))
+        kept = dict(paid.vectors(model, [row.embed_hash])).get(row.embed_hash)
+        if kept is None or chunk.embed_hash != row.embed_hash:
+            continue
+        try:
+            now = np.asarray(embed_texts(embedding, [chunk.text])[0], np.float32)
+        except EmbeddingError:  # which the work itself will tell
+            continue
+        cosine = float(now @ kept) / max(float(np.linalg.norm(now) * np.linalg.norm(kept)), 1e-12)
+        if len(now) != len(kept) or cosine < _SAME:
+            name = type(embedding).__name__
+            raise FingerprintError(
+                f"the vectors of this {name} are not those of the index: {chunk.text[:_SHOWN]!r} has another one "
+                f"(cosine {cosine:.2f}), and both have the model_name {UNNAMED!r}. Cure: the former embedding; or "
+                f"{name}(model_name='…') with a name for each model, and reindex='all'."
+            )
 
 
 class Embedder:
@@ -35,13 +67,15 @@ class Embedder:
     Args:
         paid: Where vectors are kept.
         embedding: Makes those that are not known.
+        check: Called before the first of them is made.
 
     Attributes:
         model: Identity of the embedding model.
     """
 
-    def __init__(self, paid: PaidStore, embedding: BaseEmbedding) -> None:
+    def __init__(self, paid: PaidStore, embedding: BaseEmbedding, check: Callable[[], object] = lambda: None) -> None:
         self.model = model_id(embedding)
+        self._check = check
         self._paid = paid
         self._embedding = embedding
         self._dimensions = 0
@@ -84,6 +118,9 @@ class Embedder:
                 for chunk in missing.values():
                     chunk.window = chunk.window or ((chunk.text,), 0)
             faults, done = dict[str, str](), 0
+            if missing:
+                self._check()
+                self._check = lambda: None
             for texts, places in _requests(missing):
                 answers = embed_texts(self._embedding, texts)
                 chunks_now = {key: missing[key] for key in places}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
+from llama_index_contextual.app.index.embedder import check_vectors
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.cache_files import Caches, RowCache
 from llama_index_contextual.app.store.schema import to_node
@@ -42,10 +43,19 @@ class IndexView:
         caches: Of this process.
         name: Of the database.
         leave: Ends the transaction.
+        check: Called before vectors are compared; it refuses another model's.
     """
 
-    def __init__(self, snapshot: Snapshot, caches: Caches, name: str, leave: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        caches: Caches,
+        name: str,
+        leave: Callable[[], object],
+        check: Callable[[Snapshot], object] = lambda _: None,
+    ) -> None:
         self.snapshot = snapshot
+        self._check = check
         self._name = name
         self._caches = caches
         self._leave = leave
@@ -210,6 +220,7 @@ class IndexView:
                 f"the index in {self._name} was made with the embedding {model}, not with "
                 f"{self._caches.model}: their vectors do not compare. Cure: open it again, with the former."
             )
+        self._check(self.snapshot)
         among = self._among(filters, node_ids)
         hits = self._caches.vectors(self.snapshot).nearest(embeddings, top_k, among) if embeddings else []
         return [self._best(rows, scores, top_k) for rows, scores in hits]
@@ -241,9 +252,15 @@ class IndexReader:
 
     def __init__(self, settings: IndexSettings) -> None:
         self._database = settings.database
-        self._settings = settings
+        self._settings, self._is_checked = settings, False
         self.caches = Caches(settings.layout.cache, settings.paid, model_id(settings.embedding))
         self._current = contextvars.ContextVar[IndexView | None]("what a question sees", default=None)
+
+    def _check(self, snapshot: Snapshot) -> None:
+        """Refuse another model's vectors, once for each index."""
+        if not self._is_checked:
+            check_vectors(snapshot, self._settings.paid, self._settings.embedding)
+            self._is_checked = True
 
     def __deepcopy__(self, memo: object) -> IndexReader:
         return self  # a copy of a retriever follows the same index
@@ -276,7 +293,7 @@ class IndexReader:
             snapshot = stack.enter_context(self._database.reading())
             if not snapshot.state.settings:
                 self._settings.require_index()
-            view = IndexView(snapshot, self.caches, self._database.name, stack.pop_all().close)
+            view = IndexView(snapshot, self.caches, self._database.name, stack.pop_all().close, self._check)
         view.enter()
         return view
 

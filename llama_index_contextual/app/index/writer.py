@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.index.embedder import Embedder
+from llama_index_contextual.app.index.embedder import Embedder, check_vectors
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.app.store.paid import DOCUMENTS, SETTINGS
@@ -175,7 +175,14 @@ class Writer:
     _has_begun: bool = False
 
     def __post_init__(self) -> None:
-        self.embedder = Embedder(self.storage.settings.paid, self.storage.settings.embedding)
+        settings = self.storage.settings
+        self.embedder = Embedder(settings.paid, settings.embedding, self._check_vectors)
+
+    def _check_vectors(self) -> None:
+        settings = self.storage.settings
+        if settings.reindex != "all":
+            with settings.database.reading() as snapshot:
+                check_vectors(snapshot, settings.paid, settings.embedding)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:

@@ -213,6 +213,9 @@ _SHAPING: Final = (
 )  # fmt: skip
 
 
+UNNAMED: Final = "unknown"  # the model_name of LlamaIndex's embeddings that have no other
+
+
 def model_id(embedding: BaseEmbedding) -> str:
     """Name an embedding by what shapes its vectors, and by nothing secret: ``class:model#hash``.
 
