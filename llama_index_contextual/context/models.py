@@ -174,6 +174,8 @@ class Connection:
     def __init__(self, source: ModelSource) -> None:
         _check_source(source)
         self.source = source
+        # Now: a field may count what the model does later.
+        self._name = model_name(source) if isinstance(source, LLM) else getattr(source, "model_name", None)
         self._reset()
 
     def _reset(self) -> None:
@@ -184,10 +186,13 @@ class Connection:
 
     def __getstate__(self) -> dict[str, Any]:
         # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
-        return {"source": self.source.model_copy() if isinstance(self.source, LLM) else self.source}
+        return {
+            "source": self.source.model_copy() if isinstance(self.source, LLM) else self.source,
+            "_name": self._name,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.source = state["source"]
+        self.__dict__.update(state)
         self._reset()
 
     @property
@@ -205,9 +210,10 @@ class Connection:
 
     @property
     def model_name(self) -> str:
-        """The model's name; one that makes its model later may have the name before."""
-        name = None if isinstance(self.source, LLM) else getattr(self.source, "model_name", None)
-        return name if isinstance(name, str) else model_name(self.llm)
+        """The model's name; a source that makes its model later may have the name before."""
+        if self._name is None:
+            self._name = model_name(self.llm)
+        return self._name
 
     def start(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Future[Any]:
         """Begin a coroutine on the loop, from any thread; cancelling the future cancels it."""

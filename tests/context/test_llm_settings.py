@@ -7,7 +7,7 @@ import pickle
 import pytest
 from fake_model import MODEL
 from llama_index.core import Settings
-from llama_index.core.llms import MockLLM
+from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata, MockLLM
 from llama_index.core.prompts import PromptTemplate
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
@@ -61,6 +61,44 @@ def test_wrong_setting_is_named_with_its_cure(options, message):
 
 def test_nothing_is_an_amount_where_it_means_something():
     assert LLMOptions(max_calls=0, max_tokens=0).max_calls == 0
+
+
+class Told(CustomLLM):
+    """A model that names itself only in its metadata, or not at all."""
+
+    called: str = "unknown"
+    style: str = "plain"
+    calls: int = 0
+
+    @property
+    def metadata(self):
+        return LLMMetadata(model_name=self.called)
+
+    def complete(self, prompt, formatted=False, **_):
+        self.calls += 1
+        return CompletionResponse(text="1: Explains matters of this very treatise.")
+
+    def stream_complete(self, prompt, formatted=False, **_):
+        raise NotImplementedError
+
+
+def fingerprint(**settings):
+    return ContextualNodePostprocessor("llm", llm=Told(**settings), cache=False).fingerprint
+
+
+def test_models_of_one_class_are_told_apart_by_their_metadata_or_their_settings():
+    assert fingerprint(called="one") != fingerprint(called="two")
+    assert fingerprint(called="one").startswith("llm:one+pattern@")
+    assert fingerprint(style="terse") != fingerprint()
+    assert fingerprint(style="terse") == fingerprint(style="terse")
+
+
+def test_a_model_that_counts_its_calls_stays_the_same():
+    one = ContextualNodePostprocessor("llm", llm=Told(), cache=False)
+    before = one.fingerprint
+    one(make_nodes(2))
+    assert one.fingerprint == before == ContextualNodePostprocessor("llm", llm=Told(), cache=False).fingerprint
+    assert pickle.loads(pickle.dumps(one)).fingerprint == before  # noqa: S301
 
 
 def test_prompts_can_be_read_and_changed_the_way_of_llamaindex(step):

@@ -33,7 +33,7 @@ def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(folder, emb
         assert "llm:fake+pattern" not in report.context_sources
         assert sum(report.context_sources.values()) == report.chunks
     fake_model.probe_status = 200
-    with ContextualIndex.open(folder, embed_model=embedding) as index:  # it remembers context and model
+    with ContextualIndex.open(folder, embed_model=embedding, **llm) as index:
         report = index.refresh()
         assert report.context_sources == {"llm:fake+pattern": report.chunks}
         assert report.embedded == report.chunks, "another context is another embedded text"
