@@ -1,9 +1,11 @@
 """How fast documents are converted, in how much memory, and how well their pages are found.
 
-    python benchmarks/documents.py [--speed | --mixed] [--reports FILE.pdf …] [--embed-model local]
+    python benchmarks/documents.py [--speed | --mixed | --kept] [--reports FILE.pdf …] [--embed-model local]
 
 ``--reports`` without a file takes all. ``--mixed`` indexes a folder of 1,000 files of eight kinds, made from pages of
 ``kubernetes-docs``, and then the text that they were converted to as Markdown; both as files with the local embedding.
+``--kept`` writes pages of ``kubernetes-docs`` in each format
+and counts which words, headings, items and rows come back; what a page holds is known from its Markdown.
 The reports and questions are those of ``pdf-reports``. A page is found where one of the first 1, 5 or 10 pages that the
 hits name is one that holds the answer. Pages count once, in the order of their best chunk.
 """
@@ -13,17 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import shutil
 import tempfile
 import time
-from collections import defaultdict
-from email.message import EmailMessage
-from html import escape
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from common import machine, markdown_table
 from datasets import DATA
+from document_files import KEPT, WRITERS, Block, blocks_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.convert import _PROCESS, DocumentReader
@@ -31,6 +33,8 @@ from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
+_KINDS = {"heading", "text", "item", "row", "code"}
+_MIXED = (".pdf", ".docx", ".pptx", ".html", ".eml", ".ipynb", ".rst", ".odt")
 HITS = 60  # chunks, of which some are of one page
 
 
@@ -54,8 +58,9 @@ def mixed(count: int) -> str:
     rows = []
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         for number in range(count):
-            write = _WRITERS[number % len(_WRITERS)]
-            write(Path(one) / f"{number:04}", pages[number % len(pages)])
+            suffix = _MIXED[number % len(_MIXED)]
+            text = [Block("text", block) for block in pages[number % len(pages)]]
+            WRITERS[suffix](Path(one) / f"{number:04}{suffix}", text)
         reader = DocumentReader()
         for path in sorted(Path(one).iterdir()):
             text = "\n\n".join(part.text for part in reader.load_data(path))
@@ -82,65 +87,56 @@ def _plain(path: Path) -> list[str]:
     return [block for block in prose if block[:1].isalpha() and len(block) > 80][:12]
 
 
-def _docx(path: Path, text: list[str]) -> None:
-    import docx
-
-    document = docx.Document()
-    for block in text:
-        document.add_paragraph(block)
-    document.save(str(path.with_suffix(".docx")))
-
-
-def _pptx(path: Path, text: list[str]) -> None:
-    import pptx
-
-    slides = pptx.Presentation()
-    for block in text:
-        slide = slides.slides.add_slide(slides.slide_layouts[1])
-        slide.shapes.title.text, slide.placeholders[1].text = block[:40], block
-    slides.save(str(path.with_suffix(".pptx")))
-
-
-def _xlsx(path: Path, text: list[str]) -> None:
-    import openpyxl
-
-    book = openpyxl.Workbook()
-    for number, block in enumerate(text):
-        book.active.append([number, block])
-    book.save(path.with_suffix(".xlsx"))
-
-
-def _pdf(path: Path, text: list[str]) -> None:
-    from reportlab.lib.styles import getSampleStyleSheet
-    from reportlab.platypus import Paragraph, SimpleDocTemplate
-
-    style = getSampleStyleSheet()["BodyText"]
-    SimpleDocTemplate(str(path.with_suffix(".pdf"))).build([Paragraph(escape(block), style) for block in text])
-
-
-def _html(path: Path, text: list[str]) -> None:
-    body = "".join(f"<p>{escape(block)}</p>" for block in text)
-    path.with_suffix(".html").write_text(f"<html><body><nav>Menu</nav>{body}</body></html>", "utf-8")
+def kept(count: int) -> str:
+    """What converters keep of pages of Kubernetes' documentation that are written in each format."""
+    pages = [blocks for path in sorted((DATA / "kubernetes-docs" / "corpus").rglob("*.md")) if (blocks := _page(path))]
+    pages.sort(key=lambda blocks: -sum(block.kind == "row" for block in blocks))  # half of them with tables
+    chosen = [*pages[: count // 2], *pages[count // 2 :: max(1, len(pages) // (count - count // 2))]][:count]
+    rows = []
+    for suffix, write in WRITERS.items():
+        found, all_of, extra, seconds = Counter[str](), Counter[str](), 0, time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            for number, blocks in enumerate(chosen):
+                wanted = [block for block in blocks if block.kind in KEPT.get(suffix, _KINDS)]
+                if not wanted:
+                    continue
+                path = Path(folder) / f"{number}{suffix}"
+                write(path, blocks)
+                text = "\n\n".join(part.text for part in DocumentReader().load_data(path))
+                got = blocks_of(text, is_plain=False)
+                found += _found(wanted, got)
+                all_of += _found(wanted, wanted)
+                extra += (_bag(got, "heading") - _bag(blocks, "heading")).total()
+        seconds = time.perf_counter() - seconds
+        shares = (f"{found[key]:,} / {all_of[key]:,}" if all_of[key] else "–" for key in ("heading", "item", "row"))
+        rows.append([suffix, f"{100 * found['word'] / all_of['word']:.2f}", *shares, str(extra), f"{seconds:.0f}"])
+    head = [
+        "format",
+        "words %",
+        "headings",
+        "list items",
+        "table rows",
+        "headings that are none",
+        "seconds, with writing",
+    ]
+    return markdown_table(head, rows)
 
 
-def _eml(path: Path, text: list[str]) -> None:
-    message = EmailMessage()
-    message["Subject"], message["From"] = text[0][:40], "iris@example.org"
-    message.set_content("\n\n".join(text))
-    path.with_suffix(".eml").write_bytes(bytes(message))
+def _page(path: Path) -> list[Block]:
+    text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text("utf-8", "replace"), flags=re.DOTALL)
+    return [block for block in blocks_of(text) if block.kind != "row" or len(block.cells) > 1]
 
 
-def _ipynb(path: Path, text: list[str]) -> None:
-    cells = [{"cell_type": "markdown", "metadata": {}, "source": block} for block in text]
-    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
-    path.with_suffix(".ipynb").write_text(json.dumps(book), "utf-8")
+def _bag(blocks: list[Block], kind: str) -> Counter[str]:
+    """The texts of a kind of blocks, without spaces, and without what a page of text cannot tell."""
+    return Counter("".join(re.findall(r"\w+", block.text)) for block in blocks if block.kind == kind)
 
 
-def _rst(path: Path, text: list[str]) -> None:
-    path.with_suffix(".rst").write_text("\n\n".join(text), "utf-8")
-
-
-_WRITERS = (_pdf, _docx, _pptx, _xlsx, _html, _eml, _ipynb, _rst)
+def _found(wanted: list[Block], got: list[Block]) -> Counter[str]:
+    """How many headings, items, rows and words of a page are there."""
+    counts = {kind: (_bag(wanted, kind) & _bag(got, kind)).total() for kind in ("heading", "item", "row")}
+    words = [Counter(word for block in blocks for word in re.findall(r"\w+", block.text)) for blocks in (wanted, got)]
+    return Counter({**counts, "word": (words[0] & words[1]).total()})
 
 
 def recall(corpus: Path, questions: list[dict[str, object]], names: tuple[str, ...], model: str) -> str:
@@ -178,6 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--kept", action="store_true")
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--reports", nargs="*", default=THREE)
     parser.add_argument("--embed-model", default="local")
@@ -186,6 +183,9 @@ def main() -> None:
     print(machine(), os.linesep)
     if options.speed:
         print(speed(corpus))
+        return
+    if options.kept:
+        print(kept(min(options.files, 60)))
         return
     if options.mixed:
         print(mixed(options.files))

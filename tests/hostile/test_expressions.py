@@ -70,7 +70,6 @@ ANCHORED = {
     "app.folder.markup._ORG_RULE",
     "app.folder.markup._RST_GRID",
     "app.folder.markup.read",
-    "app.folder.pdf._MARKUP",
     "app.folder.formats._BLOCK",
     "app.folder.formats._LIST",
     "app.folder.html._ITEM",

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, table_of
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
 from llama_index_contextual.app.folder.pdf_lines import FAR, LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
 from llama_index_contextual.text import counted
 
@@ -28,7 +28,6 @@ _MOST_ABOVE: Final = 2  # lines at the top of a page that name what its first he
 _LONGEST_ABOVE: Final = 60  # characters of each
 _DIGITS: Final = re.compile(r"\d+")
 _BULLET: Final = re.compile(r"[•●▪■◦‣·o–-](?=\s)\s*")
-_MARKUP: Final = re.compile(r"(#{1,6}\s|[-+*>]\s|\d{1,9}[.)]\s|```|~~~|---+\s*$|===+\s*$|\|)")
 _DATE: Final = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
@@ -200,16 +199,13 @@ def _prose(lines: Sequence[Line]) -> list[str]:
             if last is not None and last.level == line.level and _goes_on(last, line, width):
                 blocks[-1] += f" {text}"  # a heading of two lines
             else:
-                blocks.append(f"{'#' * line.level} {text}")
+                blocks.append(heading(line.level, text))
         else:
             bullet = _BULLET.match(text)
-            text = (
-                f"- {text[bullet.end() :]}"
-                if bullet
-                else f"\\{text}"
-                if _MARKUP.match(text) and not text[0].isdigit()
-                else text
-            )
+            if bullet:
+                text = f"- {text[bullet.end() :]}"
+            elif not text[0].isdigit():  # a number begins an item here, too
+                text = escape(text)
             near = last is not None and not last.level and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
             if not near:
                 blocks.append(text)

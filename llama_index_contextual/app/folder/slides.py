@@ -93,7 +93,7 @@ def _paragraphs(shape: Any, *, is_list: bool) -> str:
     """The paragraphs of a shape; the items of a list are numbered where the slide shows numbers."""
     lines: list[str] = []
     counts: dict[int, int] = {}
-    has_items = False
+    has_items, around = False, list[int]()
     for paragraph in shape.iter("{*}p"):
         properties = paragraph.find("{*}pPr")
         given = "0" if properties is None else attribute(properties, "lvl")
@@ -109,7 +109,8 @@ def _paragraphs(shape: Any, *, is_list: bool) -> str:
         mark = "-" if number is None else _numeral(counts[level], attribute(number, "type"))
         is_item = is_list or number is not None
         has_items = has_items or is_item
-        lines.append(f"{'   ' * level}{mark} {escape(text)}" if is_item else escape(text))
+        around = [*(one for one in around if one < level), level]  # a list may begin at its second level
+        lines.append(f"{'   ' * (len(around) - 1)}{mark} {escape(text)}" if is_item else escape(text))
     return ("\n" if has_items else "\n\n").join(lines)
 
 
