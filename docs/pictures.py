@@ -14,12 +14,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.preview import chunks_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -99,13 +103,17 @@ STATES = {  # name: size, what follows the address, whether it is dark, the key 
     "page-narrow": ((320, 640), QUESTION, False, ""),
 }
 
+SHOWN = ("page", "page-dark", "page-narrow")  # in README and documentation
 
-def draw(address: str, folder: Path = IMAGES) -> None:
-    """Draw the states of the page at an address."""
-    for name, (size, asked, dark, key) in STATES.items():
+
+def draw(address: str, folder: Path = IMAGES, names: Iterable[str] = SHOWN) -> None:
+    """Draw some states of the page at an address."""
+    for name in names:
+        size, asked, dark, key = STATES[name]
         with Browser(*size, dark=dark) as browser:
             browser.go(f"{address}&{asked}")
-            browser.wait("document.querySelector('#hits .hit, #hits .start, #hits .empty')")
+            found = "#hits .hit, #hits .empty" if asked else "#hits .start"
+            browser.wait(f"document.querySelector('{found}')")
             if key:
                 browser.key(key)
                 browser.wait("document.querySelector('.band.here')")

@@ -39,6 +39,7 @@ _POOL: Final = 50  # hits of which those of one document are counted
 _LINES: Final = 3
 _WIDTH: Final = 240  # characters of a line of an excerpt
 _WORD: Final = re.compile(r"\w+")
+_BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] ){1,4}")
 _LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
 _WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|]{1,200})(?:\|([^\[\]|]{1,200}))?\]\]")
 _EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
@@ -173,8 +174,8 @@ def excerpt(text: str, terms: Collection[str], analyzer: Analyzer, count: int = 
         analyzer: Splits text into terms.
         count: Most lines.
     """
-    lines = [_plain(line.strip()) for line in text.splitlines()]
-    kept = [line for line in lines if not (is_heading(line) or _RULES.issuperset(line) or line.startswith(_FENCES))]
+    lines = [_plain(line.strip()) for line in text.splitlines() if not line.lstrip().startswith(_FENCES)]
+    kept = [line for line in lines if not (is_heading(line) or _RULES.issuperset(line))]
     kept = kept or [line for line in lines if line]
     found = [frozenset(terms).intersection(analyzer.tokens(line)) if terms else frozenset() for line in kept]
     starts = range(max(1, len(kept) - count + 1))
@@ -183,7 +184,8 @@ def excerpt(text: str, terms: Collection[str], analyzer: Analyzer, count: int = 
 
 
 def _plain(line: str) -> str:
-    """A line of Markdown without the marks of links and emphasis."""
+    """A line of Markdown without the marks of lists, links, code and emphasis."""
+    line = _BULLET.sub("", line).replace("`", "")
     return _EMPHASIS.sub(r"\1", _WIKI_LINK.sub(lambda link: link[2] or link[1], _LINK.sub(r"\1", line)))
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.retrieval import Explanation
 
 _NOTES: Final = 8
 _HITS: Final = 40  # that are folded into notes
@@ -113,7 +114,7 @@ class PageApi:
         html = render(
             "found.html",
             notes=[self._card(note, number) for number, note in enumerate(notes[:_NOTES], 1)],
-            lines=explanation.remarks,
+            lines=_lines_of(explanation),
             least=least,
         )
         return {"html": html, "count": len(notes[:_NOTES])}
@@ -156,7 +157,10 @@ class PageApi:
             question, filters = _asked(fields)
             explanation, hits = ask(self._index, question, _SOURCES, filters, per_file=0)
             cards = [self._card([hit], number) for number, hit in enumerate(hits, 1)]
-            yield {"html": render("found.html", notes=cards, lines=explanation.remarks, least=[]), "count": len(hits)}
+            yield {
+                "html": render("found.html", notes=cards, lines=_lines_of(explanation), least=[]),
+                "count": len(hits),
+            }
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
             for sentence in self._writer.sentences(question, sources):
                 yield {"sentence": sentence.to_dict()} if sources else {"error": NOTHING}
@@ -221,6 +225,11 @@ def _asked(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | None]:
         raise SettingError(f"the question has {len(question)} characters. Cure: 1 to {_MOST_CHARS}")
     narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
     return question, note_filters(path=str(fields.get("folder") or ""), **narrowed)
+
+
+def _lines_of(explanation: Explanation) -> list[str]:
+    """What there is to tell beside the hits; that some are hardly relevant the page shows by itself."""
+    return [line for line in explanation.remarks if "min_score" not in line]
 
 
 def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:

@@ -255,4 +255,4 @@ document.addEventListener("keydown", event => {
   if (keys[key]) { event.preventDefault(); keys[key](); }
 });
 
-(async () => { await look(); await restore(); })();
+(async () => { $("question").value = address().get("q") || ""; await look(); await restore(); })();
