@@ -47,6 +47,9 @@ _ROOMS: Final = {
     "HeadingAwareMarkdownNodeParser": "chunking",
     "MemoryContext": "memory",
     "RecencyPostprocessor": "retrieval",
+    # The application's two names are found here, too, where it is installed. The plug-in imports nothing of it.
+    "ContextualIndex": "app",
+    "LocalEmbedding": "app",
 }
 
 

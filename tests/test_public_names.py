@@ -20,6 +20,19 @@ def test_every_public_name_can_be_imported_and_is_documented(name):
     assert thing.__name__ == name
 
 
+@pytest.mark.parametrize("name", ["ContextualIndex", "LocalEmbedding"])
+def test_the_application_s_names_are_found_at_the_top_without_an_import_of_it(name):
+    code = f"""
+import sys, llama_index_contextual
+from llama_index_contextual import *
+assert not [module for module in sys.modules if module.startswith("llama_index_contextual.app")]
+from llama_index_contextual import {name} as top
+from llama_index_contextual.app import {name}
+assert top is {name}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = llama_index_contextual.no_such_name
