@@ -22,8 +22,9 @@ from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
 from llama_index_contextual.app.index.embedder import Embedder
+from llama_index_contextual.app.store.nodes import Chunk
 from llama_index_contextual.app.store.paid import PaidStore
-from llama_index_contextual.app.store.schema import Chunk, vector_problem
+from llama_index_contextual.app.store.schema import vector_problem
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError

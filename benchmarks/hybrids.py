@@ -25,7 +25,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import RefreshReport
-from llama_index_contextual.app.store.schema import Chunk, DocumentRow
+from llama_index_contextual.app.store.nodes import Chunk
+from llama_index_contextual.app.store.schema import DocumentRow
 from llama_index_contextual.retrieval import stored_nodes
 
 if TYPE_CHECKING:

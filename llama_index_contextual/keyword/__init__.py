@@ -25,8 +25,8 @@ from llama_index_contextual.keyword.filters import (
     tag_filter,
 )
 from llama_index_contextual.keyword.lexicon import HAS_CJK, Lexicon, lexicon_of, split_words, unaccented
-from llama_index_contextual.keyword.node_index import KeywordIndex, checked_nodes
+from llama_index_contextual.keyword.node_index import KeywordIndex
 from llama_index_contextual.keyword.query import parse_query, unknown_words, unknown_words_note
-from llama_index_contextual.keyword.words import holding_words, lexical_text
+from llama_index_contextual.keyword.words import checked_nodes, holding_words, lexical_text
 
 __all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]  # what users import

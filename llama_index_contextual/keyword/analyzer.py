@@ -267,7 +267,7 @@ class Analyzer:
         return tuple(term for word in words if word and fold(word) not in stopped for term in self._terms(word, code))
 
     def _terms(self, word: str, code: str) -> tuple[str, ...]:
-        """Return what a word counts as: its stem; of a language whose words count as they are written, both."""
+        """Terms of a word: its stem; of a language whose words count as they are written, both."""
         if not self.stem or not word.isalpha() or code == _AS_WRITTEN:
             return (fold(word),)
         stem = _stem(fold(word), code) if code in _FOLDED else fold(_stem(word.casefold(), code))

@@ -106,7 +106,7 @@ _HOLDS: Final[dict[FilterOperator, Callable[[Any, Any], bool]]] = {
 
 
 def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
-    """Return what a single filter asks of a value; the value None stands for a missing key.
+    """Condition of a single filter on a value; the value None stands for a missing key.
 
     Raises:
         SettingError: The operator needs a list of values and got something else, or is unknown.

@@ -17,7 +17,7 @@ from llama_index.core.constants import DATA_KEY, TYPE_KEY
 from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore.utils import json_to_doc
 
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.array_files import DAMAGE, ArrayPart, exclusive, read_parts, write_parts
 from llama_index_contextual.keyword.bm25_index import K1, B, Bm25Index
@@ -131,7 +131,7 @@ class State:
         return {node_id: text_of(record) for node_id, record in self._records(node_ids)}
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Return what each term of a query adds to the score of each node."""
+        """Share of each term of a query in the score of each node."""
         return self.engine.term_scores(groups, self._rows_of(node_ids))
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
@@ -146,7 +146,7 @@ class State:
         return [(node_id, self.stored[self.rows[node_id]].record) for node_id in node_ids if node_id in self.rows]
 
     def _texts(self, rows: Ints) -> Iterable[str]:
-        """Return what BM25 reads of some rows."""
+        """Texts of some rows, as BM25 reads them."""
         return (lexical_text(decode(self.stored[row].record)) for row in rows.tolist())
 
     def admitted(self, filters: MetadataFilters) -> Ints:
@@ -249,7 +249,7 @@ class KeywordIndex:
         return nullcontext()
 
     def ask(self, work: Callable[[State], T]) -> T:
-        """Return what ``work`` gives for the present state."""
+        """Result of ``work`` for the present state."""
         return work(self.state)
 
     # Keeping it on disk
@@ -340,26 +340,3 @@ def _read_nodes(arrays: Mapping[str, Any]) -> dict[int, StoredNode]:
         tab = bytes(line[:_LONGEST_ID]).index(b"\t")
         stored[row] = StoredNode(json.loads(bytes(line[:tab])), line[tab + 1 :])
     return stored
-
-
-def checked_nodes(nodes: object) -> list[BaseNode]:
-    """Return nodes as a list.
-
-    Raises:
-        SettingError: They are anything else; the message says what was probably meant.
-    """
-    kind = type(nodes).__name__
-    if hasattr(nodes, "nodes") and hasattr(nodes, "as_retriever"):  # a ContextualIndex
-        raise SettingError(f"nodes={kind} is an index. Cure: its as_retriever(), or nodes=index.nodes().")
-    for name, mark in (("index", "as_retriever"), ("docstore", "docs"), ("vector_store", "stores_text")):
-        if hasattr(nodes, mark):
-            cure = f"ContextualBM25Retriever.from_defaults({name}=...)"
-            raise SettingError(f"nodes={kind} is not a list of nodes. Cure: {cure}.")
-    if isinstance(nodes, str | BaseNode) or not isinstance(nodes, Iterable):
-        raise SettingError(f"nodes={kind} is not a list of nodes. Cure: a list of LlamaIndex nodes.")
-    result = list(nodes)
-    wrong = next((node for node in result if not isinstance(node, BaseNode)), None)
-    if wrong is not None:
-        cure = "TextNode(text=...) for each text" if isinstance(wrong, str) else "LlamaIndex nodes"
-        raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: {cure}.")
-    return result

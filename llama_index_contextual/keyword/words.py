@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
 from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from llama_index.core.vector_stores.types import MetadataFilter
 
@@ -28,7 +30,7 @@ _SINGLE_WORD: Final = re.compile(r"\w+")
 
 
 def lexical_text(node: BaseNode) -> str:
-    """Return what BM25 reads of a node: the EMBED view and, after it, the lexical context and the front matter."""
+    """Text of a node that BM25 reads: the EMBED view and, after it, the lexical context and the front matter."""
     text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
     return "\n".join([text, *(str(value) for key in _MORE_WORDS if (value := value_of(node.metadata, key)))])
 
@@ -46,3 +48,26 @@ def holding_words(engine: Bm25Index, words_filter: MetadataFilter, texts: Texts)
     phrase = spaced(str(words_filter.value))
     side_by_side = (phrase in spaced(text) for text in texts(rows))
     return rows[np.fromiter(side_by_side, dtype=np.bool_, count=len(rows))]
+
+
+def checked_nodes(nodes: object) -> list[BaseNode]:
+    """Return nodes as a list.
+
+    Raises:
+        SettingError: They are anything else; the message says what was probably meant.
+    """
+    kind = type(nodes).__name__
+    if hasattr(nodes, "nodes") and hasattr(nodes, "as_retriever"):  # a ContextualIndex
+        raise SettingError(f"nodes={kind} is an index. Cure: its as_retriever(), or nodes=index.nodes().")
+    for name, mark in (("index", "as_retriever"), ("docstore", "docs"), ("vector_store", "stores_text")):
+        if hasattr(nodes, mark):
+            cure = f"ContextualBM25Retriever.from_defaults({name}=...)"
+            raise SettingError(f"nodes={kind} is not a list of nodes. Cure: {cure}.")
+    if isinstance(nodes, str | BaseNode) or not isinstance(nodes, Iterable):
+        raise SettingError(f"nodes={kind} is not a list of nodes. Cure: a list of LlamaIndex nodes.")
+    result = list(nodes)
+    wrong = next((node for node in result if not isinstance(node, BaseNode)), None)
+    if wrong is not None:
+        cure = "TextNode(text=...) for each text" if isinstance(wrong, str) else "LlamaIndex nodes"
+        raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: {cure}.")
+    return result

@@ -11,7 +11,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import QueryBundle
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.store.database import Snapshot
+from llama_index_contextual.app.store.snapshot import Snapshot
 from llama_index_contextual.memory import MemoryContext
 
 MESSAGE = "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old brushes for it."

@@ -192,7 +192,7 @@ class BackgroundRefresh:
         return replace(self._seen, error=error) if error else Freshness()
 
     async def alook(self) -> Freshness:
-        """Do the same as :meth:`look`, without blocking the event loop."""
+        """:meth:`look` without blocking the event loop."""
         return await asyncio.to_thread(self.look)
 
     @property

@@ -11,7 +11,8 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.settings.embeddings import UNNAMED, NoEmbedding, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.store.schema import Chunk, to_node, vector_problem
+from llama_index_contextual.app.store.nodes import Chunk, to_node
+from llama_index_contextual.app.store.schema import vector_problem
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.paid import PaidStore
+    from llama_index_contextual.app.store.snapshot import Snapshot
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text

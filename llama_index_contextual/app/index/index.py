@@ -223,7 +223,7 @@ class ContextualIndex(IndexQueries):
         )
 
     async def arefresh(self, source: str | Path | Iterable[Document] | None = None, **options: Any) -> RefreshReport:
-        """Do the same as :meth:`refresh`, without blocking the event loop."""
+        """:meth:`refresh` without blocking the event loop."""
         return await asyncio.to_thread(self.refresh, source, **options)
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:
@@ -238,7 +238,7 @@ class ContextualIndex(IndexQueries):
         return look_at(self.settings, self._storage.documents(), budget)
 
     def estimate(self, prices: Prices | None = None) -> ContextEstimate:
-        """Say what contexts for the whole folder would cost, without making any; those in the cache cost nothing.
+        """Costs of contexts for the whole folder, without making any; those in the cache cost nothing.
 
         A file that cannot be read is left out, with a line in the log.
 
@@ -250,7 +250,7 @@ class ContextualIndex(IndexQueries):
         return estimate
 
     def estimate_embedding(self) -> EmbeddingEstimate:
-        """Say what a refresh would embed and how long that takes, where contexts cost nothing.
+        """Estimate of what a refresh would embed and how long that takes, where contexts cost nothing.
 
         Only documents that are new, changed or outdated are read. A text is embedded once: not where the index has its
         vector. Nothing is written, and no server of a model is asked. A local model embeds a few texts, to see how fast

@@ -121,7 +121,7 @@ def parser_settings(parser: NodeParser) -> dict[str, Any]:
 
 
 def plain_generator(generator: ContextGenerator) -> dict[str, Any] | None:
-    """Return what :func:`resolve_generator` makes a free generator of again; None where that is another one."""
+    """Arguments of :func:`resolve_generator` that make a free generator again; None where they make another one."""
     try:
         written = generator.config()
         again = resolve_generator(**written)

@@ -1,10 +1,9 @@
-"""What a refresh has to do, a pure function of what is indexed and what is there now; how far it is; what it did."""
+"""What a refresh has to do, a pure function of what is indexed and what is there now; what it did."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.text import counted
@@ -12,15 +11,7 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rich.console import Console
-    from rich.progress import Progress
-    from typing_extensions import Self
-
     from llama_index_contextual.app.store.schema import DocumentRow
-    from llama_index_contextual.context import ContextUsage
-
-EVERY: Final = 5.0  # seconds between two lines
-_STAGES: Final = ("files read", "contexts", "indexed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ def make_plan(
         else:
             unchanged.append(key)
     spared = tuple(blocked)
-    gone = [
+    missing = [
         key
         for key, entry in old.items()
         if key not in now and entry.kind == "file" and _covers(covered, key) and not is_spared(key, spared)
@@ -88,8 +79,8 @@ def make_plan(
         added=tuple(sorted(added)),
         changed=tuple(sorted(changed)),
         outdated=tuple(sorted(outdated)),
-        renamed=_renames(added, gone, now, old),
-        deleted=tuple(sorted(gone)),
+        renamed=_renames(added, missing, now, old),
+        deleted=tuple(sorted(missing)),
         unchanged=tuple(sorted(unchanged)),
     )
 
@@ -107,11 +98,11 @@ def is_spared(path: str, blocked: tuple[str, ...]) -> bool:
 
 
 def _renames(
-    added: list[str], gone: list[str], now: Mapping[str, str], old: Mapping[str, DocumentRow]
+    added: list[str], missing: list[str], now: Mapping[str, str], old: Mapping[str, DocumentRow]
 ) -> tuple[tuple[str, str], ...]:
     """Pair added documents with deleted ones of equal content, each used once."""
     by_hash: dict[str, list[str]] = {}
-    for key in sorted(gone, reverse=True):
+    for key in sorted(missing, reverse=True):
         if old[key].sha256:
             by_hash.setdefault(old[key].sha256, []).append(key)
     return tuple((key, same.pop()) for key in sorted(added) if (same := by_hash.get(now[key])))
@@ -126,7 +117,7 @@ class RefreshReport:
         changed: Documents whose content differs.
         outdated: Documents whose content is the same, made again because settings changed.
         moved: Documents found under another path with the same content: ``(old, new)``.
-        deleted: Documents that are gone.
+        deleted: Documents that are no longer there.
         unchanged: Documents that needed nothing.
         failed: Files and documents that could not be indexed, and why. What the index held of them stays.
         repaired: Files that could be read only with a repair, and which.
@@ -200,115 +191,3 @@ class RefreshReport:
         chunks = counted(self.chunks, "chunk")
         work = f"{chunks}, {self.embedded} embedded, {self.reused} reused, {self.relocated} relocated"
         return f"{documents}; {work}; {self.seconds:.1f} s"
-
-
-class RefreshProgress:
-    """Counts files and chunks through the three stages of a refresh, and shows them on standard error.
-
-    How many chunks there will be is not known before all files are read. So what is done is a share of the files'
-    bytes, whose total never changes, and the share never falls.
-
-    Args:
-        show: Whether to show anything.
-        usage: Tells what the context generator has done.
-    """
-
-    def __init__(self, usage: Callable[[], ContextUsage], *, show: bool) -> None:
-        from rich.console import Console  # what a question needs not is not imported
-
-        self._usage = usage
-        self._console: Console = Console(stderr=True, soft_wrap=True, highlight=False)
-        self._show = show
-        self._files = self._size = 0  # of all
-        self._read = self._bytes = self._chunks = 0
-        self._share = 0.0  # of the bytes, indexed
-        self._finished = {"contexts": 0, "indexed": 0}  # chunks, by stage
-        self._part = {"contexts": 0, "indexed": 0}  # of the group or batch at work
-        self._started = self._said = time.monotonic()
-        self._bars: Progress | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def begin(self, files: int, size: int) -> None:
-        """Begin with so many files, and bytes of all of them together."""
-        self._files, self._size = files, size
-        self._started = self._said = time.monotonic()
-        if not self._show or not files or not self._console.is_terminal:
-            return
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description:>10}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[count]:>8}"),
-            TextColumn("{task.fields[rate]:>8}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self._bars = Progress(*columns, console=self._console, transient=True)
-        for stage in _STAGES:
-            self._bars.add_task(stage, total=1.0, count="", rate="", note="")
-        self._bars.start()
-
-    def read(self, size: int, chunks: int) -> None:
-        """Note a file of so many bytes that was read and cut into so many chunks, none where it could not be read."""
-        self._bytes += size
-        self._read += 1
-        self._chunks += chunks
-        self._shown()
-
-    def at_work(self, stage: str, chunks: int) -> None:
-        """Note how many chunks of the group or batch at work have been through a stage."""
-        self._part[stage] = chunks
-        self._shown()
-
-    def finished(self, stage: str, chunks: int) -> None:
-        """Note that a group or batch of so many chunks has been through a stage: has its contexts, or is written."""
-        self._finished[stage] += chunks
-        self.at_work(stage, 0)
-
-    def _shown(self) -> None:
-        if not self._show:
-            return
-        seconds, read = max(time.monotonic() - self._started, 1e-9), self._bytes / self._size if self._size else 0.0
-        described, indexed = (self._finished[stage] + self._part[stage] for stage in _STAGES[1:])
-        of_chunks = read / self._chunks if self._chunks else 0.0
-        share = self._share = max(self._share, min(indexed * of_chunks, 1.0))
-        if self._bars is not None:
-            stages = (
-                (self._read, read, ""),
-                (described, min(described * of_chunks, 1.0), self._note()),
-                (indexed, share, ""),
-            )
-            for task, (count, done, note) in zip(self._bars.task_ids, stages, strict=True):
-                rate = f"{count / seconds:.1f}/s"
-                self._bars.update(task, completed=done, count=f"{count:,}", rate=rate, note=note)
-        elif time.monotonic() - self._said >= EVERY:
-            self._said = time.monotonic()
-            note = f" ({note})" if (note := self._note()) else ""
-            left = f", about {_time(seconds * (1 - share) / share)} left" if share else ""
-            self._console.print(
-                f"Indexing: {self._read:,} of {self._files:,} files read, {counted(described, 'context')}{note}, "
-                f"{indexed:,} chunks indexed ({share:.0%}), {indexed / seconds:.1f}/s{left}",
-                markup=False,
-            )
-
-    def _note(self) -> str:
-        usage = self._usage()
-        if not usage.calls and not usage.failed:
-            return ""
-        tokens = usage.tokens.prompt + usage.tokens.completion
-        fell_back = f", {sum(usage.failed.values()):,} fell back" if usage.failed else ""
-        price = "" if usage.price is None else f", ${usage.price:.2f}"
-        return f"{counted(usage.calls, 'call')}, {counted(tokens, 'token')}{price}{fell_back}"
-
-
-def _time(seconds: float) -> str:
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes > 1 else f"{max(seconds, 1):.0f} s"

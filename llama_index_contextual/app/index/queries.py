@@ -6,7 +6,7 @@ import warnings
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from llama_index_contextual.app.store.schema import to_node
+from llama_index_contextual.app.store.nodes import to_node
 from llama_index_contextual.errors import (
     ContextualWarning,
     DocumentError,

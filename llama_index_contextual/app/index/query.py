@@ -14,7 +14,7 @@ import numpy as np
 from llama_index_contextual.app.index.embedder import check_vectors
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.cache_files import Caches, RowCache
-from llama_index_contextual.app.store.schema import to_node
+from llama_index_contextual.app.store.nodes import to_node
 from llama_index_contextual.errors import CopyError, FingerprintError
 from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.schema import Floats, Rows
+    from llama_index_contextual.app.store.snapshot import Snapshot
     from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, Nearness, TermScores
 
 _T = TypeVar("_T")
@@ -133,8 +133,8 @@ class IndexView:
         rows = None if filters is None else self._admitted(filters)
         if node_ids is None:
             return rows
-        own = np.array(sorted(row for row in self._rows_of(node_ids) if row), dtype=np.int64)
-        return own if rows is None else np.intersect1d(own, rows)
+        wanted = np.array(sorted(row for row in self._rows_of(node_ids) if row), dtype=np.int64)
+        return wanted if rows is None else np.intersect1d(wanted, rows)
 
     def _texts(self, rows: Rows) -> list[str]:
         texts = {one.row: lexical_text(to_node(one)) for one in self.snapshot.nodes(np.sort(rows))}
@@ -178,7 +178,7 @@ class IndexView:
 
     @property
     def analyzer(self) -> Analyzer:
-        """Return what makes terms of a question."""
+        """Analyzer of questions and texts."""
         return self._caches.analyzer
 
     def keyword_query(
@@ -193,7 +193,7 @@ class IndexView:
         return self._best(rows, scores, top_k)
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Return what each term adds to the keyword score of each node."""
+        """Share of each term in the keyword score of each node."""
         return self._keywords.term_scores(groups, self._rows_of(node_ids))
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
@@ -308,7 +308,7 @@ class IndexReader:
                 self._current.reset(token)
 
     def ask(self, work: Callable[[IndexView], _T]) -> _T:
-        """Return what ``work``, which only reads, makes of a view.
+        """Result of ``work``, which only reads, for a view.
 
         Raises:
             StorageError: The index cannot be read.

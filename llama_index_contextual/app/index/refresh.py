@@ -13,18 +13,19 @@ from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from llama_index.core.schema import Document
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.folder.files import UNREAD
-from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, settled
+from llama_index_contextual.app.folder.sources import check_source, gather, settled
 from llama_index_contextual.app.folder.walk import Problem
+from llama_index_contextual.app.index.by_hand import keep_documents, missing_documents
 from llama_index_contextual.app.index.embedder import attach_document_windows
-from llama_index_contextual.app.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
+from llama_index_contextual.app.index.plan import Plan, RefreshReport, make_plan
+from llama_index_contextual.app.index.progress import RefreshProgress
 from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
-from llama_index_contextual.app.store.paid import DOCUMENTS
-from llama_index_contextual.app.store.schema import Chunk, DocumentRow
+from llama_index_contextual.app.store.nodes import Chunk
+from llama_index_contextual.app.store.schema import DocumentRow
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index.core.schema import BaseNode
+    from llama_index.core.schema import BaseNode, Document
 
+    from llama_index_contextual.app.folder.sources import Source, SourceContent
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.writer import Storage, Writer
-    from llama_index_contextual.app.store.schema import Indexed
+    from llama_index_contextual.app.store.nodes import Indexed
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
 
@@ -51,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
 BATCH_CHUNKS: Final = 256  # chunks that are written together
-_MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without being told so
+_MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without a confirmation
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
 _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
 
@@ -105,7 +107,7 @@ def _refreshed(
         reading = replace(settings.reading, converter=settings.reading.converter.keeping())
         sources, covered = gather(source, reading, writer.documents, report.failed)
         if covered == "":
-            sources += _given_again(settings, writer.documents, {one.id for one in sources})
+            sources += missing_documents(settings, writer.documents, {one.id for one in sources})
         report.differences = settings.differences(writer.state)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
             Refresh(settings, writer, retry_contexts, confirm, progress, report).run(sources, covered)
@@ -114,27 +116,6 @@ def _refreshed(
     report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
     report.seconds = time.monotonic() - started
     return report
-
-
-def _given_again(settings: IndexSettings, indexed: Mapping[str, DocumentRow], files: set[str]) -> list[Source]:
-    """Documents that were given by hand and are not indexed, as after the loss of an index, or with other settings."""
-    paid, made_with = settings.paid, settings.made_with
-    keys = paid.keys(DOCUMENTS)
-    for key in keys & files:  # a file of the folder has taken its place
-        paid.delete(key, DOCUMENTS)
-    stale = {
-        key
-        for key in keys - files
-        if (one := indexed.get(key)) is None
-        or not one.sha256
-        or (settings.reindex != "ignore" and one.made_with != made_with(key))
-    }
-    sources = []
-    for key, value in sorted(paid.get_many(stale, DOCUMENTS).items()) if stale else ():
-        documents = [Document.model_validate(one) for one in value["documents"]]
-        content = SourceContent(documents, value["sha256"], value["size"])
-        sources.append(Source(key, value["sha256"], "document", content))
-    return sources
 
 
 @dataclass(slots=True)
@@ -146,7 +127,7 @@ class Refresh:
         writer: Documents and vectors.
         retry_contexts: Whether contexts that fell back are asked for again.
         confirmed: Whether it may delete most documents, and pay a language model again.
-        progress: Is told how far it is.
+        progress: Shows how far it is.
         report: Is filled.
     """
 
@@ -184,10 +165,10 @@ class Refresh:
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
         documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
-        gone = len(plan.deleted) - len(plan.renamed)
-        if gone > len(documents) * _MOST_DELETED:
+        lost = len(plan.deleted) - len(plan.renamed)
+        if lost > len(documents) * _MOST_DELETED:
             raise ConfirmationError(
-                f"this refresh would delete {gone} of {len(documents)} documents, because the file rules of this "
+                f"this refresh would delete {lost} of {len(documents)} documents, because the file rules of this "
                 "process no longer find them. Cure: check that the folder is mounted, and that rules and readers are "
                 "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
@@ -205,7 +186,7 @@ class Refresh:
             )
 
     def _indexed(self) -> dict[str, DocumentRow]:
-        """Return what is indexed; documents in which a fallback stood in count as outdated.
+        """Indexed documents; those in which a fallback stood in count as outdated.
 
         Only their missing contexts are asked for again: the others are kept.
         """
@@ -312,7 +293,7 @@ class Refresh:
         pipeline.contextualize(every, documents, lambda now: self.progress.at_work("contexts", now.done))
         del every
         self.progress.finished("contexts", sum(len(nodes) for *_, nodes in group))
-        self._keep_given(group)
+        keep_documents(self.settings.paid, group)
         indexed: list[Indexed] = []
         for source, content, nodes in group:
             if content.repair:
@@ -329,20 +310,6 @@ class Refresh:
             state = (content.sha256, content.size, content.stamp, made_with(source.id), len(chunks))
             indexed.append((DocumentRow(source.id, source.kind, *state), chunks))
         return indexed
-
-    def _keep_given(self, group: Sequence[_Parsed]) -> None:
-        """Keep documents that were given by hand: no file has them."""
-        given = {
-            source.id: {
-                "documents": [document.model_dump(mode="json") for document in content.documents],
-                "sha256": content.sha256,
-                "size": content.size,
-            }
-            for source, content, _ in group
-            if source.kind == "document"
-        }
-        if given:
-            self.settings.paid.write(given, DOCUMENTS)
 
     def _write(self, batch: Sequence[Indexed]) -> None:
         """Embed a batch and write it; called in a thread of its own, which alone counts chunks meanwhile."""

@@ -129,23 +129,25 @@ def resolve_settings(
 
 def _is_said(key: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
     """Return whether the user says now what an index remembers under a key, or what stands in its place."""
-    (table, _, name), said = key.rpartition("."), config.values
+    (table, _, name), chosen = key.rpartition("."), config.values
     if key == "collections":
         return True  # else they were refused
     if key.startswith("context"):
-        return arguments["context"] is not None or "context" in said or name in arguments["context_options"]
+        return arguments["context"] is not None or "context" in chosen or name in arguments["context_options"]
     if table == "chunks" or key == "node_parser":
         return bool(arguments["node_parser"] or config.table("chunks"))
-    return key in said or arguments.get(table or key) is not None
+    return key in chosen or arguments.get(table or key) is not None
 
 
 def _context(
     arguments: Mapping[str, Any], config: Configuration, choices: Mapping[str, Any]
 ) -> tuple[str | ContextGenerator, dict[str, Any]]:
     """Return the kind of contexts, or their generator, and its options: arguments before all others."""
-    given, options = arguments["context"], dict(arguments["context_options"])
+    argument, options = arguments["context"], dict(arguments["context_options"])
     context = (
-        given if isinstance(given, ContextGenerator) else context_name(config["context"] if given is None else given)
+        argument
+        if isinstance(argument, ContextGenerator)
+        else context_name(config["context"] if argument is None else argument)
     )
     if context == choices.get("context"):  # with options that are no settings
         more = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
@@ -284,7 +286,7 @@ def _database(layout: Layout, folders: Folders) -> Database:
 
 
 def _state(database: Database) -> IndexState:
-    """Return what an index says of itself; of a damaged one what can be read of it."""
+    """State of an index; of a lost or damaged one the settings that are kept beside it."""
     with contextlib.suppress(DamagedError):
         state = database.state()
         if state.settings:

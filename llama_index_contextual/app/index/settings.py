@@ -47,7 +47,7 @@ class IndexSettings:
     configuration: Configuration
 
     def state(self) -> IndexState:
-        """Return what is true of the whole index; see :meth:`Database.state`."""
+        """State of the whole index; see :meth:`Database.state`."""
         return self.database.state()
 
     @property
@@ -89,7 +89,7 @@ class IndexSettings:
 
     @property
     def made_with(self) -> Callable[[str], str]:
-        """Return what gives the hash of all that makes the nodes of a document, by its path or id.
+        """Function of a path or id that gives the hash of all that makes the nodes of that document.
 
         That is the settings of today, and what converts the document.
         """

@@ -17,7 +17,8 @@ from llama_index_contextual.app.index.embedder import Embedder, attach_document_
 from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.app.index.writer import lost_rows
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.app.store.schema import Chunk, vector_problem
+from llama_index_contextual.app.store.nodes import Chunk
+from llama_index_contextual.app.store.schema import vector_problem
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.schema import DocumentRow
+    from llama_index_contextual.app.store.snapshot import Snapshot
 
 
 _NAMED: Final = 20  # files that differ; --json names all
@@ -177,7 +178,7 @@ def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tu
 
 
 def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> EmbeddingEstimate:
-    """Say what a refresh would embed: only texts of documents that it indexes, and whose vectors are not there.
+    """Estimate of what a refresh would embed: only texts of documents that it indexes, and whose vectors are not there.
 
     Args:
         settings: Whose contexts cost nothing.
@@ -202,7 +203,7 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
 
 
 def status(settings: IndexSettings, view: IndexView, pending: Pending, problems: list[str] | None) -> IndexStatus:
-    """Gather what there is to say about an index."""
+    """Report of what an index holds."""
     snapshot, state = view.snapshot, view.snapshot.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
     return IndexStatus(

@@ -14,8 +14,8 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.app.index.embedder import Embedder, check_vectors
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.store.locking import WriteLock
+from llama_index_contextual.app.store.nodes import Chunk, text_of, to_node
 from llama_index_contextual.app.store.paid import DOCUMENTS, SETTINGS
-from llama_index_contextual.app.store.schema import Chunk, text_of, to_node
 from llama_index_contextual.errors import DamagedError
 from llama_index_contextual.watching import step
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.database import Database, Transaction
-    from llama_index_contextual.app.store.schema import DocumentRow, Indexed, IndexState, NodeRow, Rows
+    from llama_index_contextual.app.store.database import Database
+    from llama_index_contextual.app.store.nodes import Indexed
+    from llama_index_contextual.app.store.schema import DocumentRow, IndexState, NodeRow, Rows
+    from llama_index_contextual.app.store.snapshot import Transaction
 
 logger = logging.getLogger(__name__)
 _AT_ONCE: Final = 256  # chunks that are read, embedded and written together
@@ -83,7 +85,7 @@ class Storage:
             yield writer
 
     def _successor(self) -> Database:
-        """The file that another embedding model builds; what was begun with other settings is not gone on with."""
+        """The file that another embedding model builds; what was begun with other settings is not continued."""
         successor = self.settings.database.beside(self.settings.layout.successor)
         with contextlib.suppress(DamagedError):
             if successor.state().settings in ({}, self.settings.fingerprint):
@@ -139,10 +141,10 @@ class Storage:
             rows = snapshot.rows()
             hashes = dict(zip(rows.tolist(), snapshot.embed_hashes(rows), strict=True))
             known = self.reader.caches.saved_vectors(rows)
-            given = [key for key, one in snapshot.documents().items() if one.kind == "document"]
+            by_hand = [key for key, one in snapshot.documents().items() if one.kind == "document"]
         settings.paid.put_vectors(self.reader.caches.model, {hashes[row]: vector for row, vector in known.items()})
-        if given:
-            lost = f" These documents were given by hand and have to be given again: {', '.join(given)}."
+        if by_hand:
+            lost = f" These documents were given by hand and have to be given again: {', '.join(by_hand)}."
         logger.warning(
             "%s was damaged, and is set aside as %s. %d vectors were taken from the cache.%s",
             settings.paid.database.name,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.store.schema import to_node
+from llama_index_contextual.app.store.nodes import to_node
 from llama_index_contextual.app.store.sqlite_file import AT_ONCE
 from llama_index_contextual.app.store.vectors import VectorIndex
 from llama_index_contextual.errors import StorageError
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.paid import PaidStore
     from llama_index_contextual.app.store.schema import Rows
+    from llama_index_contextual.app.store.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -260,7 +260,7 @@ class RowCache:
         self.row_of.update({node_id: row for row, node_id in id_of.items()})
 
     def answer(self, question: str, read: Callable[[], _T]) -> _T:
-        """Return what ``read`` finds among all rows; it is called once for each question."""
+        """Result of ``read``, which is called once for each question."""
         answers = self.answers
         if question not in answers:
             if len(answers) >= _ANSWERS:

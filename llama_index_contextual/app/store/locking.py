@@ -123,7 +123,7 @@ class WriteLock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the lock.
+        """Take the lock, and let it go at the end.
 
         Raises:
             LockedError: Another process has it; the message names that process.
