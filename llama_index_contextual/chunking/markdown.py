@@ -52,13 +52,14 @@ _COMMENTS: Final = {
     "%%": re.compile("%%"),
 }
 _COMMENT: Final = re.compile(r"(\{/\*)|(\{\{/\*)|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}|^[ \t]*(%%)")
-_MAY_COMMENT: Final = re.compile(r"/\*|endcomment|%%")  # quick to look for
+_MAY_COMMENT: Final = ("{/*", "endcomment", "%%")  # quick to look for
 # What stands around a callout, a panel or a step: no heading in it heads what follows.
 _CONTAINER: Final = re.compile(
     r" {0,3}(?:(:{3,})[ \t]*(\S)?|[<\x01](/)?([A-Z][\w.]*|details|aside)\b[^<>\n]*(?<!/)>[ \t]*$"
     r"|\{\{[%<][ \t]*(/)?[ \t]*(\w[\w/-]*)[^{}\n]*[%>]\}\}[ \t]*$)"
 )
 _MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|\{\{[%<])", re.MULTILINE)
+_EDGE: Final = re.compile(r"^ {0,3}(?:`{3}|~{3}|:::|[<\x01]/?[A-Zda]|\{\{[%<])[^\n]*", re.MULTILINE)
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 
 
@@ -88,7 +89,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
             text = " " + text[1:]
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
-    if _MAY_COMMENT.search(text):
+    if any(mark in text for mark in _MAY_COMMENT):
         text = _without_comments(text)
     if _COMPONENT.search(text):
         text = _as_paragraphs(text)
@@ -131,20 +132,19 @@ def containers_of(masked: str) -> list[tuple[int, int]]:
         return []
     found: list[tuple[int, int]] = []
     open_: list[tuple[str, int]] = []
-    fence, offset = "", 0
-    for line in masked.splitlines(keepends=True):
-        start, offset = offset, offset + len(line)
-        fence, is_code = fence_after(fence, line)
-        tag = None if is_code else _CONTAINER.match(line.rstrip("\n"))
+    fence = ""
+    for line in _EDGE.finditer(masked):
+        fence, is_code = fence_after(fence, line[0])
+        tag = None if is_code else _CONTAINER.match(line[0])
         if not tag:
             continue
         name = ":" if tag[1] else tag[4] or tag[6]
         if not (tag[3] or tag[5] or (tag[1] and not tag[2])):
-            open_.append((name, start))
+            open_.append((name, line.start()))
             continue
         for at in range(len(open_) - 1, max(-1, len(open_) - _DEEPEST_CONTAINER), -1):
             if open_[at][0] == name:
-                found.append((open_[at][1], offset))
+                found.append((open_[at][1], line.end()))
                 del open_[at:]
                 break
     return found

@@ -164,14 +164,14 @@ def _decode_bytes(data: bytes) -> tuple[str, str]:
     return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
 
 
-# Pictures and other files that are written into a text as letters. A word of 60 letters is the first sign of one.
-_LONG_WORD: Final = re.compile(r"(?<![!-~])[!-~]{60}")
+# Pictures and other files that are written into a text as letters.
 _TYPE: Final = r"data:[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},"
 _DATA_URI: Final = re.compile(
     rf"(?<=\"){_TYPE}[^\"\n]{{32,}}(?=\")|(?<='){_TYPE}[^'\n]{{32,}}(?=')|{_TYPE}[^\s\"'<>()\[\]\\]{{32,}}",
     re.IGNORECASE,
 )
-_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{120,}")
+_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60,}")
+_LEAST_RUN: Final = 120  # characters on one line
 # base64 in lines, as mail and certificates have it; ">" before each where it is quoted.
 _LINES: Final = re.compile(
     r"^[ \t>]*([A-Za-z0-9+/]{60,}[ \t]*(?:(?:\r\n?|\n)[ \t>]*[A-Za-z0-9+/]{60,}[ \t]*)+"
@@ -192,11 +192,11 @@ _KINDS: Final = str.maketrans(
 
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Return where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or digits."""
-    if "data:" not in text and not _LONG_WORD.search(text):
-        return []
-    found = [match.span() for match in _DATA_URI.finditer(text)]
-    found += [match.span() for match in _RUN.finditer(text) if _is_encoded(match[0])]
-    found += [match.span(1) for match in _LINES.finditer(text) if _is_encoded(match[1])]
+    found = [match.span() for match in _DATA_URI.finditer(text)] if "data:" in text else []
+    words = [*_RUN.finditer(text)]
+    found += [word.span() for word in words if word.end() - word.start() >= _LEAST_RUN and _is_encoded(word[0])]
+    if len(words) > 1:
+        found += [match.span(1) for match in _LINES.finditer(text) if _is_encoded(match[1])]
     runs: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if runs and start <= runs[-1][1]:

@@ -16,6 +16,7 @@ import itertools
 import math
 import os
 import re
+import string
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -47,9 +48,12 @@ _ENDLESS: Final = re.compile("[A-Za-z0-9]{101,}")  # to the local model it is on
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
 _UNKNOWN: Final = 100  # [UNK] in the vocabulary
-# What the word pieces of ASCII text never cross; of other text, accents follow their letters and only spaces part them.
-_ASCII_PARTS: Final = re.compile(r"[\w\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[^\w\x00-\x20\x7f]{1,1000}")
-_WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
+_WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")  # beyond ASCII, accents may follow their letters
+_NO_MARKS: Final = bytes(code for code in range(128) if chr(code) not in string.punctuation)
+# The words of ASCII text: each mark is one piece, and control characters but white space are none.
+_WITHOUT_MARKS: Final = str.maketrans(
+    {**dict.fromkeys(string.punctuation, " "), **dict.fromkeys(map(chr, (*range(9), 11, 12, *range(14, 32), 127)))}
+)
 _SPECIAL: Final = re.compile(r"\[(?:CLS|MASK|PAD|SEP|UNK)\]")  # one piece each, also in a text
 _LONGEST_WORD: Final = 100  # characters of a word whose pieces are remembered
 _MOST_WORDS: Final = 50_000  # that are remembered, some 8 MB
@@ -95,6 +99,8 @@ class Scale:
 
     def is_text(self, start: int, end: int) -> bool:
         """Return whether a slice holds more than encoded bytes."""
+        if not self.runs:
+            return True
         at = bisect_left(self.runs, (start,))
         touched = self.runs[max(0, at - 1) : at + 1]
         if not any(first < end and last > start for first, last in touched):
@@ -103,11 +109,11 @@ class Scale:
 
     def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
         """Return the cost (:func:`budget_cost`) before each of the ascending offsets, counted from the first one."""
-        part_of, count = self.part, self._count
+        text, runs, count = self._text, self.runs, self._count
         sums, costs = array("q", [0]), array("q", [0])  # not lists: a document may have millions of marks
         total = cost = 0
         for start, end in itertools.pairwise(offsets):
-            part = part_of(start, end)
+            part = without_runs(text, runs, start, end) if runs else text[start:end]
             tokens = count(part)
             total += tokens
             cost += budget_cost(tokens, part)
@@ -150,7 +156,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
     if tokenizer is None:
         tokenizer = _tokenizer_of_settings()
     if tokenizer == "cl100k":
-        return Scale(text, count_cl100k, _LINE_START)
+        return Scale(text, functools.partial(_count_encoded, tiktoken_cl100k()), _LINE_START)
     if tokenizer == "minilm":
         return Scale(text, count_word_pieces, _WORD_START)
     if tokenizer == "e5":
@@ -182,7 +188,10 @@ def _count(tokenizer: Any, text: str) -> int:
 
 def count_cl100k(text: str) -> int:
     """Return the number of a text's tokens in cl100k."""
-    encoding = tiktoken_cl100k()
+    return _count_encoded(tiktoken_cl100k(), text)
+
+
+def _count_encoded(encoding: tiktoken.Encoding, text: str) -> int:
     try:
         return len(encoding.encode_to_numpy(text, disallowed_special=()))
     except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
@@ -300,7 +309,10 @@ class _Counts(dict[str, int]):
     """The number of word pieces of each word, as the tokenizer counts them."""
 
     def __missing__(self, word: str) -> int:
-        count = len(minilm_tokenizer()._tokenizer.encode(word, add_special_tokens=False))  # noqa: SLF001  half the time
+        if word.isascii() and word.isalnum() and word.islower():
+            count = len(_word_piece_model().tokenize(word))
+        else:
+            count = len(minilm_tokenizer().encode(word, add_special_tokens=False))
         if len(word) <= _LONGEST_WORD:
             if len(self) >= _MOST_WORDS:
                 self.clear()
@@ -311,7 +323,14 @@ class _Counts(dict[str, int]):
 _counts: Final = _Counts()
 
 
+@functools.cache
+def _word_piece_model() -> Any:
+    return minilm_tokenizer()._tokenizer.model  # noqa: SLF001  without the steps that a plain word does not need
+
+
 def count_word_pieces(text: str) -> int:
     """Return the number of word pieces that the local model reads, without the two special tokens that it adds."""
-    is_plain = text.isascii() and not ("[" in text and _SPECIAL.search(text))
-    return sum(map(_counts.__getitem__, (_ASCII_PARTS if is_plain else _WORDS).findall(text)))
+    if not text.isascii() or ("[" in text and _SPECIAL.search(text)):
+        return sum(map(_counts.__getitem__, _WORDS.findall(text)))
+    marks = len(text.encode().translate(None, _NO_MARKS))
+    return marks + sum(map(_counts.__getitem__, text.lower().translate(_WITHOUT_MARKS).split()))
