@@ -23,7 +23,7 @@ def test_a_file_shows_its_header_paths_lines_and_tokens():
 
 
 def test_overflow_and_continuation_are_said():
-    rows = "\n".join(f"| {n} | word word word |" for n in range(40))
+    rows = "\n".join(f"| {n} | word word word |" for n in range(80))
     output = shown(
         f"| id | text |\n|---|---|\n{rows}\n\n" + "word " * 55, chunk_size=50, chunk_overlap=0, min_chunk_size=0
     )

@@ -24,6 +24,7 @@ MOST_CHUNKS_A_BLOCK: Final = 8  # a code block or table that is kept whole has t
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({INTRO, CONTINUATION})
+_BLOCKS: Final = frozenset({"code", "table"})
 _NO_START: Final = frozenset({SPACE, CHARACTER})  # where no overlap starts: inside a sentence
 
 
@@ -38,8 +39,8 @@ class ChunkSettings(Checked, BaseModel):
         tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a text, or how many.
             None is LlamaIndex's ``Settings.tokenizer``.
         min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
-        keep_blocks: True leaves a code block or table whole, up to eight times ``chunk_size``; its chunk is marked
-            ``overflow``. False cuts it at ``chunk_size``, between lines or rows.
+        keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``; its chunk is marked
+            ``overflow``. Otherwise it is cut at ``chunk_size``, between lines or rows.
         cut_at_rules: True makes every rule (``---``) end a chunk, however small.
         semantic: False packs lines to the budget and ignores all structure.
     """
@@ -48,7 +49,7 @@ class ChunkSettings(Checked, BaseModel):
     chunk_overlap: int = 80
     tokenizer: str | Callable[[str], Any] | None = None
     min_chunk_size: int = 50
-    keep_blocks: bool = False
+    keep_blocks: bool = True
     cut_at_rules: bool = False
     semantic: bool = True
 
@@ -142,7 +143,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
     first = 0
     start = offsets[0]
     while first < total:
-        limit, most = settings.chunk_size, settings.hard_bound
+        limit, most = settings.chunk_size, _bound(marks, first, settings)
         if start < offsets[first]:
             limit -= scale.exact(start, offsets[first])
         while True:
@@ -160,7 +161,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
             end = start + len(chunk)
             tokens = scale.exact(start, end)
             over = budget_cost(tokens, scale.part(start, end)) - (
-                settings.hard_bound if forced else settings.chunk_size
+                _bound(marks, first, settings) if forced else settings.chunk_size
             )
             if over <= 0 or (forced and last == first + 1):
                 break
@@ -195,6 +196,16 @@ def _choose(marks: Marks, first: int, limit: int, settings: ChunkSettings) -> in
         if rank > best_rank:
             best, best_rank = mark, rank
     return best
+
+
+def _bound(marks: Marks, first: int, settings: ChunkSettings) -> int:
+    """Return the size that a chunk may have where nothing fits: more if it holds a block that stays whole."""
+    last, sums = first, marks.cumulative
+    while last == first or (not marks.strengths[last] and sums[last] - sums[first] <= settings.hard_bound):
+        if marks.kinds[last] in _BLOCKS:
+            return settings.hard_bound
+        last += 1
+    return settings.cap
 
 
 def _overflowing(marks: Marks, first: int, most: int, settings: ChunkSettings) -> int:

@@ -12,7 +12,7 @@ from llama_index_contextual.chunking.outline import outline_of
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
-SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8)
+SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8, keep_blocks=False)
 
 
 def told(span):
@@ -39,7 +39,7 @@ def test_case(case, newline):
 
 def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language():
     code = "```python\n" + "".join(f"value_{n} = compute({n})\n" for n in range(40)) + "```\n"
-    spans = split_markdown(code, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    spans = split_markdown(code, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False))
     assert len(spans) > 1
     assert [span.continues for span in spans] == ["", *["python"] * (len(spans) - 1)]
     assert all(code[span.start - 1] == "\n" for span in spans[1:])
@@ -48,7 +48,7 @@ def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language
 
 def test_a_large_table_is_cut_between_rows_and_later_pieces_know_their_header():
     table = "| id | name |\n|----|------|\n" + "".join(f"| {n} | name {n} |\n" for n in range(60))
-    spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False))
     assert len(spans) > 1
     assert {span.continues for span in spans[1:]} == {"| id | name |"}
     assert all(table[span.start : span.end].startswith("|") for span in spans)
