@@ -55,9 +55,9 @@ def stock_fusion(arms: list[BaseRetriever]) -> QueryFusionRetriever:
 
 
 def stock_arms(nodes: list[BaseNode], index: VectorStoreIndex) -> list[BaseRetriever]:
-    """LlamaIndex's own arms; BM25 cannot return more nodes than it has."""
-    keywords = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=min(20, len(nodes)))
-    return [index.as_retriever(similarity_top_k=20), keywords]
+    """LlamaIndex's own arms."""
+    keywords = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=10)
+    return [index.as_retriever(similarity_top_k=10), keywords]
 
 
 def retrievers(folder: str) -> dict[str, BaseRetriever]:
@@ -69,11 +69,11 @@ def retrievers(folder: str) -> dict[str, BaseRetriever]:
 
     plain, contextual = nodes_of(STOCK), nodes_of(OURS)
     before, after = chroma(plain, folder), chroma(contextual, folder)
-    vectors, keywords = ContextualVectorRetriever(after, similarity_top_k=20), ContextualBM25Retriever(contextual)
+    vectors, keywords = ContextualVectorRetriever(after), ContextualBM25Retriever(contextual)
     return {
         "stock pipeline": stock_fusion(stock_arms(plain, before)),
         "stock, with our parser and contexts": stock_fusion(stock_arms(contextual, after)),
-        "the same, our BM25 retriever": stock_fusion([after.as_retriever(similarity_top_k=20), keywords]),
+        "the same, our BM25 retriever": stock_fusion([after.as_retriever(similarity_top_k=10), keywords]),
         "the same, our vector retriever": stock_fusion([vectors, keywords]),
         "our retrievers and our fusion": ContextualFusionRetriever([vectors, keywords], similarity_top_k=TOP_K),
     }
