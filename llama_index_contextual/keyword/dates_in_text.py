@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.text import date_from_heading
+from llama_index_contextual.text import tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from llama_index_contextual.keyword.lexicon import DatePattern, Lexicon
 
-_NUMERIC: Final = re.compile(r"(?<![\d.])(?:19|20|21)\d\d([-/.])\d\d\1\d\d(?!\d)")
+_YEAR_FIRST: Final = re.compile(r"(?<![\d./-])((?:19|20|21)\d\d)([-/.])(\d{1,2})\2(\d{1,2})(?![\d]|[./-]\d)")
+_YEAR_LAST: Final = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
+_MONTH_FIRST: Final = re.compile(r"(?<![\d./-])(0?[1-9]|1[0-2])[/.]((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
 _NUMERIC_MONTH: Final = re.compile(r"(?<![\d./-])((?:19|20|21)\d\d)-(0[1-9]|1[0-2])(?![\d-])")
 _MOST_DATES: Final = 4
 DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
@@ -59,35 +61,58 @@ Range = tuple[date, date]
 
 
 def find_dates(text: str, today: date, lexicon: Lexicon) -> tuple[NamedDate, ...]:
-    """Find the dates that a text names, in order; of readings that overlap the longest counts, even if impossible."""
-    readings = [*_numeric(text), *_worded(text, today, lexicon)]
+    """Find the dates that a text names, in order; of readings that overlap the longest counts, even if impossible.
+
+    ``03/04/2026`` is 3 April or March 4: in English both that have come, in the other languages the former.
+    """
+    readings = [*_numeric(text, today), *_worded(text, today, lexicon)]
     readings.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
-    chosen: list[tuple[re.Match[str], Range | None]] = []
+    chosen: list[tuple[re.Match[str], Sequence[Range]]] = []
     taken = bytearray(len(text))  # 1 where a longer reading was chosen
     for match, days in readings:
         if not any(taken[match.start() : match.end()]):
             taken[match.start() : match.end()] = bytes([1]) * len(match[0])
             chosen.append((match, days))
     # only now, so that "30 February" does not leave "February"
-    named = [NamedDate(*days, match[0], match.start()) for match, days in chosen if days is not None]
+    named = [NamedDate(*days, match[0], match.start()) for match, ranges in chosen for days in ranges]
     return tuple(sorted(named, key=lambda date_: date_.start)[:_MOST_DATES])
 
 
-def _numeric(text: str) -> list[tuple[re.Match[str], Range | None]]:
-    readings: list[tuple[re.Match[str], Range | None]] = []
-    for match in _NUMERIC.finditer(text):
-        day = date_from_heading(match[0])
-        readings.append((match, (day, day) if day else None))
-    readings += [(match, _month(int(match[1]), int(match[2]))) for match in _NUMERIC_MONTH.finditer(text)]
+Reading = tuple["re.Match[str]", "Sequence[Range]"]
+
+
+def _numeric(text: str, today: date) -> list[Reading]:
+    readings: list[Reading] = [
+        (match, _existing((match[1], match[3], match[4]))) for match in _YEAR_FIRST.finditer(text)
+    ]
+    for match in _YEAR_LAST.finditer(text):
+        first, mark, second, year = match.groups()
+        both = mark == "/" and tell_language(text) == "en"
+        day_first = _existing((year, second, first))
+        month_first = _existing((year, first, second)) if mark == "/" and (both or not day_first) else []
+        days = [*dict.fromkeys((*day_first, *month_first))]
+        readings.append((match, [one for one in days if one[0] <= today] or days))
+    readings += [(match, [_month(int(match[1]), int(match[2]))]) for match in _NUMERIC_MONTH.finditer(text)]
+    readings += [(match, [_month(int(match[2]), int(match[1]))]) for match in _MONTH_FIRST.finditer(text)]
     return readings
 
 
-def _worded(text: str, today: date, lexicon: Lexicon) -> list[tuple[re.Match[str], Range | None]]:
-    return [
+def _existing(parts: tuple[str, str, str]) -> list[Range]:
+    """Return the day of a year, a month and a day; none where no calendar has it."""
+    try:
+        day = date(*map(int, parts))
+    except ValueError:
+        return []
+    return [(day, day)]
+
+
+def _worded(text: str, today: date, lexicon: Lexicon) -> list[Reading]:
+    found = [
         (match, _resolve(pattern, match, today, lexicon))
         for pattern in lexicon.date_patterns
         for match in pattern.matches(text)
     ]
+    return [(match, [] if days is None else [days]) for match, days in found]
 
 
 def _resolve(pattern: DatePattern, match: re.Match[str], today: date, lexicon: Lexicon) -> Range | None:

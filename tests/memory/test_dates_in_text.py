@@ -71,7 +71,7 @@ CASES = [
     ("JC may march in the parade", None),
     ("the yesterdays of old", None),
     ("version 1.2026.04.05", None),
-    ("04/05/2026", None),  # April or May? a guess is worse than nothing
+    ("04/05/2026", "2026-04-05"),  # 4 May has not come
     ("por la mañana", None),
     ("in 5 minutes", None),
     ("", None),
@@ -111,3 +111,30 @@ def test_any_text_on_any_day_gives_ranges_in_order(text, today):
 def test_memory_looks_back(today, text):
     [named] = find_dates(text, today, lexicon())
     assert named.last <= today
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("Was geschah am 21.01.2024?", ["2024-01-21"]),
+        ("Was haben wir am 3.4.2024 beschlossen?", ["2024-04-03"]),
+        ("what happened on 25/01/2024?", ["2024-01-25"]),
+        ("what happened on 01/25/2024?", ["2024-01-25"]),
+        ("what did we decide on 03/04/2024 in the meeting?", ["2024-04-03", "2024-03-04"]),
+        ("¿qué pasó el 03/04/2024 en la reunión con los padres?", ["2024-04-03"]),
+        ("Qu'avons-nous décidé le 05/06/2024 pendant la réunion ?", ["2024-06-05"]),
+        ("Wat gebeurde er op 21-01-2024 tijdens de vergadering?", ["2024-01-21"]),
+        ("Что случилось 21.01.2024?", ["2024-01-21"]),
+        ("notes of 2024/1/9", ["2024-01-09"]),
+        ("notes of 2024-1-9", ["2024-01-09"]),
+        ("2024/01/21 の会議", ["2024-01-21"]),
+        ("the plan of 01/2024", ["2024-01-01/2024-01-31"]),
+        ("il bilancio del 04.2024", ["2024-04-01/2024-04-30"]),
+        ("31.02.2024 and 13/13/2024", []),
+        ("version 1.2.2024.7 of 10.0.2024.1", []),
+    ],
+)
+def test_days_in_digits_are_read_as_people_write_them(text, days):
+    found = find_dates(text, TODAY, lexicon())
+    shown = [f"{one.first}" if one.first == one.last else f"{one.first}/{one.last}" for one in found]
+    assert shown == days
