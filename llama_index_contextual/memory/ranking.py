@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.schema import NodeWithScore
@@ -23,6 +22,7 @@ from llama_index_contextual.metadata import (
     path_of,
     value_of,
 )
+from llama_index_contextual.retrieval import NearDuplicates
 from llama_index_contextual.text import counted, readable
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, 
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
 _WIDE: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
 _LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
-_SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks say the same
 
 
 def rank(
@@ -128,8 +127,9 @@ def select(
         ranked = [one for one in relevant if one.score >= _LEAST_SHARE * relevant[0].score]
     unseen = [one for one in ranked if not is_seen(one, seen)]
     kept = unseen[: 4 * settings.max_results]
-    repeated = near_duplicates([one.node.get_content() for one in kept])
-    return [one for position, one in enumerate(kept) if position not in repeated][: settings.max_results]
+    repeated = NearDuplicates()
+    fresh = [one for one in kept if not repeated.has(one.node.get_content())]
+    return fresh[: settings.max_results]
 
 
 def is_seen(one: PoolHit, seen: Collection[str]) -> bool:
@@ -221,24 +221,6 @@ def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None
 def _line(metadata: Mapping[str, object], key: str) -> int | None:
     value = value_of(metadata, key)
     return value if isinstance(value, int) else None
-
-
-def near_duplicates(texts: Sequence[str]) -> set[int]:
-    """Return the positions of texts that say the same as an earlier one, up to white space, case and few words."""
-    kept: list[set[tuple[str, ...]]] = []
-    dropped: set[int] = set()
-    for position, text in enumerate(texts):
-        pairs = _word_pairs(text)
-        if any(len(pairs & other) >= _SAME * len(pairs | other) for other in kept):
-            dropped.add(position)
-        else:
-            kept.append(pairs)
-    return dropped
-
-
-def _word_pairs(text: str) -> set[tuple[str, ...]]:
-    tokens = re.findall(r"\w+", text.casefold())
-    return set(pairwise(tokens)) or {tuple(tokens)}
 
 
 def estimate_tokens(text: str) -> int:

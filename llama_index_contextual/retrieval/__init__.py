@@ -5,6 +5,7 @@ from llama_index_contextual.retrieval.any_store import stored_nodes
 from llama_index_contextual.retrieval.arms import KEYWORD_WEIGHT, keyword_of
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.contextual import ContextualNodePostprocessor
+from llama_index_contextual.retrieval.duplicates import NearDuplicates
 from llama_index_contextual.retrieval.explain import Explanation, Hit
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 from llama_index_contextual.retrieval.fusion_retriever import POOL, RRF_K, ContextualFusionRetriever

@@ -99,9 +99,9 @@ def text_signals(
 
 
 def _share_of(terms: TermScores, held: frozenset[str]) -> float:
-    """Return the share of a question's terms, weighted by rarity, that are among others."""
-    total = sum(terms.idfs)
-    return sum(idf for idf, group in zip(terms.idfs, terms.groups, strict=True) if held & {*group}) / (total or 1.0)
+    """Return the share of a question's terms, weighted by rarity, that are among others: at least two of several."""
+    both = [idf for idf, group in zip(terms.idfs, terms.groups, strict=True) if held & {*group}]
+    return 0.0 if len(both) < min(2, len(terms.groups)) else sum(both) / (sum(terms.idfs) or 1.0)
 
 
 def trust_in(

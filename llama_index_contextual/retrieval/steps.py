@@ -36,6 +36,7 @@ from llama_index_contextual.retrieval.arms import (
     shared_snapshot,
 )
 from llama_index_contextual.retrieval.code import repeats
+from llama_index_contextual.retrieval.duplicates import NearDuplicates
 from llama_index_contextual.retrieval.explain import Explanation, Hit, Step
 from llama_index_contextual.retrieval.fusion import (
     Fused,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 Work = tuple[Callable[[], Any], Callable[[], Awaitable[Any]]]
 Variants = tuple[Callable[[str], list[QueryBundle]], Callable[[str], Awaitable[list[QueryBundle]]]]
 
+_COMPARED: Final = 100  # results among which a text counts once
 _NAMED: Final = 0.95  # relevance at least of a question that is the name of what was found
 
 
@@ -460,8 +462,11 @@ def _with_filter_notes(question: Question, parsed: ParsedQuestion, pool: Pool) -
 def results_of(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     """Return the nodes of a pool: all where postprocessors read them, else as many as are returned.
 
-    Where a node vanished since the arms answered, the next one moves up.
+    Where a node vanished since the arms answered, the next one moves up. In learned modes a node that nearly repeats
+    the text of another one comes behind all others, with a score that is not higher than theirs.
     """
+    compared = _COMPARED if fusion.mode.is_learned else 0
+    met, again = NearDuplicates(), list[NodeWithScore]()
     most = len(pool.fused) if fusion.node_postprocessors else fusion.similarity_top_k
     scale = 1.0 if pool.judgement.relevance is None or not fusion.mode.is_learned else pool.judgement.relevance
     results, rest = list[NodeWithScore](), pool.fused
@@ -470,9 +475,13 @@ def results_of(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
         batch, rest = rest[:size], rest[size:]
         missing = [one.node_id for one in batch if one.node_id not in pool.nodes]
         nodes = {**pool.nodes, **read_nodes(fusion.arms, missing)}
-        results += [
-            NodeWithScore(node=nodes[one.node_id], score=scale * one.score) for one in batch if one.node_id in nodes
-        ]
+        for one in batch:
+            if (node := nodes.get(one.node_id)) is not None:
+                is_new = len(results) >= compared or not met.has(node.get_content())
+                (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
+    lowest = results[-1].score if results else 0.0
+    for hit in again[: most - len(results)]:
+        results.append(NodeWithScore(node=hit.node, score=min(hit.score or 0.0, lowest or 0.0)))
     return results
 
 

@@ -7,8 +7,9 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword.dates_in_text import NamedDate
 from llama_index_contextual.memory import MemorySettings
-from llama_index_contextual.memory.ranking import estimate_tokens, near_duplicates, rank, select
+from llama_index_contextual.memory.ranking import estimate_tokens, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit
+from llama_index_contextual.retrieval import NearDuplicates
 
 DAY = date(2026, 4, 9)
 NAMED = (NamedDate(DAY, DAY, "yesterday", 0),)
@@ -44,6 +45,11 @@ def test_what_is_hardly_relevant_is_left_out(relevance, has_subject, least, show
     ranked = rank(HitPool(found), HitPool(), NAMED, None, MemorySettings())
     chosen = select(ranked, MemorySettings(), least=least, has_subject=has_subject)
     assert [one.id for one in chosen] == shown
+
+
+def near_duplicates(texts):
+    met = NearDuplicates()
+    return {position for position, text in enumerate(texts) if met.has(text)}
 
 
 def test_near_duplicates_are_dropped_after_the_first():

@@ -130,3 +130,20 @@ def test_a_chunk_that_begins_with_the_heading_asked_for_is_lifted():
 def test_the_numbers_of_source_files_are_few():
     assert set(shipped_weights("code")) == {"file name", "defines", "exact", "file vector", "file share", "test"}
     assert {name for name, weight in shipped_weights("code").items() if weight < 0} == {"test"}
+
+
+def test_twins_count_once():
+    text = "The gateway waits thirty seconds before it closes a connection that is idle and says so in its log."
+    nodes = [
+        TextNode(id_="a", text=text),
+        TextNode(id_="b", text=text.upper()),
+        TextNode(id_="c", text=f"{text} Indeed."),
+        TextNode(id_="d", text="A gateway restarts at night; connections are closed then."),
+    ]
+    words = [ContextualBM25Retriever(nodes)]
+    learned = ContextualFusionRetriever(words, mode="learned", similarity_top_k=2)
+    first, second = [hit.node.node_id for hit in learned.retrieve("which gateway connection is idle?")]
+    assert (first in {"a", "b", "c"}, second) == (True, "d")
+    every = ContextualFusionRetriever(words, mode="learned", similarity_top_k=4).retrieve("gateway connection idle")
+    assert {hit.node.node_id for hit in every} == {"a", "b", "c", "d"}
+    assert [hit.score for hit in every] == sorted((hit.score for hit in every), reverse=True)
