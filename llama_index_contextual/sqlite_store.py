@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import threading
-import warnings
 from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.errors import ContextualWarning, StorageError
+from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,11 +23,6 @@ _T = TypeVar("_T")
 
 MAX_VARIABLES: Final = 500  # SQLite before 3.32 takes 999 in a statement
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
-_DAMAGED: Final = ".damaged"
-_CURES: Final = {  # by whether a damaged file is set aside
-    True: "free space, make the folder writable, or name another file.",
-    False: "name another file, or delete this one (its contexts are then paid for again).",
-}
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS kv (
     collection TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (collection, key)
@@ -37,7 +31,7 @@ CREATE TABLE IF NOT EXISTS kv (
 
 
 class LocalKVStore(BaseKVStore):
-    """What key-value stores of this package share: several values at once, and async by threads."""
+    """The shared part of this package's key-value stores: several values at once, and async by threads."""
 
     @abstractmethod
     def write(self, values: dict[str, dict[str, Any]], collection: str) -> None:
@@ -45,7 +39,7 @@ class LocalKVStore(BaseKVStore):
 
     @abstractmethod
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return those of several values that there are."""
+        """The present ones of several values, by key."""
 
     def put_all(
         self,
@@ -61,33 +55,28 @@ class LocalKVStore(BaseKVStore):
         self.put_all([(key, val)], collection)
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value; None where there is none."""
+        """One value; None where there is none."""
         return self.get_many([key], collection).get(key)
 
-    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+    async def aput(self, *arguments: Any, **named: Any) -> None:
         """Write one value without blocking the event loop."""
-        await asyncio.to_thread(self.put, key, val, collection)
+        await asyncio.to_thread(self.put, *arguments, **named)
 
-    async def aput_all(
-        self,
-        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
-        collection: str = DEFAULT_COLLECTION,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> None:
+    async def aput_all(self, *arguments: Any, **named: Any) -> None:
         """Write several values without blocking the event loop."""
-        await asyncio.to_thread(self.put_all, kv_pairs, collection, batch_size)
+        await asyncio.to_thread(self.put_all, *arguments, **named)
 
-    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value without blocking the event loop."""
-        return await asyncio.to_thread(self.get, key, collection)
+    async def aget(self, *arguments: Any, **named: Any) -> dict[str, Any] | None:
+        """One value, without blocking the event loop."""
+        return await asyncio.to_thread(self.get, *arguments, **named)
 
-    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return everything without blocking the event loop."""
-        return await asyncio.to_thread(self.get_all, collection)
+    async def aget_all(self, *arguments: Any, **named: Any) -> dict[str, dict[str, Any]]:
+        """All values of a collection, without blocking the event loop."""
+        return await asyncio.to_thread(self.get_all, *arguments, **named)
 
-    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+    async def adelete(self, *arguments: Any, **named: Any) -> bool:
         """Delete one value without blocking the event loop."""
-        return await asyncio.to_thread(self.delete, key, collection)
+        return await asyncio.to_thread(self.delete, *arguments, **named)
 
 
 class SQLiteKVStore(LocalKVStore):
@@ -99,17 +88,13 @@ class SQLiteKVStore(LocalKVStore):
 
     Args:
         path: The file. It and its folder are created at the first write.
-        set_aside: Whether a damaged file, or one that is no database, is renamed to ``<name>.damaged`` with a
-            :class:`ContextualWarning`, and a new one is started. Right for what can be computed again; else damage is
-            an error.
 
     Raises:
         StorageError: From each method: the file cannot be opened, read or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, set_aside: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._set_aside = set_aside
         self._reset()
 
     def _reset(self) -> None:
@@ -121,7 +106,7 @@ class SQLiteKVStore(LocalKVStore):
         return f"SQLiteKVStore({str(self.path)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_set_aside": self._set_aside}
+        return {"path": self.path}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -133,7 +118,7 @@ class SQLiteKVStore(LocalKVStore):
         self._write(lambda database: database.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows))
 
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return those of several values that there are."""
+        """The present ones of several values, by key."""
         values = {}
         for part in iter_batch(keys, MAX_VARIABLES):
             marks = ",".join("?" * len(part))
@@ -142,29 +127,31 @@ class SQLiteKVStore(LocalKVStore):
         return values
 
     def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return everything."""
+        """All values of a collection, by key."""
         rows = self._rows("SELECT key, value FROM kv WHERE collection = ?", (collection,))
         return {key: json.loads(value) for key, value in rows}
 
     def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Delete one value; return whether there was one."""
+        """Delete one value; False where there was none."""
         query = "DELETE FROM kv WHERE collection = ? AND key = ?"
         return self._write(lambda database: database.execute(query, (collection, key)).rowcount) > 0
 
     def close(self) -> None:
         """Close the file; the next access opens it again."""
         with self._lock:
-            self._disconnect()
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
 
     def _rows(self, query: str, parameters: Sequence[str]) -> list[tuple[str, str]]:
-        """Return all rows of a query. Where there is no file there are none: reading makes no file."""
+        """All rows of a query. Where there is no file there are none: reading makes no file."""
         with self._lock:
             if self._connection is None and not self.path.exists():
                 return []
-            return self._mended(lambda database: database.execute(query, parameters).fetchall())
+            return self._connected(lambda database: database.execute(query, parameters).fetchall())
 
     def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Return what ``work`` returns, done in one transaction: all of its changes are on disk, or none is."""
+        """The result of ``work``, done in one transaction: all of its changes are on disk, or none is."""
 
         def in_transaction(database: sqlite3.Connection) -> _T:
             database.execute("BEGIN IMMEDIATE")
@@ -172,51 +159,27 @@ class SQLiteKVStore(LocalKVStore):
                 return work(database)
 
         with self._lock:
-            return self._mended(in_transaction)
+            return self._connected(in_transaction)
 
-    def _mended(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do some work; where it meets damage, do it again on a new file."""
+    def _connected(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """The result of ``work`` on an open connection."""
         try:
-            try:
-                return work(self._connected())
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                # The subclasses of DatabaseError tell of a full disk, a lock or a wrong call: the file is sound. Where
-                # SQLite's message quotes damaged bytes, Python cannot decode the message.
-                if not self._set_aside or type(error) not in {sqlite3.DatabaseError, UnicodeDecodeError}:
-                    raise
-                self._start_afresh(error)
-                return work(self._connected())
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-            raise StorageError(f"{self.path} cannot be used: {error}. Cure: {_CURES[self._set_aside]}") from error
+            if self._connection is None or self._process != os.getpid():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._connection, self._process = self._opened(), os.getpid()
+            return work(self._connection)
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's message may quote damaged bytes
+            cure = "name another file, or delete this one (what it keeps is then paid for again)."
+            raise StorageError(f"{self.path} cannot be used: {error}. Cure: {cure}") from error
 
-    def _start_afresh(self, error: Exception) -> None:
-        self._disconnect()
-        aside = self.path.with_name(self.path.name + _DAMAGED)
-        self.path.replace(aside)
-        for suffix in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        warnings.warn(
-            f"{self.path} is damaged ({error}). It is kept as {aside.name}, and a new file is started.",
-            ContextualWarning,
-            stacklevel=2,
-        )
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None or self._process != os.getpid():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
-            try:
-                database.execute("PRAGMA page_size=8192")  # of a new file: holds five vectors of 384 numbers; 4096, two
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
-                database.execute(_SCHEMA)
-            except BaseException:
-                database.close()
-                raise
-            self._connection, self._process = database, os.getpid()
-        return self._connection
-
-    def _disconnect(self) -> None:
-        if self._connection is not None and self._process == os.getpid():
-            self._connection.close()
-        self._connection = None
+    def _opened(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+        try:
+            database.execute("PRAGMA page_size=8192")  # of a new file: holds five vectors of 384 numbers; 4096, two
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
+            database.execute(_SCHEMA)
+        except BaseException:
+            database.close()
+            raise
+        return database

@@ -25,6 +25,7 @@ from llama_index_contextual.app.settings.late_chunking import (
     plan_windows,
 )
 from llama_index_contextual.errors import EmbeddingError, SettingError
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 KEY = "a-key-that-nobody-may-see"
 
@@ -161,7 +162,7 @@ def test_a_long_document_goes_in_windows_that_overlap(vendor):
 
 
 def test_the_cache_asks_anew_only_for_the_windows_that_changed(vendor, tmp_path):
-    made = voyage(vendor, window_tokens=400, cache=str(tmp_path / "windows.sqlite"))
+    made = voyage(vendor, window_tokens=400, embeddings_cache=SQLiteKVStore(tmp_path / "windows.sqlite"))
     chunks = [f"chunk{at} " * 10 for at in range(40)]
     first = made.embed_document(chunks)
     cost = len(vendor.asked)
@@ -170,7 +171,9 @@ def test_the_cache_asks_anew_only_for_the_windows_that_changed(vendor, tmp_path)
     assert len(vendor.asked) == cost
     assert again.embed_document([*chunks[:-1], "edited9 " * 10])[:20] == first[:20]
     assert len(vendor.asked) == cost + 1
-    assert voyage(vendor, window_tokens=400, cache=made.cache, dimensions=8).embed_document(chunks)
+    assert voyage(vendor, window_tokens=400, embeddings_cache=made.embeddings_cache, dimensions=8).embed_document(
+        chunks
+    )
     assert len(vendor.asked) == 2 * cost + 1
 
 
@@ -197,7 +200,7 @@ def test_what_stays_is_an_error_that_shows_no_key(vendor, monkeypatch):
     "vector", ["[NaN, 1]", "[0, 0]", "[1e999, 1]", "[]", '["a", 1]', "null", "[[1], [2]]"], ids=lambda text: text
 )
 def test_an_answer_that_cannot_be_used_is_asked_for_once_more_and_never_kept(vendor, vector, tmp_path):
-    made = voyage(vendor, cache=str(tmp_path / "windows.sqlite"))
+    made = voyage(vendor, embeddings_cache=SQLiteKVStore(tmp_path / "windows.sqlite"))
     bad = f'{{"data": [{{"index": 0, "data": [{{"index": 0, "embedding": {vector}}}]}}]}}'.encode()
     vendor.faults += [bad, bad]
     with pytest.raises(EmbeddingError, match=r"the answer .* Cure: see to the server"):

@@ -25,7 +25,7 @@ from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.context import PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
-from llama_index_contextual.context.run import LLMOptions
+from llama_index_contextual.context.requests import LLMOptions
 from llama_index_contextual.context.usage import Prices
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.memory import MemorySettings

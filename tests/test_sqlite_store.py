@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import threading
 
@@ -11,7 +10,7 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
 from llama_index_contextual.context import SQLiteKVStore
-from llama_index_contextual.errors import ContextualWarning, StorageError
+from llama_index_contextual.errors import StorageError
 
 
 @pytest.fixture
@@ -105,22 +104,3 @@ def test_a_write_is_all_or_nothing(store):
     with pytest.raises(StorageError, match="cannot be used"):
         store.put_all([("a", {"n": 1}), (None, {"n": 2})])
     assert store.get_all() == {}
-
-
-@pytest.mark.parametrize("where", ["header", "inside"])
-def test_a_damaged_file_is_set_aside_and_started_afresh(tmp_path, where):
-    path = tmp_path / "cache.sqlite"
-    with contextlib.closing(SQLiteKVStore(path, set_aside=True)) as store:
-        store.put_all((str(number), {"n": number}) for number in range(20_000))
-    damaged = bytearray(path.read_bytes())
-    damaged[slice(0, 100) if where == "header" else slice(20_000, len(damaged))] = b"\xff" * (
-        100 if where == "header" else len(damaged) - 20_000
-    )
-    path.write_bytes(damaged)
-    store = SQLiteKVStore(path, set_aside=True)
-    with pytest.warns(ContextualWarning, match=r"cache\.sqlite is damaged"):
-        assert store.get_all() == {}
-    store.put("a", {"n": 1})
-    assert store.get_all() == {"a": {"n": 1}}
-    assert pickle.loads(pickle.dumps(store)).get_all() == {"a": {"n": 1}}  # noqa: S301
-    assert (tmp_path / "cache.sqlite.damaged").read_bytes() == damaged

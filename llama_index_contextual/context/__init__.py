@@ -12,7 +12,7 @@ from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.free import HeadingContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.kinds import CONTEXTS, LLM, OFF, context_name, resolve_generator
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.context.run import LLMOptions
+from llama_index_contextual.context.requests import LLMOptions
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 

@@ -94,7 +94,7 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
 
 
 def clean(text: str) -> str:
-    """Return a context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
+    """A context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
     text = _without_thinking(replace_surrogates(text)[0])[:MOST_READ]
     text = _TAG.sub("", _FENCE.sub("", text))
     text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
@@ -111,7 +111,7 @@ def clean(text: str) -> str:
 
 
 def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | None:
-    """Return why a cleaned context is none, in words that are the same for the same reason; None where it is one.
+    """The reason why a cleaned context is none, in the same words for the same reason; None where it is one.
 
     Args:
         context: Of the chunk.
@@ -136,7 +136,7 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
 
 
 def _invented(context: str, source: str) -> bool:
-    """Return whether a context has a number, date or identifier that stands in nothing that the model knew.
+    """Whether a context has a number, date or identifier that stands in nothing that the model knew.
 
     A number counts in any form (``1,000``, ``05``, ``five``), a date as the numbers that it consists of. Identifiers
     are what no prose has: ``snake_case``, ``camelCase``, ``a.b()`` and what stands between backticks.

@@ -59,7 +59,8 @@ def resolve_generator(
         return None
     if name == LLM:
         # Imported where a model is asked: that takes a tenth of a question's start.
-        from llama_index_contextual.context.llm import LLMContextGenerator, LLMOptions
+        from llama_index_contextual.context.llm import LLMContextGenerator
+        from llama_index_contextual.context.requests import LLMOptions
 
         more = [field.name for field in fields(LLMOptions)]
         own = signature(LLMContextGenerator).parameters.keys() - {"options"}

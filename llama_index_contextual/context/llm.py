@@ -17,8 +17,8 @@ from llama_index_contextual.context.cache import OBJECT, ContextCache, open_stor
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.models import Connection, is_local, model_name, probe, require_key
 from llama_index_contextual.context.prompts import PromptBudget, Prompts, check_prompt, plain_text
-from llama_index_contextual.context.requests import CircuitBreaker, RunRecord
-from llama_index_contextual.context.run import LLMOptions, Run
+from llama_index_contextual.context.requests import CircuitBreaker, LLMOptions, RunRecord
+from llama_index_contextual.context.run import Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, list_prices
 from llama_index_contextual.errors import ContextualWarning, one_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore

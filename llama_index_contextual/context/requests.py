@@ -8,13 +8,15 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import anyio
 from llama_index.core.llms import CustomLLM
 
 from llama_index_contextual.context.base import ContextProgress
+from llama_index_contextual.context.cache import Reuse
 from llama_index_contextual.context.usage import ContextCallEvent, Tokens, dispatcher
+from llama_index_contextual.errors import amount, one_of, whole
 from llama_index_contextual.service import LONGEST_WAIT, AnswerTooLargeError, is_busy, retry_after
 
 if TYPE_CHECKING:
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.usage import ContextUsage
 
 
+_MOST: Final = 10**15  # no budget is larger
+_WHOLE: Final = {  # least and most
+    "batch_size": (1, 1000), "num_workers": (1, 1000), "max_calls": (0, _MOST), "max_tokens": (0, _MOST),
+    "context_window": (1, 10**9), "max_output_tokens": (1, 10**9),
+}  # fmt: skip
 _CONNECTION: Final = re.compile(r"connect|network|protocol|remote|transport|RateLimit|Decode", re.IGNORECASE)
 _OVERFLOW: Final = re.compile(
     r"exceed_context_size|context_length_exceeded|maximum context length|context (?:window|size|length)"
@@ -39,6 +46,52 @@ _BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believe
 _BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
 _PAUSE: Final = 30.0  # seconds without calls, after so many failed ones in a row
 _FAILURES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LLMOptions:
+    """How a language model is asked for contexts.
+
+    Attributes:
+        batch_size: Chunks per call.
+        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
+        chunk_timeout: Seconds that a call may take for each of its chunks, beside the time in which the prompt is read.
+            Where several calls wait for a server on this machine, each may take longer.
+        max_calls: Over all runs, further attempts included (not those that an LLM's client makes by itself); the
+            remaining chunks then fail, and a later run goes on with them. Each process counts its own.
+        max_tokens: In and out, likewise.
+        context_window: Tokens that the model takes. A longer document is shown as its outline and what surrounds the
+            chunks. Default: what the LLM says.
+        max_output_tokens: Tokens per context.
+        reuse: Whether a context outlives edits elsewhere in its document (``"chunk"``) or not (``"document"``).
+        retry: Ask again about chunks that got no context three times. Otherwise they are left alone until their text,
+            the model or the prompt changes.
+        fallback_only: Use the contexts in the cache and never call the model.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+
+    batch_size: int = 8
+    num_workers: int | None = None
+    chunk_timeout: float = 5.0
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    context_window: int | None = None
+    max_output_tokens: int = 100
+    reuse: Reuse = "chunk"
+    retry: bool = False
+    fallback_only: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("reuse", self.reuse, get_args(Reuse))
+        amount("chunk_timeout", self.chunk_timeout)
+        for name in ("retry", "fallback_only"):
+            one_of(name, getattr(self, name), (True, False))
+        for name, (least, most) in _WHOLE.items():
+            value = getattr(self, name)
+            if value is not None or name in ("batch_size", "max_output_tokens"):
+                object.__setattr__(self, name, whole(name, value, least=least, most=most))
 
 
 class CallFailedError(Exception):

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
 from tenacity import AsyncRetrying, retry_if_exception
 
 from llama_index_contextual.context.answers import refusal, split_answers
-from llama_index_contextual.context.cache import ContextCache, Reuse
 from llama_index_contextual.context.models import (
     context_window,
     is_local,
@@ -30,12 +29,13 @@ from llama_index_contextual.context.requests import (
     CallFailedError,
     CircuitBreaker,
     ContextOverflowError,
+    LLMOptions,
     RunRecord,
     may_pass,
     send,
 )
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
-from llama_index_contextual.errors import StorageError, amount, one_of, whole
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.service import pause
 
@@ -45,65 +45,15 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
 
     from llama_index_contextual.context.base import DocumentChunks
+    from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.prompts import PromptBudget, Prompts
 
 ATTEMPTS: Final = 3  # of a request while its server is busy or away
 READING_RATE: Final = 200.0  # tokens a second: how fast a model reads its prompt at least
-_MOST: Final = 10**15  # no budget is larger
-_WHOLE: Final = {  # least and most
-    "batch_size": (1, 1000), "num_workers": (1, 1000), "max_calls": (0, _MOST), "max_tokens": (0, _MOST),
-    "context_window": (1, 10**9), "max_output_tokens": (1, 10**9),
-}  # fmt: skip
 _MAX_SHRINKS: Final = 4
 _CONTEXT_TOKENS: Final = 40  # of a usual context with its number
 _LOCAL_WRITING: Final = 20.0  # tokens a second that a model on this machine writes
 _REMOTE_READING, _REMOTE_WRITING = 5000.0, 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class LLMOptions:
-    """How a language model is asked for contexts.
-
-    Attributes:
-        batch_size: Chunks per call.
-        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
-        chunk_timeout: Seconds that a call may take for each of its chunks, beside the time in which the prompt is read.
-            Where several calls wait for a server on this machine, each may take longer.
-        max_calls: Over all runs, further attempts included (not those that an LLM's client makes by itself); the
-            remaining chunks then fail, and a later run goes on with them. Each process counts its own.
-        max_tokens: In and out, likewise.
-        context_window: Tokens that the model takes. A longer document is shown as its outline and what surrounds the
-            chunks. Default: what the LLM says.
-        max_output_tokens: Tokens per context.
-        reuse: Whether a context outlives edits elsewhere in its document (``"chunk"``) or not (``"document"``).
-        retry: Ask again about chunks that got no context three times. Otherwise they are left alone until their text,
-            the model or the prompt changes.
-        fallback_only: Use the contexts in the cache and never call the model.
-
-    Raises:
-        SettingError: A value cannot work.
-    """
-
-    batch_size: int = 8
-    num_workers: int | None = None
-    chunk_timeout: float = 5.0
-    max_calls: int | None = None
-    max_tokens: int | None = None
-    context_window: int | None = None
-    max_output_tokens: int = 100
-    reuse: Reuse = "chunk"
-    retry: bool = False
-    fallback_only: bool = False
-
-    def __post_init__(self) -> None:
-        one_of("reuse", self.reuse, get_args(Reuse))
-        amount("chunk_timeout", self.chunk_timeout)
-        for name in ("retry", "fallback_only"):
-            one_of(name, getattr(self, name), (True, False))
-        for name, (least, most) in _WHOLE.items():
-            value = getattr(self, name)
-            if value is not None or name in ("batch_size", "max_output_tokens"):
-                object.__setattr__(self, name, whole(name, value, least=least, most=most))
 
 
 @dataclass(slots=True)
@@ -284,7 +234,7 @@ class Run:
         return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), source, prompt)
 
     async def _refuse(self, lookup: Lookup, reasons: dict[int, str]) -> None:
-        """Give up chunks that the model said nothing of use about, and remember that for later runs."""
+        """Give up chunks without a usable answer, and store that for later runs."""
         pairs = [(lookup.batch.nodes[index], reason) for index, reason in reasons.items()]
         await self._store(self.cache.note_failed, pairs, lookup.batch.document)
         for reason in reasons.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.mixin import PromptMixin
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
 
 from llama_index_contextual import metadata
@@ -27,8 +28,8 @@ from llama_index_contextual.context import (
     group_by_document,
     resolve_generator,
 )
-from llama_index_contextual.errors import Checked, ContextError, SettingError
-from llama_index_contextual.text import short_hash
+from llama_index_contextual.errors import Checked, ContextError, ContextualWarning, SettingError
+from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,8 +60,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         keep_keys: Metadata keys that stay embedded although the context repeats them.
         leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes;
             ``"*"`` leaves out all that are there.
-        **settings: Those of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass also its
-            own fields.
+        **settings: Those of the kind that ``context`` names, e.g. ``llm=Ollama(model="qwen3:0.6b")`` for ``"llm"``,
+            which takes ``Settings.llm`` otherwise; in a subclass also its own fields.
 
     Raises:
         SettingError: A setting is unknown or cannot work.
@@ -110,12 +111,12 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     @property
     def _version(self) -> str:
-        """Return the version of the contexts that are written: the generator's, and a mark of the descriptions."""
+        """The version of the contexts that are written: the generator's, and a mark of the descriptions."""
         mark = f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
         return f"{self.generator.version}{mark}"
 
     def key_lists(self) -> dict[str, tuple[str, ...]]:
-        """Return which metadata keys are embedded against the rule, and which are not, by the name of the setting."""
+        """The metadata keys that are embedded against the rule, and those that are not, by the name of the setting."""
         return {"keep_keys": self.keep_keys, "leave_out_keys": self.leave_out_keys}
 
     @property
@@ -129,7 +130,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         documents: Iterable[BaseNode] | None = None,
         prices: Prices | None = None,
     ) -> ContextEstimate:
-        """Say what contexts for these nodes would cost, without making any.
+        """The costs of contexts for these nodes; none is made.
 
         Args:
             nodes: As for a call.
@@ -228,6 +229,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
         missing = sum(context is None for contexts in results for context in contexts)
+        embedded = {} if not required else {id(node): _embedded(node) for node in nodes if node.embedding is not None}
         described_version = self._version if self.descriptions else ""
         for group, contexts in zip(groups, results, strict=True):
             for node, context in zip(group.nodes, contexts, strict=True):
@@ -240,6 +242,13 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 metadata.put_context(node.metadata, text, context.source, version, context.lexical)
         for node in nodes:
             metadata.set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
+        if outdated := sum(_embedded(node) != embedded[id(node)] for node in nodes if id(node) in embedded):
+            warnings.warn(
+                f"{counted(outdated, 'node')} had a vector before the context came, and the vector does not know it. "
+                "Cure: the step before the embedding, and the embedding again.",
+                ContextualWarning,
+                stacklevel=3,
+            )
         if missing and required:
             raise ContextError(
                 f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "
@@ -248,8 +257,12 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         return list(nodes)
 
 
+def _embedded(node: BaseNode) -> str:
+    return node.get_content(metadata_mode=MetadataMode.EMBED)
+
+
 def _whole(documents: Any) -> list[BaseNode]:
-    """Keep whole documents as a list; a single one would otherwise be taken for its fields."""
+    """Whole documents as a list; a single one would otherwise be taken for its fields."""
     single = isinstance(documents, BaseNode) or not isinstance(documents, Iterable)
     whole = [] if single else list(documents)
     if single or not all(isinstance(document, BaseNode) for document in whole):

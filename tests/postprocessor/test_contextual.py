@@ -23,7 +23,7 @@ from llama_index_contextual.context import (
     HeadingContextGenerator,
 )
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.errors import ContextError, ContextualWarning, SettingError
 from llama_index_contextual.metadata import reset_views
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
@@ -126,6 +126,17 @@ def test_off_embeds_no_heading_that_our_parser_found():
     assert last.get_content(MetadataMode.EMBED) == f"author: Ana\n\n{last.text}"
     ContextualNodePostprocessor("headers")(nodes)
     assert "Gateway > Timeout" in last.get_content(MetadataMode.EMBED)
+
+
+def test_a_context_that_comes_after_the_embedding_is_named(nodes):
+    for node in nodes:
+        node.embedding = [1.0]
+    step = ContextualNodePostprocessor()
+    with pytest.warns(ContextualWarning, match=r"^2 nodes had a vector before the context came.*Cure: the step before"):
+        step(nodes)
+    step(nodes)  # nothing changes, so nothing is said
+    hits = [NodeWithScore(node=node, score=0.5) for node in nodes]
+    step.postprocess_nodes(hits, query_str="install")
 
 
 def test_off_leaves_plain_nodes_alone(nodes):

@@ -66,7 +66,7 @@ class EmbeddingEstimate:
 
 
 def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> EmbeddingEstimate:
-    """Say how long embedding some texts would take, by embedding a few of them; nothing is sent to a server for that.
+    """The time that embedding some texts would take, by embedding a few of them; nothing is sent to a server for that.
 
     Args:
         embedding: Any; of a server's the time is not known.
@@ -120,7 +120,7 @@ _AROUND: Final = 8  # tokens for the special ones and for an instruction such as
 
 
 def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
-    """Return how many tokens of a text an embedding reads, and in which of the parser's tokenizers.
+    """The tokens of a text that an embedding reads, and which of the parser's tokenizers counts them.
 
     Returns:
         The tokenizer's name and the tokens, without special ones and instructions; None for a model that is not known.

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
 from llama_index_contextual.errors import Checked, EmbeddingError, SettingError
 from llama_index_contextual.service import TIMEOUT, VECTOR_BYTES, post
-from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+_WINDOWS: Final = "windows"
 _BYTES_A_TOKEN: Final = 3  # fewer than any tokenizer makes of prose, so that windows err on the short side
 
 
@@ -92,14 +92,7 @@ class DocumentEmbedding(Checked, BaseEmbedding):
     """
 
     window_tokens: int = Field(gt=0, description="Tokens that the model reads at once.")
-    cache: str | None = Field(default=None, description="A SQLite file that keeps the vectors of every window.")
     timeout: float = Field(default=TIMEOUT, gt=0, description="Seconds of silence before the server is given up.")
-    _windows: SQLiteKVStore | None = PrivateAttr(default=None)
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        if self.cache is not None:
-            self._windows = SQLiteKVStore(self.cache, set_aside=True)
 
     def _post(self, url: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
         """The JSON of a server's answer."""
@@ -154,7 +147,8 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         texts = [replace_surrogates(chunk)[0] for chunk in chunks]
         shown = json.dumps([self.class_name(), self.model_name, getattr(self, "dimensions", None), *texts])
         key = hashlib.sha256(shown.encode()).hexdigest()
-        cached = None if self._windows is None else self._windows.get(key)
+        cache = self.embeddings_cache  # LlamaIndex's, for texts of their own
+        cached = None if cache is None else cache.get(key, collection=_WINDOWS)
         if cached is not None:
             vectors = np.frombuffer(b64decode(cached["vectors"]), np.float32).reshape(len(texts), -1)
             return vectors.tolist()
@@ -162,8 +156,8 @@ class DocumentEmbedding(Checked, BaseEmbedding):
             vectors = _checked(self._embed_window(texts), len(texts))
         except _UnusableError:  # an answer that cannot be used is asked for once more
             vectors = _checked(self._embed_window(texts), len(texts))
-        if self._windows is not None:
-            self._windows.put(key, {"vectors": b64encode(vectors.tobytes()).decode()})
+        if cache is not None:
+            cache.put(key, {"vectors": b64encode(vectors.tobytes()).decode()}, collection=_WINDOWS)
         return vectors.tolist()
 
     def _get_text_embedding(self, text: str) -> list[float]:
