@@ -321,27 +321,21 @@ RTF = {
         r"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 B;}}Caf\'e9 \u8364?5 {\f1\'cf\'f0\'e8} \emdash\u-10179?\u-8704?",
         "Café €5 При —😀\n",
     ),
-    "raised letters": (r"10{\super 6} cells", "10^6 cells\n"),
+    "raised letters": (r"10{\super 6} cells, 1{\super st}", "10^6 cells, 1st\n"),
     "headings": (
-        r"{\stylesheet{\s0 Normal;}{\s3 heading 2;}}\pard\s3 Scope\par\pard\outlinelevel0 Top\par\pard Text.",
+        r"\pard\outlinelevel1 Scope\par\pard\outlinelevel0 Top\par\pard Text.",
         "## Scope\n\n# Top\n\nText.\n",
     ),
     "items": (
-        r"\pard{\listtext\tab 4.\tab}first\par{\listtext\tab (b)\tab}second\par{\pntext\'b7\tab}third\par\pard end",
+        r"\pard{\listtext\tab 4.\tab}first\par{\listtext\tab (b)\tab}second\par{\listtext\'b7\tab}third\par\pard end",
         "4. first\n- (b) second\n- third\n\nend\n",
     ),
     "a table": (
-        r"\trowd\intbl A\cell b|c\cell\row\trowd\intbl 1\cell 2\cell\row\pard After",
-        "| A | b\\|c |\n| --- | --- |\n| 1 | 2 |\n\nAfter\n",
+        r"Before\par\trowd\intbl A\cell b|c\cell\row\trowd\intbl 1\cell 2\cell\trowd\row\pard After",
+        "Before\n\n| A | b\\|c |\n| --- | --- |\n| 1 | 2 |\n\nAfter\n",
     ),
-    "notes, boxes, fields and what is deleted": (
-        (
-            r"Text{\footnote A note.} on {\field{\*\fldinst HYPERLINK x}{\fldrslt link}}{\deleted gone}\par"
-            r"{\*\shpinst{\sp{\sn a}{\sv b}}{\shptxt In a box\par}}{\*\unknown hidden}"
-        ),
-        "Text [1] on link\n\nIn a box\n\n[1] A note.\n",
-    ),
-    "signs": (r"# of units\par 1. no item\par a\line ---", "\\# of units\n\n1\\. no item\n\na\n\\---\n"),
+    "fields": (r"{\field{\*\fldinst PAGE}{\fldrslt link}}{\*\unknown hidden}", "link\n"),
+    "signs": (r"# of units\par 1. no item\par a\par ---", "\\# of units\n\n1\\. no item\n\na\n\n\\---\n"),
 }
 
 
@@ -349,3 +343,8 @@ RTF = {
 def test_rtf_becomes_markdown(tmp_path, body, markdown):
     (tmp_path / "a.rtf").write_text(rf"{{\rtf1\ansi\ansicpg1252\uc1 {body}\par}}", "latin-1")
     assert read_rtf(tmp_path / "a.rtf").parts[0].text == markdown
+
+
+def test_what_rtf_lacks_as_text_is_counted(tmp_path):
+    (tmp_path / "a.rtf").write_text(r"{\rtf1 Text{\footnote A note.}{\pict 89504e47}\par}", "latin-1")
+    assert read_rtf(tmp_path / "a.rtf").to_dict()["metadata"]["left_out"] == "1 note; 1 picture"

@@ -111,7 +111,7 @@ FORMATS: Final = {
     ".pdf": Format("pdf.read_pdf", 4, "pypdfium2"),
     ".docx": Format("word.read_docx", 4, "mammoth"),
     ".odt": Format("opendocument.read_odt", 2, "markdownify"),
-    ".rtf": Format("rtf.read_rtf", 2, "markdownify"),
+    ".rtf": Format("rtf.read_rtf", 2, "striprtf"),
     ".pptx": Format("slides.read_pptx", 4, "lxml"),
     ".xlsx": Format("sheets.read_xlsx", 2, "openpyxl"),
     ".csv": Format("sheets.read_csv", 2),
