@@ -105,7 +105,7 @@ def test_later_chunks_of_a_sheet_name_its_columns_not_its_title(tmp_path):
     book = openpyxl.Workbook()
     for row in (["Fees of the harbour, 2026"], [], ["Berth", "Length limit", "Fee"]):
         book.active.append(row)
-    for number in range(100):
+    for number in range(400):  # more than a table has that is not cut
         book.active.append([f"North {number}", number, number * 10])
     book.save(tmp_path / "fees.xlsx")
     nodes = HeadingAwareMarkdownNodeParser(chunk_size=200).get_nodes_from_documents(
