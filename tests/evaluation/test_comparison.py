@@ -127,3 +127,10 @@ def test_the_rank_counts_to_the_same_depth_whatever_is_counted_besides():
     late = Fixed(*"ghijklmnopq", "a")
     for top_k in ([1], [20]):
         assert compare({"late": late}, QUESTIONS, top_k=top_k).rows[0].mrr == 0, "its first hit is the twelfth"
+
+
+def test_a_comparison_is_a_data_frame():
+    frame = compare({"first": Fixed("a", "b"), "other": Fixed("c", "b", "x")}, QUESTIONS, top_k=[1, 2]).to_pandas()
+    assert list(frame.columns) == ["@1", "@2", "MRR", "nDCG"]
+    assert frame.loc["first", "@2"] == pytest.approx(0.5)
+    assert frame.loc["other", "MRR"] == pytest.approx((1 + 1 / 3) / 3)

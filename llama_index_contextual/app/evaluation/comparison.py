@@ -23,7 +23,7 @@ from llama_index_contextual.app.evaluation.metrics import (
 )
 from llama_index_contextual.app.serve.html import Table, render, rendered
 from llama_index_contextual.app.serve.marking import Marker
-from llama_index_contextual.errors import SettingError, whole
+from llama_index_contextual.errors import SettingError, needs, whole
 from llama_index_contextual.metadata import PATH, citation_of
 from llama_index_contextual.text import counted
 
@@ -136,6 +136,18 @@ class Comparison:
         before, after = self._row(self.baseline).recalls, self._row(name).recalls
         masks = {part: np.asarray(mask, bool) for part, mask in self._parts().items()}
         return {part: failures_avoided(before[mask], after[mask]) for part, mask in masks.items() if mask.any()}
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``: a row a retriever, with its recall at each k, MRR and nDCG as shares.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        with needs("pandas", "pandas"):
+            from pandas import DataFrame
+        columns = [*(f"@{k}" for k in self.top_k), "MRR", "nDCG"]
+        rows = {row.name: [*row.recalls.mean(axis=0), row.mrr, row.ndcg] for row in self.rows}
+        return DataFrame.from_dict(rows, orient="index", columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
