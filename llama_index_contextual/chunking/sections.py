@@ -52,6 +52,7 @@ class Open(NamedTuple):
 
 
 TOP: Final = Open()  # above the first heading
+_Days: TypeAlias = "tuple[date | None, ...]"  # of the headings that are open, after None
 
 
 class Section(NamedTuple):
@@ -102,9 +103,6 @@ def find_sections(
     last, _ = state
     if end > last.first:
         yield from _cut(last._replace(last=end, bare=last.bare and end - last.first == 1), rules)
-
-
-_Days: TypeAlias = "tuple[date | None, ...]"  # of the headings that are open, after None
 
 
 def _starts(
