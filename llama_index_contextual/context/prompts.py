@@ -16,7 +16,7 @@ from llama_index_contextual.context.documents import position
 from llama_index_contextual.context.source_code import is_code
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
-from llama_index_contextual.text import date_in_words
+from llama_index_contextual.text import date_in_words, readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -271,7 +271,7 @@ def _describe(nodes: Sequence[BaseNode]) -> str:
     for number, node in enumerate(nodes, 1):
         section = _section(node).replace('"', "'")
         attribute = f' section="{section}"' if section else ""
-        text = node.get_content(metadata_mode=MetadataMode.NONE).strip()
+        text = readable(node.get_content(metadata_mode=MetadataMode.NONE)).strip()
         if len(text) > _EXCERPT_CHARS:
             start, end = text[: _EXCERPT_CHARS * 3 // 4], text[-(_EXCERPT_CHARS // 4) :]
             text = f"{start.rsplit(' ', 1)[0]} {_LEFT_OUT} {end.partition(' ')[2] or end}"
@@ -284,8 +284,9 @@ def _section(node: BaseNode) -> str:
 
 
 def _without_padding(document: SourceDocument) -> str:
-    """A document's text; where it was put together from chunks, without the lines that only keep offsets."""
-    return _PADDING.sub("\n\n", document.text).strip("\n") if document.is_joined else document.text
+    """A document's text without encoded bytes, and without the lines that only keep offsets where it was joined."""
+    text = readable(document.text)
+    return _PADDING.sub("\n\n", text).strip("\n") if document.is_joined else text
 
 
 def _outline(nodes: Sequence[BaseNode], room: int) -> str:
@@ -313,7 +314,7 @@ def _neighbourhood(nodes: Sequence[BaseNode], document: SourceDocument, room: in
     if right < len(text):
         cut = text.rfind("\n", end, right)
         right = cut if cut > 0 else right
-    body = _PADDING.sub("\n\n", text[left:right])
+    body = readable(_PADDING.sub("\n\n", text[left:right]))
     if len(body) > room:  # one chunk longer than the room: its ends say most
         body = f"{body[: room // 2]}\n{_LEFT_OUT}\n{body[-(room // 2) :]}"
     return f"{_LEFT_OUT if left else ''}\n{body}\n{_LEFT_OUT if right < len(text) else ''}".strip("\n")

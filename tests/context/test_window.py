@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.context import SourceDocument
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.context import SourceDocument, group_by_document
 from llama_index_contextual.context.documents import position
 from llama_index_contextual.context.prompts import calls_of, shown
 
@@ -93,3 +98,14 @@ def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
     for group in calls_of(nodes, document, 8, tokens):
         text = shown(group, document, nodes, tokens)
         assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate
+
+
+def test_a_picture_in_the_document_is_in_no_prompt():
+    picture = base64.b64encode(random.Random(1).randbytes(30_000)).decode()  # noqa: S311
+    text = f"# Report\n\nPumps.\n\n![chart](data:image/png;base64,{picture})\n\n" + "The pump is red. " * 400
+    document = Document(text=text, id_="a", metadata={"path": "a.md"})
+    nodes = HeadingAwareMarkdownNodeParser()([document])
+    [group] = group_by_document(nodes, documents=[document])
+    for window in (200, 100_000):
+        assert picture[:40] not in shown(nodes[:1], group.document, nodes, window)
+        assert "![chart](…)" in shown(nodes[:1], group.document, nodes, window)
