@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_written_is_read_in_every_way(opened, folder, te
     assert said["get"].startswith("# FAQ")
     assert "cannot be written" in said["refresh"]
     assert "Cure: make the folder writable" in said["refresh"]
-    assert list(temporary.glob("llama-index-contextual-*")) == [], "what was copied is gone"
+    assert list(temporary.glob("llama-index-contextual-*")) == [], "nothing is copied"
 
 
 @pytest.mark.process
@@ -117,8 +117,6 @@ async def test_agents_read_it(opened, folder, temporary):
         asked = "Which vegetable does Cookie like?"
         assert "loves carrots" in await clients.text_of(client, "memory_context", message=asked)
         await clients.wait_for(client, "Cookie", "could not be brought up to date")
-        assert "carrots" in await clients.text_of(client, "get", path="memory/2026-01-28.md")
-        assert "faq.md" in await clients.text_of(client, "list")
 
 
 @pytest.mark.process
@@ -133,7 +131,7 @@ def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_writt
         folder, "-m", "llama_index_contextual", "search", "Cookie's carrots", "-f", folder, temporary=temporary
     )
     assert "loves carrots" in done.stdout, done.stderr
-    assert list(temporary.iterdir()) == [], "what was copied is gone"
+    assert list(temporary.iterdir()) == [], "nothing is copied"
 
 
 def test_what_one_user_indexes_others_may_read(opened, folder):

@@ -227,12 +227,9 @@ class SqliteFile:
         if create:
             self.file.parent.mkdir(parents=True, exist_ok=True)
         elif not is_writable(self.file):
-            if log.exists() and log.stat().st_size:
-                raise StorageError(
-                    f"{log} was left by a writer that was killed, and is read only where its folder can be written. "
-                    "Cure: run llama-index-contextual index where it can be, or copy the folder."
-                )
-            address += "?mode=ro&immutable=1"
+            # The log of a writer that was killed is read with its index; without a log nothing can change.
+            has_log = log.exists() and log.stat().st_size
+            address += "?mode=ro" if has_log else "?mode=ro&immutable=1"
         connection = sqlite3.connect(
             address, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None
         )
