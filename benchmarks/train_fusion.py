@@ -42,8 +42,9 @@ from llama_index.core.schema import QueryBundle
 from retrieval import POOL, Bench, Row
 
 from llama_index_contextual.metadata import DATE
-from llama_index_contextual.retrieval import fusion
-from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse, fuse_learned
+from llama_index_contextual.retrieval import learned
+from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
+from llama_index_contextual.retrieval.learned import fuse_learned
 from llama_index_contextual.retrieval.signals import signals_of
 from llama_index_contextual.text import parse_day
 
@@ -355,7 +356,7 @@ def main() -> None:
     if options.out:
         options.out.write_text(text, "utf-8")
     if options.write:
-        Path(fusion.__file__).with_name("learned.json").write_text(content + "\n", "utf-8")
+        Path(learned.__file__).with_name("learned.json").write_text(content + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -95,7 +95,6 @@ WRONG = [math.nan, math.inf, -math.inf, -1, -0.5, "many", [1], True]
 def test_the_settings_are_found():
     assert len(SETTINGS) >= 35
     for expected in [
-        (ContextualFusionRetriever, "expand"),
         (RecencyPostprocessor, "top_k"),
         (LLMOptions, "max_tokens"),
         (LocalEmbedding, "threads"),

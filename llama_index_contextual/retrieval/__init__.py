@@ -1,7 +1,6 @@
 """Retrievers: the keyword arm and the vector arm, their fusion, and why each hit is one."""
 
 from llama_index_contextual.keyword import TermEvidence
-from llama_index_contextual.retrieval.any_store import stored_nodes
 from llama_index_contextual.retrieval.arms import KEYWORD_WEIGHT, keyword_of
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.contextual import ContextualNodePostprocessor
@@ -18,6 +17,7 @@ from llama_index_contextual.retrieval.recency import (
 from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, default_min_score, min_score_for
 from llama_index_contextual.retrieval.search import DenseSearch, KeywordSearch, SearchStore, StoreReader
 from llama_index_contextual.retrieval.steps import Answer, Question, answer_flow, explanation_of, run
+from llama_index_contextual.retrieval.stored import stored_nodes
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 
 __all__ = [  # what users import

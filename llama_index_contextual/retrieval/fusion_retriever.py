@@ -17,7 +17,6 @@ from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
 from llama_index_contextual.retrieval.fusion import Mode
-from llama_index_contextual.retrieval.neighbours import Reach, checked_reach
 from llama_index_contextual.retrieval.relevance import MinScore, checked_min_score
 from llama_index_contextual.retrieval.steps import (
     Answer,
@@ -77,8 +76,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         num_queries: Above 1, an LLM writes ``num_queries - 1`` variants of the query for the keyword arms, because
             variants widen keywords and blur vectors; at 1 no LLM is resolved.
         node_postprocessors: Applied to the whole pool before the cut.
-        expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
-            surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
             Hits of unknown relevance stay. Default: 0, which drops none, because an engine wants the best there is.
             ``"auto"`` abstains as the command line and MCP do, where relevance was measured: with the local embedding,
@@ -110,7 +107,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         rrf_k: float | None = None,
         candidate_pool: int = POOL,
         node_postprocessors: Sequence[BaseNodePostprocessor] = (),
-        expand: Reach = 0,
         min_score: MinScore = 0.0,
     ) -> None:
         retrievers = checked_retrievers(retrievers)
@@ -134,7 +130,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             raise SettingError(f"{sizes}. Cure: 1 <= similarity_top_k <= candidate_pool.")
         self.num_queries = whole("num_queries", num_queries)  # the original query is one
         self.node_postprocessors = list(node_postprocessors)
-        self.expand = checked_reach(expand)
         self.min_score = checked_min_score("min_score", min_score)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
@@ -216,7 +211,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             similarity_top_k=self.similarity_top_k,
             candidate_pool=self.candidate_pool,
             node_postprocessors=self.node_postprocessors,
-            expand=self.expand,
             min_score=self.min_score,
         )
 

@@ -2,7 +2,7 @@
 
 "It really works! My head rarely feels dizzy now" asks nothing. What answers it is the session that it goes on with:
 what a note says on one day, or under one heading where it names no day. So sessions are ranked, by a sum in log-odds
-as in :func:`~llama_index_contextual.retrieval.fusion.fuse_learned`:
+as in :func:`~llama_index_contextual.retrieval.learned.fuse_learned`:
 
 =============== =====================================================================================================
 session vector  the mean of the session's three best vector scores, stretched as in learned fusion; 0 for one that is
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from datetime import date
 
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrieval.fusion import Ranking, Signals
+    from llama_index_contextual.retrieval.fusion import Ranking
+    from llama_index_contextual.retrieval.learned import Signals
 
 Scale = Callable[[list[float], int | None], npt.NDArray[np.float64]]
 

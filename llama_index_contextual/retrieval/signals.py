@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import DATE, PATH
 from llama_index_contextual.retrieval.code import code_signals, is_code
-from llama_index_contextual.retrieval.fusion import Signals
+from llama_index_contextual.retrieval.learned import Signals
 from llama_index_contextual.retrieval.names import named_documents, opening_of
 from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import parse_day, tell_language

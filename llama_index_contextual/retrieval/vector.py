@@ -23,7 +23,8 @@ from llama_index.core.vector_stores.types import (
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
 from llama_index_contextual.keyword import REF_DOC_ID, both, check_filters
-from llama_index_contextual.retrieval.any_store import AnyStore, NodesElsewhere, ReadStore, is_chroma
+from llama_index_contextual.retrieval.any_store import AnyStore, NodesElsewhere, ReadStore
+from llama_index_contextual.retrieval.stored import is_chroma
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:

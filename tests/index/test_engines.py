@@ -51,8 +51,8 @@ def test_a_chat_that_abstains_says_so(index):
 
 
 def test_options_reach_the_retriever_and_the_engine_and_no_others_pass(index):
-    chat = index.as_chat_engine(llm=Listening(), similarity_top_k=1, expand=1, system_prompt="Be kind.")
-    assert (chat._retriever.similarity_top_k, chat._retriever.expand) == (1, 1)
+    chat = index.as_chat_engine(llm=Listening(), similarity_top_k=1, candidate_pool=50, system_prompt="Be kind.")
+    assert (chat._retriever.similarity_top_k, chat._retriever.candidate_pool) == (1, 50)
     assert chat._system_prompt == "Be kind."
     with pytest.raises(
         SettingError, match=r"as_chat_engine does not take chat_historyy\. Cure: use some of .*chat_history"

@@ -198,12 +198,6 @@ def test_nodes_are_read_by_id(on, kind):
     assert {node_id: node.metadata["n"] for node_id, node in found.items()} == {key("3"): 3, key("0"): 0}
 
 
-@pytest.mark.parametrize("kind", STORES)
-def test_hits_of_any_store_bring_their_neighbours(on, kind):
-    fusion = ContextualFusionRetriever([ContextualVectorRetriever(on(kind))], expand=1, similarity_top_k=2)
-    assert len(fusion.retrieve(QUESTION)) == 2
-
-
 def test_a_vector_whose_text_is_gone_is_named(embedding, tmp_path):
     index = index_on("simple", tmp_path, embedding, notes())
     index.docstore.delete_document(key("3"))

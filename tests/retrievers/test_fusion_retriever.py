@@ -208,9 +208,6 @@ def test_a_wrong_setting_is_an_error(wrong):
         {"retriever_weights": [math.nan]},
         {"retriever_weights": [math.inf]},
         {"retriever_weights": ["1"]},
-        {"expand": "foo"},
-        {"expand": -1},
-        {"expand": 1.5},
     ],
     ids=str,
 )
@@ -230,7 +227,7 @@ def test_llamaindex_s_own_names_of_the_modes_are_taken(mode):
 
 
 def test_numbers_of_numpy_are_numbers():
-    one = ContextualFusionRetriever([Fixed()], retriever_weights=np.float32([1]), expand=np.int64(1))
+    one = ContextualFusionRetriever([Fixed()], retriever_weights=np.float32([1]))
     assert one.retrieve("q") == []
 
 

@@ -20,7 +20,8 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.fusion import Ranking, Signals, fuse_learned, shipped_weights
+from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
+from llama_index_contextual.retrieval.learned import Signals, fuse_learned
 from llama_index_contextual.retrieval.signals import english_trust, signals_of, trust_in
 
 

@@ -13,7 +13,8 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.fusion import Ranking, Signals, shipped_weights
+from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
+from llama_index_contextual.retrieval.learned import Signals
 from llama_index_contextual.retrieval.sessions import (
     FEATURES,
     Sessions,

@@ -10,7 +10,8 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrieval.code import code_signals, definitions_of, is_code, is_test, repeats
-from llama_index_contextual.retrieval.fusion import Credit, Fused, shipped_weights, with_signals
+from llama_index_contextual.retrieval.fusion import Credit, Fused, shipped_weights
+from llama_index_contextual.retrieval.learned import with_signals
 from llama_index_contextual.retrieval.names import opening_of
 
 
