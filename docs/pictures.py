@@ -1,14 +1,10 @@
 """Make the pictures of README and documentation again: `python docs/pictures.py`.
 
-They show real output: of the command line, of the HTML page of a file's chunks, and of the page
-that `serve` shows. Chromium draws the pages. asciinema 2 (`pip install asciinema`) records the command line, and
-svg-term draws the recording (`npm install svg-term-cli`). A picture whose program is absent stays as it is.
+They show real output: the HTML page of a file's chunks, and the page that `serve` shows. Chromium draws them.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -30,37 +26,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 from browser import CHROMIUM, Browser  # noqa: E402  the tests' own
 
 IMAGES = ROOT / "docs" / "images"
-
-
-SESSION = (
-    "llama-index-contextual index notes",
-    "llama-index-contextual search default timeout of the gateway -f notes -k 2",
-    "llama-index-contextual context 'what did we decide about retries?' -f notes",
-)
-TYPED = """
-for line in "$@"; do
-  printf '$ '; for ((i = 0; i < ${#line}; i++)); do printf '%s' "${line:i:1}"; sleep 0.03; done; echo
-  eval "$line"; sleep 2; clear
-done
-"""
-
-
-def session() -> None:
-    """Record the command line as a moving picture of a terminal."""
-    if not (shutil.which("asciinema") and shutil.which("svg-term")):
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(ROOT / "examples" / "notes", Path(folder) / "notes")
-        typed = shlex.join(["bash", "-c", TYPED, "bash", *SESSION])
-        record = ["asciinema", "rec", "--cols=134", "--rows=24", "--idle-time-limit=2", f"--command={typed}"]
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "TERM": "xterm-256color",
-        }
-        subprocess.run([*record, f"{folder}/session.cast"], check=True, cwd=folder, env=environment)  # noqa: S603
-        draw = ["svg-term", "--in", f"{folder}/session.cast", "--out", str(IMAGES / "session.svg"), "--window"]
-        subprocess.run(draw, check=True)  # noqa: S603
 
 
 def chunks() -> None:
@@ -121,7 +86,6 @@ def draw(address: str, folder: Path = IMAGES, names: Iterable[str] = SHOWN) -> N
 
 
 if __name__ == "__main__":
-    session()
     if CHROMIUM is not None:
         chunks()
         page()
