@@ -9,7 +9,7 @@ from rich.console import Console
 from llama_index_contextual.app.evaluation import Passage, load_questions
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.folder.sandbox import ConversionProcess, ConverterCrashedError, Limits
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.preview import chunk_panel, chunk_views
@@ -138,7 +138,7 @@ def test_what_took_too_long_is_not_tried_again_with_the_same_limits(tmp_path, mo
 
     def lost(self, path, suffix, limits):
         tried.append(limits)
-        raise LostError("too long")
+        raise ConverterCrashedError("too long")
 
     monkeypatch.setattr(ConversionProcess, "convert", lost)
     for seconds in (1, 1, 2):

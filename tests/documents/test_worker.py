@@ -12,7 +12,7 @@ import samples
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.folder.sandbox import ConversionProcess, ConverterCrashedError, Limits
 from llama_index_contextual.errors import DocumentError
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
@@ -33,7 +33,7 @@ def test_what_hangs_is_ended_and_the_next_document_is_converted(worker, tmp_path
     path = samples.make("mail.eml", tmp_path)
     first = convert(worker, path)
     os.kill(worker._process.pid, signal.SIGSTOP)  # as a converter that never ends
-    with pytest.raises(LostError, match=r"longer than 0\.5 seconds.*raise seconds under \[documents\]"):
+    with pytest.raises(ConverterCrashedError, match=r"longer than 0\.5 seconds.*raise seconds under \[documents\]"):
         convert(worker, path, 0.5)
     assert convert(worker, path) == first
 
@@ -45,7 +45,7 @@ def test_a_crash_is_named_and_the_next_document_is_converted(worker, tmp_path):
     os.kill(process.pid, signal.SIGSTOP)
     killing = threading.Timer(0.3, process.kill)
     killing.start()
-    with pytest.raises(LostError, match=r"crashed \(SIGKILL\)"):
+    with pytest.raises(ConverterCrashedError, match=r"crashed \(SIGKILL\)"):
         convert(worker, path)
     assert convert(worker, path) == first
     worker._process.kill()  # between two documents

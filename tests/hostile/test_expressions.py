@@ -59,7 +59,7 @@ ANCHORED = {
     "memory.current._PAIR",
     "memory.search._CONDITION",
     "app.serve.html._SCHEME",
-    "app.folder.markup._HEADING",
+    "app.folder.notebook._HEADING",
     "app.folder.markup._ORG_BLOCK",
     "app.folder.markup._ORG_HEADING",
     "app.folder.markup._RST_COLUMNS",

@@ -12,7 +12,7 @@ from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.files import read_file
-from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits, LostError
+from llama_index_contextual.app.folder.sandbox import ConversionProcess, ConverterCrashedError, Limits
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COLLECTION: Final = "conversions"  # in the key-value store
 _PROCESS: Final = ConversionProcess()  # of this process
-_SHOWN: Final = frozenset({TITLE, "subject"})  # to an embedding; the rest says nothing of what a text is about
+_SHOWN: Final = frozenset({TITLE, "subject"})  # to an embedding; the rest does not describe the subject of a text
 
 
 class DocumentReader(BaseReader):
@@ -64,13 +64,13 @@ class DocumentReader(BaseReader):
         self.keep = keep
 
     def keeping(self) -> DocumentReader:
-        """Return the same reader, which keeps what it converts."""
+        """The same reader, which keeps what it converts."""
         reader = copy.copy(self)
         reader.keep = True
         return reader
 
     def load_data(self, file: Path | str, extra_info: dict[str, Any] | None = None, fs: Any = None) -> list[Document]:
-        """Return the parts of a file: pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
+        """The parts of a file: pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
 
         Args:
             file: It must be on this machine.
@@ -95,7 +95,7 @@ class DocumentReader(BaseReader):
         return self.documents(path, data, extra_info)
 
     def documents(self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None) -> list[Document]:
-        """Return the parts of a file whose bytes were read already; see :meth:`load_data`."""
+        """The parts of a file whose bytes were read already; see :meth:`load_data`."""
         converted = self.converted(path, data)
         shared = {**converted.metadata, **(extra_info or {})}
         left_out = shared.pop(formats.LEFT_OUT, "")
@@ -116,7 +116,7 @@ class DocumentReader(BaseReader):
         return documents
 
     def converted(self, path: Path, data: bytes) -> formats.Conversion:
-        """Return a file's text and metadata: as they were kept, or converted now.
+        """A file's text and metadata: as they were kept, or converted now.
 
         Raises:
             DocumentError: It cannot be converted.
@@ -137,7 +137,7 @@ class DocumentReader(BaseReader):
             raise MissingExtraError(f"what reads {suffix} files ({converter.package})", formats.EXTRA)
         try:
             converted = _PROCESS.convert(path.absolute(), suffix, self._limits)
-        except LostError as error:  # it would take as long each time
+        except ConverterCrashedError as error:  # it would take as long each time
             self._keep(key, {"problem": str(error), "limits": [*self._limits]})
             raise
         if not any(part.text.strip() for part in converted.parts):
@@ -150,6 +150,6 @@ class DocumentReader(BaseReader):
             self.conversions.put(key, value, COLLECTION)
 
     def mark(self, path: str) -> str:
-        """Return the name and revision of the converter that reads a file; "" where none does."""
+        """The name and revision of the converter that reads a file; "" where none does."""
         converter = formats.FORMATS.get(formats.suffix_of(path))
         return f"{converter.converter} {converter.revision}" if converter else ""

@@ -43,18 +43,18 @@ class Folders:
 
     @property
     def places(self) -> list[Path]:
-        """Return the folders."""
+        """The folders."""
         return [collection.folder for collection in self.collections.values()] or [self.root]
 
     @property
-    def gone(self) -> str:
-        """Say that none of the folders is there, as where a disk is not mounted; "" where one is."""
+    def missing_folders_message(self) -> str:
+        """A message that none of the folders is there, as where a disk is not mounted; "" where one is."""
         if any(place.is_dir() for place in self.places):
             return ""
         return f"the folder {' or '.join(map(str, self.places))} is no longer there"
 
     def home(self, path: str) -> tuple[Path, str]:
-        """Return the folder that a path is in, and the rest of the path.
+        """The folder that a path is in, and the rest of the path.
 
         Raises:
             SettingError: It begins with no name of a folder.
@@ -80,20 +80,20 @@ class Folders:
                 raise SettingError(f"no folder of the index is called {name!r}. Cure: {cure}")
 
     def place(self, path: str) -> Path:
-        """Return where a document is. One that no folder has, as it was given by hand, is nowhere below the root."""
+        """Where a document is. One that no folder has, as it was given by hand, is nowhere below the root."""
         with contextlib.suppress(SettingError):
             return Path(*self.home(path))
         return self.root / path
 
     def vault_of(self, path: str) -> Path | None:
-        """Return the Obsidian vault that a document is in; None for none."""
+        """The Obsidian vault that a document is in; None for none."""
         with contextlib.suppress(SettingError):
             folder, rest = self.home(path)
             return vault_of(folder / rest, folder)
         return None
 
     def path_of(self, place: Path) -> str | None:
-        """Return the path of a file or folder; None where it is outside of all folders."""
+        """The path of a file or folder; None where it is outside of all folders."""
         folders = {name: collection.folder for name, collection in self.collections.items()} or {"": self.root}
         for name, folder in folders.items():
             if place.is_relative_to(folder):
@@ -102,7 +102,7 @@ class Folders:
         return None
 
     def part_of(self, source: str | Path | None) -> str:
-        """Return the path of a file or folder that is named absolutely or relative to the index; "" is everything.
+        """The path of a file or folder that is named absolutely or relative to the index; "" is everything.
 
         Raises:
             SettingError: It is outside, or does not exist.
@@ -119,7 +119,7 @@ class Folders:
         return path
 
     def find(self, rules: FileRules, *, below: str = "", exclude: Path | None = None, **options: Any) -> Discovery:
-        """Walk the folder, or all of the several, as :func:`find_files` does. Of one that is gone nothing is known."""
+        """Walk the folder, or all of the several, as :func:`find_files` does."""
         if not self.collections:
             return find_files(self.root, rules, below=below, exclude=exclude, **options)
         discovery, (first, _, rest) = Discovery(), below.strip("/").partition("/")
@@ -147,7 +147,7 @@ class Folders:
 
 
 def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
-    """Return several folders by name, checked.
+    """Several folders by name, checked.
 
     Args:
         folders: By name: a path, or a mapping with ``path`` and the other attributes of :class:`Collection`.
@@ -176,7 +176,7 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
 
 
 def named_folders(arguments: Iterable[str]) -> dict[str, str]:
-    """Return folders by name, as a command line gives them: ``PATH``, called by its last part, or ``NAME=PATH``.
+    """Folders by name, as a command line gives them: ``PATH``, called by its last part, or ``NAME=PATH``.
 
     Raises:
         SettingError: Two have the same name, or one is no folder.

@@ -119,7 +119,7 @@ FORMATS: Final = {
     ".epub": Format("html.read_epub", 4, "markdownify"),
     ".eml": Format("mail.read_eml", 4, "markdownify"),
     ".msg": Format("mail.read_msg", 2, "oxmsg"),
-    ".ipynb": Format("markup.read_notebook", 4),
+    ".ipynb": Format("notebook.read_notebook", 4),
     ".rst": Format("markup.read_rst", 4),
     ".org": Format("markup.read_org", 4),
     ".tex": Format("markup.read_tex", 4),

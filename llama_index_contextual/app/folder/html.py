@@ -8,7 +8,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -19,6 +18,7 @@ from markdownify import MarkdownConverter
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, open_archive, xml_of
+from llama_index_contextual.app.folder.grid import HEADINGS, grid_of, is_layout, number_items
 from llama_index_contextual.text import decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
@@ -26,7 +26,6 @@ PAGE: Final = "\ue002"  # where a page begins
 _NUMBER: Final = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
 _SPACES: Final = str.maketrans("\xa0", " ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
-_HEADINGS: Final = re.compile(r"^h[1-6]$")
 _SKIPPED: Final = frozenset("script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
 _BLOCKS: Final = """
     address article aside center details dialog fieldset figcaption figure footer form header hgroup main section
@@ -39,17 +38,10 @@ _IN_LINE: Final = frozenset(
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
-_KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}  # Word's names
-_ROMAN: Final = {
-    1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v", 4: "iv",
-    1: "i",
-}  # fmt: skip
 _DEEPEST: Final = 400  # elements in one another
 _FEW_WORDS: Final = 3  # of a button
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
 _LONGEST_REFERENCE: Final = 5  # characters of a reference to a note
-_LONG_CELL: Final = 200  # characters; a table with a table or heading in it and such a cell is no data
-_REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
 _METADATA: Final = {
     "author": "author",
     "article:published_time": "created",
@@ -190,7 +182,7 @@ def _is_anchor(link: Tag) -> bool:
     """Whether a link is the sign beside a heading that leads to it, or leads back from a note."""
     if not str(link.get("href") or "").startswith("#"):
         return False
-    text, around = link.get_text(strip=True), link.find_parent(_HEADINGS) or link.find_parent("dt")
+    text, around = link.get_text(strip=True), link.find_parent(HEADINGS) or link.find_parent("dt")
     if not any(map(str.isalnum, text)):
         return True
     is_marked = any(word in " ".join(link.get("class") or []) for word in ("anchor", "headerlink", "hash-link"))
@@ -221,14 +213,14 @@ class _Writer(MarkdownConverter):
     def write(self, root: Any) -> str:
         """The text of an element."""
         for table in root.find_all("table"):
-            if _is_layout(table):
+            if is_layout(table):
                 for element in (table, *table.find_all(["tbody", "thead", "tfoot", "tr", "td", "th"])):
                     if element is table or element.find_parent("table") is table:
                         element["data-layout"] = ""
         for element in root.find_all(attrs={"data-layout": True}):
             element.name = "div"
         for items in root.find_all("ol"):
-            _number(items)
+            number_items(items)
         for element in root.find_all(["sup", "sub"]):
             _raise(element)
         for element in root.find_all(_BLOCKS):
@@ -311,7 +303,7 @@ class _Writer(MarkdownConverter):
         return PAGE * text.count(PAGE)
 
     def convert_table(self, el: Any, text: str, parent_tags: Any) -> str:
-        rows = [[cell.replace(PAGE, "") for cell in row] for row in _grid(el)]
+        rows = [[cell.replace(PAGE, "") for cell in row] for row in grid_of(el)]
         caption = text.replace(PAGE, "").strip()
         if "_inline" in parent_tags:  # a table in a cell
             return f" {' '.join([caption, *(cell for row in rows for cell in row)])} "
@@ -327,112 +319,11 @@ def _begins_line(node: Any) -> bool:
         if before is not None:
             return isinstance(before, Tag) and (
                 before.name in ("br", "hr", "p", "div", "table", "ul", "ol", "pre", "img", "blockquote")
-                or _HEADINGS.match(before.name) is not None
+                or HEADINGS.match(before.name) is not None
             )
         node = node.parent
         if node is None or node.name not in _IN_LINE:
             return True
-
-
-def _is_layout(table: Tag) -> bool:
-    """Whether a table only lays out a page: it has one column, or holds blocks that no cell of data holds."""
-    if table.get("role") in ("presentation", "none"):
-        return True
-    rows = [
-        row.find_all(["td", "th"], recursive=False) for row in table.find_all("tr") if row.find_parent("table") is table
-    ]
-    if max(map(len, rows), default=0) < 2:  # noqa: PLR2004
-        return True
-    if table.find(["table", "pre", _HEADINGS]) is None or table.find(["th", "caption"]) is not None:
-        return False
-    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > _LONG_CELL for row in rows for cell in row)
-
-
-def _span(cell: Tag, name: str) -> int:
-    value = str(cell.get(name) or "1").strip()
-    return max(1, min(int(value), 1000)) if value.isdecimal() and len(value) < 6 else 1  # noqa: PLR2004
-
-
-def _grid(table: Tag) -> list[list[str]]:
-    """The cells of a table by row and column: what spans rows stands in each of them; names of columns are joined."""
-    rows = [row for row in table.find_all("tr") if row.find_parent("table") is table]
-    grid: list[list[str]] = []
-    names: list[int] = []  # the rows that name columns
-    spanning: dict[int, tuple[int, str]] = {}  # by column: the rows that are left, and the text
-    count = 0
-    for number, row in enumerate(rows):
-        cells = row.find_all(["td", "th"], recursive=False)
-        in_head = row.find_parent(["thead", "table"]) is not table
-        is_title = number == len(grid) and len(cells) == 1 and not spanning and not names
-        is_head = bool(cells) and not is_title and (in_head or all(cell.name == "th" for cell in cells))
-        if is_head and (not names or names[-1] == number - 1):
-            names.append(number)
-        line, spanning = _line(cells, spanning, is_head=is_head)
-        count += len(line)
-        if count > formats.MOST_CELLS:
-            raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
-        grid.append(line)
-    if 1 < len(names) < len(grid):
-        heads = grid[names[0] : names[-1] + 1]
-        columns = ([row[at] for row in heads if at < len(row)] for at in range(max(map(len, heads))))
-        grid[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
-    return grid
-
-
-def _line(
-    cells: Sequence[Tag], spanning: dict[int, tuple[int, str]], *, is_head: bool
-) -> tuple[list[str], dict[int, tuple[int, str]]]:
-    """A row of a grid, and what spans the next ones."""
-    line: list[str] = []
-    below: dict[int, tuple[int, str]] = {}
-    waiting = dict(spanning)
-    for cell in (*cells, None):
-        while len(line) in waiting or (cell is None and waiting):
-            left, text = waiting.pop(len(line), (0, ""))
-            if left > 1:
-                below[len(line)] = (left - 1, text)
-            line.append(text)
-        if cell is None:
-            break
-        text, wide, high = str(cell.get("data-text") or ""), _span(cell, "colspan"), _span(cell, "rowspan")
-        for at in range(wide):
-            shown = text if at == 0 or is_head else ""
-            waiting.pop(len(line), None)
-            if high > 1:
-                below[len(line)] = (high - 1, shown if len(shown) <= _REPEATED else "")
-            line.append(shown)
-    return line, below
-
-
-def _number(items: Tag) -> None:
-    """Give the items of a numbered list the numbers that a browser shows."""
-    found = items.find_all("li", recursive=False)
-    start = str(items.get("start") or "").strip()
-    is_down = items.get("reversed") is not None
-    number = int(start) if start.lstrip("-").isdecimal() and len(start) < 10 else len(found) if is_down else 1  # noqa: PLR2004
-    kind = str(items.get("type") or "1")
-    for item in found:
-        value = str(item.get("value") or "").strip()
-        number = int(value) if value.lstrip("-").isdecimal() and len(value) < 10 else number  # noqa: PLR2004
-        item["data-number"] = (
-            f"[{number}]" if str(item.get("id")).startswith(("footnote-", "endnote-")) else f"{numeral(number, kind)}."
-        )
-        number += -1 if is_down else 1
-
-
-def numeral(number: int, kind: str) -> str:
-    """A number as HTML and Word show it: as letters, in Roman numerals, or as it is."""
-    kind = _KINDS.get(kind, kind)
-    if kind in ("a", "A") and number > 0:
-        text = chr(ord("a") + (number - 1) % 26) * min((number - 1) // 26 + 1, 10)
-    elif kind in ("i", "I") and 0 < number < 4000:  # noqa: PLR2004
-        text = ""
-        for value, letters in _ROMAN.items():
-            text += letters * (number // value)
-            number %= value
-    else:
-        return f"{number:02}" if kind == "decimalZero" else str(number)
-    return text.upper() if kind.isupper() else text
 
 
 def _raise(element: Tag) -> None:

@@ -83,7 +83,7 @@ def _mail(
 
 
 def _body(plain: str, html: str, left_out: Counter[str]) -> str:
-    """The text of a mail: the plain one, or the HTML where that says much more."""
+    """The text of a mail: the plain one, or the HTML where that is much longer."""
     plain = "\n".join(line.rstrip() for line in plain.splitlines()).strip()
     if html.strip():
         from llama_index_contextual.app.folder.html import html_to_markdown
@@ -96,7 +96,7 @@ def _body(plain: str, html: str, left_out: Counter[str]) -> str:
 
 
 def _content(part: MIMEPart) -> str:
-    """The text of a part, whatever it says of its characters."""
+    """The text of a part, even where its charset is unknown."""
     try:
         return str(part.get_content())
     except (LookupError, ValueError):

@@ -23,26 +23,26 @@ class Ignores:
 
     def matches(self, path: str) -> bool:
         """Whether a path is to be left out; that of a folder ends in a slash."""
-        for base, spec in reversed(self.specs):  # git: the deepest file that says anything decides
+        for base, spec in reversed(self.specs):  # git: the deepest file that matches decides
             verdict = spec.check_file(path[len(base) :]).include
             if verdict is not None:
                 return verdict
         return False
 
     def entering(self, base: str, lines: Iterable[str]) -> Ignores:
-        """Return these with the lines of an ignore file in the folder of a path, which ends in a slash."""
+        """These with the lines of an ignore file in the folder of a path, which ends in a slash."""
         # git skips a line that it cannot read, such as a lone "!"; so that the rest of the file holds, we do too.
         spec = spec_of(line for line in lines if pattern_of(line))
         return Ignores((*self.specs, (base, spec))) if spec.patterns else self
 
 
 def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
-    """Return patterns as one, each in linear time."""
+    """Patterns as one, each in linear time."""
     return GitIgnoreSpec([_linear(pattern) for pattern in GitIgnoreSpec.from_lines(lines).patterns])
 
 
 def _linear(pattern: Any) -> Any:
-    """Return a pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
+    """A pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
 
     Of the stars of one segment, and of the double stars of a path, only the last has to try more than one place: where
     what stands between two of them is found first, the rest has the most room. A lookahead and a reference to it keep
@@ -78,7 +78,7 @@ def _folders_once(regex: str) -> str:
 
 
 def pattern_of(line: str) -> GitIgnoreSpec | None:
-    """Return a line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash)."""
+    """A line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash)."""
     try:
         return spec_of([line])
     except (ValueError, re.error):
@@ -100,7 +100,7 @@ class Wanted:
         """Whether a file is to be read."""
         name = path.lower()
         tail = _tail(name)
-        if tail in self._sure:  # of its kind "*.md" says all there is to say
+        if tail in self._sure:  # "*.md" alone decides for its kind
             return True
         some = self._lines.get(tail, self._lines[""])  # of 26 patterns, those that end as the name does
         lines = tuple([line for line, suffix in some if name.endswith(suffix)])
@@ -120,6 +120,6 @@ def _suffix(line: str) -> str:
 
 
 def _any_case(line: str, suffix: str) -> str:
-    """Return the pattern, for a suffix in capitals or small letters: ``NOTES.MD`` is a note."""
+    """The pattern, for a suffix in capitals or small letters: ``NOTES.MD`` is a note."""
     letters = (f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in suffix)
     return line.rstrip().removesuffix(suffix) + "".join(letters) if suffix else line

@@ -39,7 +39,7 @@ _LONGEST_VALUE: Final = 60  # characters; what is longer is read up to here
 
 
 def read_pdf(path: Path) -> Conversion:
-    """Return the pages of a PDF.
+    """The pages of a PDF.
 
     Raises:
         ConversionError: It is encrypted, damaged, or has no text.
@@ -160,7 +160,7 @@ def _may_be_heading(line: Line) -> bool:
 
 
 def _page(lines: Sequence[Line]) -> str:
-    """Return the lines of a page as Markdown."""
+    """The lines of a page as Markdown."""
     _name_top(lines)
     blocks: list[str] = []
     position = 0
@@ -183,13 +183,13 @@ def _name_top(lines: Sequence[Line]) -> None:
 
 
 def _goes_on(line: Line, following: Line, width: float) -> bool:
-    """Return whether a heading goes on in the line below it: it fills its own, or is a name at the top of a page."""
+    """Whether a heading goes on in the line below it: it fills its own, or is a name at the top of a page."""
     near = line.base - following.base < 1.8 * line.size
     return near and (line.width > _FULL * width or line.is_name)
 
 
 def _prose(lines: Sequence[Line]) -> list[str]:
-    """Return paragraphs and headings."""
+    """Paragraphs and headings."""
     blocks: list[str] = []
     last: Line | None = None
     width = max((line.width for line in lines), default=0.0)
@@ -221,7 +221,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
 
 
 def tables_of(lines: Sequence[Line]) -> list[tuple[int, int]]:
-    """Return where tables start and end: three lines or more with values in cells, and the lines between them."""
+    """Where tables start and end: three lines or more with values in cells, and the lines between them."""
     runs: list[tuple[int, int]] = []
     for position in (position for position, line in enumerate(lines) if _is_row(line)):
         if runs and position - runs[-1][1] <= _BETWEEN and not _ends(lines, *runs[-1], position):
@@ -237,7 +237,7 @@ def tables_of(lines: Sequence[Line]) -> list[tuple[int, int]]:
 
 
 def _ends(lines: Sequence[Line], start: int, end: int, until: int) -> bool:
-    """Return whether another column begins below the rows of a table, or a heading that is larger, or prose."""
+    """Whether another column begins below the rows of a table, or a heading that is larger, or prose."""
     larger, left = lines[start].size * LARGER, min(cell.left for cell in lines[end - 1].cells[1:])
     return lines[until].base > lines[end - 1].base or any(
         (line.level and line.size > larger) or _is_prose(line, left) for line in lines[end:until]
@@ -245,14 +245,14 @@ def _ends(lines: Sequence[Line], start: int, end: int, until: int) -> bool:
 
 
 def _is_prose(line: Line, left: float) -> bool:
-    """Return whether a line runs on below the columns of values, or introduces a table, as no name of a row does."""
+    """Whether a line runs on below the columns of values, or introduces a table, as no name of a row does."""
     words = line.words
     reaches = len(words) > _FEW and words[0].left < left < words[-1].right
     return len(line.cells) == 1 and (reaches or (len(words) > 2 * _FEW and words[-1].text.endswith(":")))
 
 
 def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> int:
-    """Return where the header of a table starts: above its rows, also with some names of groups between."""
+    """Where the header of a table starts: above its rows, also with some names of groups between."""
     left, first, names = _values_left(lines[start:end]), start, 0
     for at in range(start - 1, floor - 1, -1):
         line = lines[at]
@@ -268,12 +268,12 @@ def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> in
 
 
 def _values_left(lines: Sequence[Line]) -> float:
-    """Return where the columns of values begin."""
+    """Where the columns of values begin."""
     return min(cell.left for line in lines if _is_row(line) for cell in line.cells[1:]) - 6 * lines[0].size
 
 
 def _in_columns(line: Line, left: float) -> bool:
-    """Return whether a line names columns: all of it but a first cell stands above their values."""
+    """Whether a line names columns: all of it but a first cell stands above their values."""
     cells = line.cells[1:] or line.cells
     return all(cell.left >= left for cell in cells) and (len(line.cells) > 1 or len(line.text) <= _LONGEST_NAME)
 
@@ -283,14 +283,14 @@ def _is_row(line: Line) -> bool:
 
 
 def _is_years(line: Line) -> bool:
-    """Return whether years stand above columns, perhaps beside names such as "Change"; no value is among them."""
+    """Whether years stand above columns, perhaps beside names such as "Change"; no value is among them."""
     texts = [cell.text for cell in line.cells[1:]]
     years = [text for text in texts if _YEAR.search(text)]
     return bool(years) and all(text in years or not any(map(str.isdigit, text)) for text in texts)
 
 
 def markdown_of(lines: Sequence[Line]) -> str:
-    """Return lines as a Markdown table: values that stand below one another are one column."""
+    """Lines as a Markdown table: values that stand below one another are one column."""
     rows, left = [line for line in lines if _is_row(line)], _values_left(lines)
     values = [row for row in rows if not _is_years(row)] or rows
     columns = _columns([cell for row in values for cell in row.cells[1:]])
@@ -304,7 +304,7 @@ def markdown_of(lines: Sequence[Line]) -> str:
         nearest = [min(above, key=lambda cell: _apart(column, cell)) for column in columns] if above else []
         for at, cell in enumerate(nearest, start=1):
             if at == 1 or cell is not nearest[at - 2]:
-                header[at] = f"{header[at]} {cell.text}".strip()  # above several columns it is said of the first
+                header[at] = f"{header[at]} {cell.text}".strip()  # a name above several columns goes to the first
         for cell in above:
             if not any(cell is other for other in nearest):
                 at = 1 + min(range(len(columns)), key=lambda at: _apart(columns[at], cell))
@@ -323,7 +323,7 @@ def markdown_of(lines: Sequence[Line]) -> str:
 
 
 def _columns(values: Sequence[Word]) -> list[list[float]]:
-    """Return left and right of each column of values."""
+    """Left and right of each column of values."""
     columns: list[list[float]] = []
     for cell in sorted(values, key=lambda cell: cell.right):
         if columns and cell.left < columns[-1][1] and cell.right > columns[-1][0]:
@@ -334,6 +334,6 @@ def _columns(values: Sequence[Word]) -> list[list[float]]:
 
 
 def _apart(column: Sequence[float], cell: Word) -> tuple[float, float]:
-    """Return how far a cell is from a column: less than 0 where they overlap; and how far their middles are."""
+    """How far a cell is from a column: less than 0 where they overlap; and how far their middles are."""
     middle = abs(column[0] + column[1] - cell.left - cell.right) / 2
     return max(column[0] - cell.right, cell.left - column[1], 0), middle

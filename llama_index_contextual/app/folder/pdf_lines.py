@@ -1,6 +1,6 @@
 """The lines of a page of a PDF, in the order in which they are read: words, their places, columns of the page.
 
-PDFium says where each letter stands, in which size and weight. Words on one height make a line; wide gaps part it into
+PDFium gives the place, size and weight of each letter. Words on one height make a line; wide gaps part it into
 cells; where names or prose begin below one another near the middle of the page, it has two columns.
 """
 
@@ -52,7 +52,7 @@ class Word:
 class Line:
     """Words on one height; ``cells`` are they joined where gaps are narrow.
 
-    ``level`` is that of a heading, or 0; ``is_name`` says that it names whose the heading below it is.
+    ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading.
     """
 
     words: list[Word]
@@ -62,27 +62,27 @@ class Line:
 
     @property
     def text(self) -> str:
-        """Return its words."""
+        """Its words."""
         return " ".join(word.text for word in self.words)
 
     @property
     def base(self) -> float:
-        """Return the height on which it stands."""
+        """The height on which it stands."""
         return self.words[0].base
 
     @property
     def size(self) -> float:
-        """Return the height of its largest letters."""
+        """The height of its largest letters."""
         return max(word.size for word in self.words)
 
     @property
     def width(self) -> float:
-        """Return how wide it is."""
+        """How wide it is."""
         return self.words[-1].right - self.words[0].left
 
     @property
     def bold(self) -> bool:
-        """Return whether all its words are bold."""
+        """Whether all its words are bold."""
         return all(word.bold for word in self.words if any(map(str.isalpha, word.text)))
 
 
@@ -158,7 +158,7 @@ def _text_of(codes: Sequence[int]) -> str:
 
 
 def _joined(words: Sequence[Word]) -> list[Line]:
-    """Return words as lines, from top to bottom.
+    """Words as lines, from top to bottom.
 
     PDFium gives words in the order in which they were drawn: a table may be drawn column by column. Pieces on one
     height are one line, unless the page has columns.
@@ -182,7 +182,7 @@ def _joined(words: Sequence[Word]) -> list[Line]:
 
 
 def _heights(pieces: Iterable[list[Word]]) -> list[list[Word]]:
-    """Return pieces on one height as one line."""
+    """Pieces on one height as one line."""
     lines: list[list[Word]] = []
     for piece in sorted(pieces, key=lambda piece: -piece[0].base):
         if lines and abs(lines[-1][0].base - piece[0].base) < _SAME_HEIGHT * max(lines[-1][0].size, piece[0].size):
@@ -197,7 +197,7 @@ def _heights(pieces: Iterable[list[Word]]) -> list[list[Word]]:
 def _gutters(lines: Sequence[list[Word]]) -> list[float]:
     """The places where columns of a page begin, but the first; none for a page of one column.
 
-    Names or prose begin there on several lines. In a table, values do. Two columns are told by the middle of the page;
+    Names or prose begin there on several lines. In a table, values do. Two columns are found by the middle of the page;
     of more, each has to be full of prose.
     """
     left, right = min((line[0].left for line in lines), default=0), max((line[-1].right for line in lines), default=0)
@@ -259,7 +259,7 @@ def _begins(before: Word | None, word: Word) -> bool:
 
 
 def _bridges(line: Sequence[Word], gutter: float) -> bool:
-    """Return whether a line runs on over the gutter."""
+    """Whether a line runs on over the gutter."""
     before = max((word.right for word in line if word.left < gutter), default=-math.inf)
     after = min((word.left for word in line if word.left >= gutter), default=math.inf)
     return before > gutter or after - before < _NARROW_GAP * line[0].size
@@ -287,7 +287,7 @@ def _is_aligned(lines: Sequence[list[Word]], gutter: float) -> bool:
 
 
 def _has_columns(pieces: Sequence[list[Word]]) -> bool:
-    """Return whether many pieces of prose stand beside another one at the same height."""
+    """Whether many pieces of prose stand beside another one at the same height."""
     prose = [piece for piece in pieces if sum(word.text[:1].isalpha() for word in piece) >= max(5, 0.7 * len(piece))]
     heights = Counter(round(piece[0].base) for piece in prose)
     beside = sum(count for count in heights.values() if count > 1)
@@ -295,7 +295,7 @@ def _has_columns(pieces: Sequence[list[Word]]) -> bool:
 
 
 def _cells(words: Sequence[Word]) -> list[Word]:
-    """Return a line's words joined where the gaps are narrow; a currency's sign goes to its number."""
+    """A line's words joined where the gaps are narrow; a currency's sign goes to its number."""
     cells: list[Word] = []
     for word in words:
         last = cells[-1] if cells else None

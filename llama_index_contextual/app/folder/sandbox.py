@@ -1,6 +1,6 @@
 """The process in which documents are converted: what a document does to it, it does to nothing else.
 
-A converter reads what strangers made. So it runs in a process of its own, with limits of time, memory and size, that
+A converter reads files of unknown origin. So it runs in a process with limits of time, memory and size, which
 starts nothing, opens no connection and writes no file. A document that makes it hang, crash or grow costs the process,
 and the next document gets another one. One process converts many documents.
 """
@@ -34,7 +34,7 @@ _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork",
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-class LostError(DocumentError):
+class ConverterCrashedError(DocumentError):
     """A document cost the process that converted it; it would again."""
 
 
@@ -62,7 +62,7 @@ class ConversionProcess:
         self._owner = os.getpid()
 
     def convert(self, path: Path, suffix: str, limits: Limits) -> formats.Conversion:
-        """Return a document as Markdown.
+        """A document as Markdown.
 
         Args:
             path: The file.
@@ -71,19 +71,19 @@ class ConversionProcess:
 
         Raises:
             DocumentError: It cannot be converted; why.
-            LostError: It took too long, or the process with it.
+            ConverterCrashedError: It took too long, or the process with it.
         """
         job = json.dumps({"path": str(path), "suffix": suffix, "seconds": limits.seconds})
         with self._guard:
             for is_last in (False, True):
                 process = self._running(limits)
-                answer = self._asked(process, job, limits.seconds)
+                answer = self._answer_to(process, job, limits.seconds)
                 if answer:
                     break
                 code = self._end()
                 if code == -getattr(signal, "SIGALRM", 0) and not is_last:
                     continue  # it ended for want of work, just now
-                raise LostError(_fate(answer, code, limits))
+                raise ConverterCrashedError(_failure_message(answer, code, limits))
         result = json.loads(answer or b"{}")
         if "problem" in result:
             raise DocumentError(result["problem"])
@@ -115,8 +115,8 @@ class ConversionProcess:
         self._jobs += 1
         return self._process
 
-    def _asked(self, process: subprocess.Popen[bytes], job: str, seconds: float) -> bytes | None:
-        """Return the answer; b"" where the process died, None where it took too long."""
+    def _answer_to(self, process: subprocess.Popen[bytes], job: str, seconds: float) -> bytes | None:
+        """The answer; b"" where the process died, None where it took too long."""
         try:
             assert process.stdin is not None  # noqa: S101  for mypy
             process.stdin.write(job.encode() + b"\n")
@@ -151,7 +151,7 @@ def _listen(pipe: IO[bytes], answers: queue.Queue[bytes]) -> None:
     answers.put(b"")
 
 
-def _fate(answer: bytes | None, code: int, limits: Limits) -> str:
+def _failure_message(answer: bytes | None, code: int, limits: Limits) -> str:
     if answer is None:
         return (
             f"its conversion took longer than {limits.seconds:g} seconds and was ended. Cure: ignore it, or raise "
@@ -201,7 +201,7 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
         return {"problem": "its elements are nested too deeply. Cure: ignore it."}
     except MemoryError:
         return {"problem": "its conversion needs too much memory. Cure: ignore it, or raise megabytes in [documents]."}
-    except Exception as error:  # noqa: BLE001  of a document that a stranger made anything can be wrong
+    except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document
         return {"problem": f"it is damaged or no {job['suffix'][1:]} file ({type(error).__name__}: {error})"[:300]}
     if (
         sum(len(part.text) for part in converted.parts) > formats.MOST_CHARS

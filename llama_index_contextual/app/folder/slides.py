@@ -116,7 +116,7 @@ def _paragraphs(shape: Any, *, is_list: bool) -> str:
 
 def _numeral(number: int, kind: str) -> str:
     """A number as a slide shows it, as an item of a Markdown list."""
-    from llama_index_contextual.app.folder.html import numeral
+    from llama_index_contextual.app.folder.grid import numeral
 
     name, end = next(
         ((kind[: -len(end)], end) for end in ("Period", "ParenR", "ParenBoth") if kind.endswith(end)), (kind, "")

@@ -7,28 +7,25 @@ the hash of the bytes that were read then, not of what had been seen earlier.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import math
-import re
 import time
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index.core.schema import Document, MediaResource
+from llama_index.core.schema import Document
 
+from llama_index_contextual.app.folder.contents import SourceContent, document_identity, parts_of, sha256_of
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.files import MOST_BYTES, read_file
 from llama_index_contextual.app.folder.formats import ATTACHED, FORMATS, suffix_of
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, stamp_of
 from llama_index_contextual.chunking import without_comments
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
-from llama_index_contextual.metadata import PATH, bounded, path_of
+from llama_index_contextual.metadata import PATH
 from llama_index_contextual.text import counted, decode, storable
 from llama_index_contextual.watching import uncollected
 
@@ -40,29 +37,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.walk import Discovery, FileRules
 
-# LlamaIndex gives each document that it loads such an id, another one each time.
-_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 logger = logging.getLogger(__name__)
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
-
-
-@dataclass(frozen=True, slots=True)
-class SourceContent:
-    """The documents of a source, and what they were read from.
-
-    Attributes:
-        documents: The documents.
-        sha256: Hash of the bytes that were read; empty where they changed while a reader read them.
-        size: In bytes.
-        stamp: Of the file, as :class:`DocumentRow` keeps it.
-        repair: What had to be repaired, or "".
-    """
-
-    documents: list[Document]
-    sha256: str
-    size: int
-    stamp: str = ""
-    repair: str = ""
 
 
 class Source(NamedTuple):
@@ -85,7 +61,7 @@ class Source(NamedTuple):
     stamp: str = ""
 
     def load(self) -> SourceContent:
-        """Return its documents.
+        """Its documents.
 
         Raises:
             DocumentError: The file cannot be read.
@@ -94,7 +70,7 @@ class Source(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the bytes of a file; 1 of a document that is none."""
+        """The bytes of a file; 1 of a document that is none."""
         return max(int(self.stamp.split()[0]), 1) if self.stamp else 1
 
 
@@ -131,7 +107,7 @@ class Reading:
         return self.folders.find(rules, below=below, exclude=self.exclude, until=until)
 
     def reader_of(self, path: str) -> BaseReader | None:
-        """Return what reads a file; None for text."""
+        """The reader of a file; None for text."""
         reader = self.readers.get(suffix_of(path))
         return self.converter if reader is None and self.converter.mark(path) else reader
 
@@ -148,7 +124,7 @@ class Reading:
         return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=root)
 
     def load(self, path: str) -> list[Document]:
-        """Return the documents of one file of the folder, as it is now.
+        """The documents of one file of the folder, as it is now.
 
         Raises:
             DocumentError: It cannot be read.
@@ -157,7 +133,7 @@ class Reading:
         return _load(FolderFile(path, str(self.folders.place(path)), "", in_vault), self).documents
 
     def load_file(self, file: Path) -> tuple[str, list[Document]]:
-        """Return the path and the documents of a file that is named by its place on this machine.
+        """The path and the documents of a file that is named by its place on this machine.
 
         Raises:
             DocumentError: It is in none of the folders, or cannot be read.
@@ -177,7 +153,7 @@ def gather(
     known: Mapping[str, Any],
     failed: list[Problem],
 ) -> tuple[list[Source], str | None]:
-    """Return what to index, and which part of the folder that covers (None: no part of it).
+    """The sources to index, and the part of the folder that they cover (None: no part of it).
 
     Args:
         source: As :meth:`ContextualIndex.refresh` takes it.
@@ -197,14 +173,14 @@ def gather(
 
 
 def readable_documents(reading: Reading) -> list[Document]:
-    """Return the documents of all files of the folder; one that cannot be read is left out, and named in the log."""
+    """The documents of all files of the folder; one that cannot be read is left out, and named in the log."""
     failed: list[Problem] = []
     sources, _ = gather(None, reading, {}, failed)
     return [document for _, documents in read_all(sources, failed) for document in documents]
 
 
 def read_all(sources: Iterable[Source], failed: list[Problem]) -> list[tuple[Source, list[Document]]]:
-    """Return sources with their documents; one that cannot be read joins ``failed``, and all of those go to the log."""
+    """Sources with their documents; one that cannot be read joins ``failed``, and all of those go to the log."""
     pairs = []
     for source in sources:
         try:
@@ -221,10 +197,10 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
 
     Raises:
         SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
-        StorageError: The folder is gone.
+        StorageError: The folder is missing.
     """
-    if folders.gone:  # the index must not be emptied
-        raise StorageError(f"{folders.gone}. Cure: put it back, then refresh.")
+    if folders.missing_folders_message:  # the index must not be emptied
+        raise StorageError(f"{folders.missing_folders_message}. Cure: put it back, then refresh.")
     if source is None or isinstance(source, str | Path):
         folders.part_of(source)
         return source
@@ -243,10 +219,10 @@ def file_sources(
     reading: Reading,
     known: Mapping[str, Any],
 ) -> list[Source]:
-    """Return a source for each file.
+    """A source for each file.
 
     A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
-    where it is new and another one is gone, which may be the same under another name.
+    where it is new and another one is missing, which may be the same under another name.
     """
     names = {file.path for file in files}
     moved = any(entry.kind == "file" and key not in names for key, entry in known.items())
@@ -257,7 +233,7 @@ def file_sources(
         if entry is not None and entry.stamp == file.stamp:
             sha256 = entry.sha256
         elif entry is not None or moved:
-            with contextlib.suppress(DocumentError):  # loading it says so
+            with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
         sources.append(Source(file.path, sha256, "file", file, reading, file.stamp))
     return sources
@@ -271,12 +247,14 @@ def _load(file: FolderFile, reading: Reading) -> SourceContent:
     if reader is not None:
         documents, repair = _with_reader(file, reader, data)
         same = stamp == _stamp(file)
-        return SourceContent(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
+        return SourceContent(documents, sha256 if same else "", size, stamp_if_stable(stamp) if same else "", repair)
     content = decode(data)
     text, comments = without_comments(content.text) if file.in_vault else (content.text, 0)
     repair = f"{counted(comments, 'comment')} (%%) left out" if comments else ""
     document = Document(id_=file.path, text=text, metadata={PATH: file.path})
-    return SourceContent([document], sha256, size, settled(stamp), "; ".join(filter(None, (content.repair, repair))))
+    return SourceContent(
+        [document], sha256, size, stamp_if_stable(stamp), "; ".join(filter(None, (content.repair, repair)))
+    )
 
 
 def _stamp(file: FolderFile) -> str:
@@ -289,7 +267,7 @@ def _stamp(file: FolderFile) -> str:
 def _with_reader(file: FolderFile, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
     try:
         if isinstance(reader, DocumentReader):
-            documents, repair = _parts(file.path, reader.documents(file.absolute, data))
+            documents, repair = parts_of(file.path, reader.documents(file.absolute, data))
             attached = [f"not read: {mail.metadata[ATTACHED]}" for mail in documents if ATTACHED in mail.metadata]
             return documents, "; ".join(filter(None, (repair, *attached)))
         loaded = reader.load_data(file.absolute)  # file readers take the path
@@ -299,17 +277,17 @@ def _with_reader(file: FolderFile, reader: BaseReader, data: bytes) -> tuple[lis
         raise DocumentError(str(error)) from error
     except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
         raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
-    return _parts(file.path, loaded)
+    return parts_of(file.path, loaded)
 
 
-def settled(stamp: str) -> str:
-    """Return a stamp that can be relied upon: "" where the file changed so lately that it may again, unnoticed."""
+def stamp_if_stable(stamp: str) -> str:
+    """A stamp that can be relied upon: "" where the file changed so lately that it may again, unnoticed."""
     latest = max(map(int, stamp.split()[1:]), default=time.time_ns())
     return stamp if latest < time.time_ns() - _SETTLED else ""
 
 
 def document_sources(documents: Iterable[Document], folders: Folders, failed: list[Problem]) -> list[Source]:
-    """Return a source for each identity among documents given by hand; those without one are added to ``failed``."""
+    """A source for each identity among documents given by hand; those without one are added to ``failed``."""
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
         identity = document_identity(document, folders)
@@ -331,74 +309,9 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
     return sources
 
 
-def document_identity(document: Document, folders: Folders) -> str | None:
-    """Path of the file of the folder that a reader made it of; else the id that the user set, else a path.
-
-    So a document of LlamaIndex's reader and the file that it was read from are one document, and an absolute path is
-    the same on every machine. A random UUID, as LlamaIndex makes it, would be another id on each run.
-    """
-    path = Path(path_of(document.metadata))
-    inside = folders.path_of(path) if path.is_absolute() else None
-    if inside is not None and path.is_file():
-        return inside
-    if not _RANDOM_ID.fullmatch(document.doc_id):
-        return document.doc_id
-    return (inside or path.as_posix()) if path.name else None
-
-
 def _document_source(identity: str, group: list[Document]) -> Source:
-    documents, repair = _parts(identity, group)
+    documents, repair = parts_of(identity, group)
     content = json.dumps([[d.doc_id, d.text, d.metadata] for d in documents], sort_keys=True, default=str)
     data = content.encode("utf-8", "backslashreplace")
     loaded = SourceContent(documents, sha256_of(data), len(data), repair=repair)
     return Source(identity, loaded.sha256, "document", loaded)
-
-
-def _parts(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
-    """Return the documents of one source, and what had to be repaired.
-
-    Their ids last: the identity, and ``#page`` for the pages of a PDF.
-    """
-    documents = list(loaded)
-    labels = [str(document.metadata.get("page_label") or number) for number, document in enumerate(documents, start=1)]
-    seen: Counter[str] = Counter()
-    repaired, result, repairs = 0, [], list[str]()
-    for label, document in zip(labels, documents, strict=True):
-        seen[label] += 1
-        page = label if seen[label] == 1 else f"{label}#{seen[label]}"  # two pages may be called "iv"
-        doc_id = identity if len(documents) == 1 else f"{identity}#{page}"
-        text, count = storable(document.text)
-        repaired += count
-        values, notes = bounded(document.metadata)
-        repairs += [f"metadata {note}" for note in notes]
-        metadata = {storable(str(key))[0]: flat_value(value) for key, value in values.items()}
-        mimetype = document.text_resource.mimetype if document.text_resource is not None else None
-        copy = Document(
-            id_=storable(doc_id)[0],
-            text_resource=MediaResource(text=text, mimetype=mimetype),
-            metadata={PATH: identity, **{k: v for k, v in metadata.items() if v is not None}},
-            excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
-            excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
-        )
-        result.append(copy)
-    if repaired:
-        repairs.append(f"{repaired} NUL character(s) or lone surrogate(s) replaced by U+FFFD")
-    return result, "; ".join(dict.fromkeys(repairs))
-
-
-def flat_value(value: Any) -> str | int | float | bool | None:
-    """A metadata value as vector stores take it: lists of plain values joined by commas, other structures as JSON."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        return storable(value)[0]
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, list | tuple | set) and all(isinstance(item, str | int | float | bool) for item in value):
-        return ", ".join(str(item) for item in (sorted(value, key=str) if isinstance(value, set) else value))
-    return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)
-
-
-def sha256_of(data: bytes) -> str:
-    """Return the SHA-256 of bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()

@@ -46,7 +46,7 @@ _MOST_TEXT: Final = 1_000_000  # bytes of an ignore file
 
 
 def default_include() -> tuple[str, ...]:
-    """Return the patterns of the files that are read where nobody names any: text, and what the extra converts."""
+    """The patterns of the files that are read where nobody names any: text, and what the extra converts."""
     return tuple(dict.fromkeys((*DEFAULT_INCLUDE, *default_patterns())))
 
 

@@ -24,7 +24,8 @@ from llama_index_contextual.app.folder.formats import (
     relations,
     xml_of,
 )
-from llama_index_contextual.app.folder.html import NUMBER, PAGE, html_to_markdown, numeral
+from llama_index_contextual.app.folder.grid import numeral
+from llama_index_contextual.app.folder.html import NUMBER, PAGE, html_to_markdown
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
-from llama_index_contextual.app.folder.sources import sha256_of
+from llama_index_contextual.app.folder.contents import sha256_of
 from llama_index_contextual.app.index.plan import is_spared
 from llama_index_contextual.app.settings.schema import Refreshing
 from llama_index_contextual.app.store.locking import WriteLock
@@ -77,8 +77,8 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
         documents: What is indexed, and which files failed.
         budget: Seconds that this may take.
     """
-    if settings.folders.gone:
-        return Freshness(certain=False, error=f"{settings.folders.gone}. Cure: put it back")
+    if settings.folders.missing_folders_message:
+        return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
     until = time.monotonic() + budget
     discovery = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
     changed, certain = 0, not discovery.unfinished

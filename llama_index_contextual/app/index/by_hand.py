@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from llama_index.core.schema import Document
 
-from llama_index_contextual.app.folder.sources import Source, SourceContent
+from llama_index_contextual.app.folder.contents import SourceContent
+from llama_index_contextual.app.folder.sources import Source
 from llama_index_contextual.app.store.paid import DOCUMENTS
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.folder.files import UNREAD
-from llama_index_contextual.app.folder.sources import check_source, gather, settled
+from llama_index_contextual.app.folder.sources import check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.by_hand import keep_documents, missing_documents
 from llama_index_contextual.app.index.embedder import attach_document_windows
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.app.folder.sources import Source, SourceContent
+    from llama_index_contextual.app.folder.contents import SourceContent
+    from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.writer import Storage, Writer
     from llama_index_contextual.app.store.nodes import Indexed
@@ -204,7 +205,7 @@ class Refresh:
         return {
             source.id: documents[source.id]._replace(stamp=stamp)
             for source in unchanged
-            if source.stamp != documents[source.id].stamp and (stamp := settled(source.stamp))
+            if source.stamp != documents[source.id].stamp and (stamp := stamp_if_stable(source.stamp))
         }
 
     def _failures(self, sources: Mapping[str, Source], covered: str | None) -> dict[str, DocumentRow | None]:

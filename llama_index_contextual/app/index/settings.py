@@ -78,8 +78,8 @@ class IndexSettings:
                 f"{folder} is where an index is kept, and no folder of documents. Cure: --storage {folder} "
                 "(storage= in Python) in place of the folder."
             )
-        if self.folders.gone:
-            raise StorageError(f"{self.folders.gone}, nor is its index. Cure: put it back.")
+        if self.folders.missing_folders_message:
+            raise StorageError(f"{self.folders.missing_folders_message}, nor is its index. Cure: put it back.")
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
 
     @property
