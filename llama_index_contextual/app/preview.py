@@ -78,7 +78,7 @@ class ChunkView(NamedTuple):
         return {"Embedded": embedded, "Keywords": keywords, "Language model": prompt}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a page shows, as plain data."""
+        """The chunk as plain data for a page."""
         continues, source = (self.values.get(key) for key in (metadata.CONTINUES, metadata.CONTEXT_SOURCE))
         facts = [*self.facts, *([f"context: {source}"] if source else [])]
         warnings = ["over the budget"] if self.values.get(metadata.OVERFLOW) else []
@@ -107,7 +107,7 @@ def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
 
 
 def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
-    """Return a page that shows chunks, their boundaries and overlaps, and what is added to each in its other views.
+    """A page that shows chunks, their boundaries and overlaps, and what is added to each in its other views.
 
     The page holds each text once, and draws some chunks at a time.
 
@@ -122,7 +122,7 @@ def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = N
 
 
 def chunk_panel(chunk: ChunkView) -> Panel:
-    """Return a chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
+    """A chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
     title = Text(f"{chunk.number} ", style="bold")
     title.append(printable(chunk.headings, one_line=True) or "(no heading)")
     lines = chunk.citation.rpartition("#")[2]
@@ -154,7 +154,7 @@ class Preview:
     budget: int | None
 
     def to_html(self) -> str:
-        """Return a self-contained page: boundaries, overlaps, and four views of each chunk."""
+        """A self-contained page: boundaries, overlaps, and four views of each chunk."""
         return chunks_page(self.nodes, title=self.name, budget=self.budget)
 
     def _repr_html_(self) -> str:
@@ -174,7 +174,7 @@ class Preview:
 def preview_of(
     name: str, documents: Sequence[Document], parser: NodeParser, contexts: ContextualNodePostprocessor | None = None
 ) -> Preview:
-    """Return the chunks of a file, as an index of these settings would have them.
+    """The chunks of a file, as an index of these settings would have them.
 
     Args:
         name: Of the file.

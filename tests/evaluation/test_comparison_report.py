@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report, markdown_report
+from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report
 
 HOSTILE = "<script>alert(1)</script> | x"
 
@@ -45,16 +45,6 @@ def test_a_page_with_plot_failures_and_changed_questions(comparison):
     assert "<td>elsewhere</td><td>3</td>" in page
     assert "35 %" in page
     assert "<th>ms a question</th>" in page
-
-
-def test_the_same_as_markdown(comparison):
-    text = markdown_report(comparison)
-    assert "| recall, % | @1 | @2 | MRR@10 |" in text
-    assert "## contexts: 1 gained in the first 1\n\n- second\n" in text
-    assert text.count("\n| plain |") == 2, "what it finds, and what it costs"
-    assert "| costs | ms a question |" in text
-    assert "\n| contexts | elsewhere | 3 | " in text
-    assert "35 %" in text
 
 
 def test_where_nothing_fails_nothing_is_avoided(comparison):

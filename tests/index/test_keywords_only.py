@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.app.evaluation import Passage, Question, evaluate, markdown_report
+from llama_index_contextual.app.evaluation import Passage, Question, evaluate
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.errors import FingerprintError, SettingError
 from llama_index_contextual.memory import MemoryContext
@@ -111,7 +111,7 @@ def test_evaluate_compares_contexts_by_keywords(folder):
     assert [row.name for row in found.rows] == ["text alone", "LlamaIndex metadata", "headings"]
     assert found.rows[0].recalls.mean() == 1
     assert "less than a minute" in said[0]
-    assert "headings" in markdown_report(found, "Keywords")
+    assert "headings" in str(found)
 
 
 def test_the_command_line_and_the_file_say_it(folder, run):

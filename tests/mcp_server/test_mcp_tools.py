@@ -287,24 +287,14 @@ async def test_several_queries_are_asked_at_once(index):
             assert not answer.is_error, answer.content
             return [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]]
 
-        both = await found("carrots", {"text": "blue", "by": "words"})
+        both = await found("carrots", "blue")
         assert sorted(both) == ["MEMORY.md", "memory/2026-04-09.md"]
-        assert await found({"text": "blue", "by": "words"}) == ["MEMORY.md"]
-        assert (await found({"text": "vegetables that a pet eats", "by": "meaning"}))[0] == "memory/2026-04-09.md"
+        assert (await found("vegetables that a pet eats"))[0] == "memory/2026-04-09.md"
         assert await found("carrots", "blue", path="memory/") == ["memory/2026-04-09.md"]
         assert len(await found("carrots", "blue", max_results=1)) == 1
-        twice = await found({"text": "carrots", "by": "words"}, {"text": "color", "by": "words"}, "Cookie carrots")
+        twice = await found("carrots", "color", "Cookie carrots")
         assert twice[0] == "memory/2026-04-09.md"
         assert (await client.call_tool("search", {"queries": []})).is_error
-
-
-async def test_an_index_without_vectors_says_that_it_knows_words_only(folder):
-    with ContextualIndex.open(folder, embed_model="none", storage=folder.parent / "words") as index:
-        index.refresh()
-        async with mcp.Client(mcp_server.build_server(index)) as client:
-            answer = await client.call_tool("search", {"queries": [{"text": "x", "by": "meaning"}]})
-            assert answer.is_error
-            assert "this index has no embedding. Cure: by='words'" in answer.content[0].text
 
 
 async def test_an_error_is_one_sentence_without_links_of_a_library(index):
@@ -312,7 +302,7 @@ async def test_an_error_is_one_sentence_without_links_of_a_library(index):
         for tool, arguments in [
             ("search", {"query": "x", "max_results": 0}), ("memory_context", {}), ("read", {"path": 3}),
             ("read", {"path": "none.md"}), ("no_such_tool", {}),
-            ("search", {"queries": [{"text": "x", "by": "smell"}]}),
+            ("search", {"queries": [3]}),
         ]:  # fmt: skip
             [content] = (await client.call_tool(tool, arguments)).content
             assert "\n" not in content.text
@@ -325,7 +315,7 @@ async def test_an_error_is_one_sentence_without_links_of_a_library(index):
     [
         ("search", {"query": "x", "folder": "a"}, "search takes no folder. Cure: query, "),
         ("list", {"verbose": True}, "list takes no verbose. Cure: path"),
-        ("search", {"queries": [{"query": "x"}]}, "queries.0.text: Field required"),
+        ("search", {"queries": [{"query": "x"}]}, "queries.0: Input should be a valid string"),
     ],
 )
 async def test_what_a_tool_does_not_take_is_refused_by_its_name(folder, index, tool, arguments, said):

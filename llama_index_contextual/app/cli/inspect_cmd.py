@@ -255,7 +255,6 @@ def evaluate(
         list[int] | None, typer.Option("--top-k", "-k", min=1, help="Hits to count; several times. Default: 5, 10, 20")
     ] = None,
     html: Page = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask your own questions with and without contexts, and show what each kind finds."""
@@ -264,7 +263,7 @@ def evaluate(
     if questions is None:
         raise SettingError("there are no questions. Cure: --questions FILE")
     from llama_index_contextual.app.evaluation import evaluate as measure
-    from llama_index_contextual.app.evaluation import html_report, load_questions, markdown_report
+    from llama_index_contextual.app.evaluation import html_report, load_questions
 
     options: dict[str, Any] = {
         "contexts": context, "top_k": top_k, "rerank": rerank, "storage": target.storage,
@@ -277,9 +276,8 @@ def evaluate(
         show_progress=output.messages.is_terminal,
         **{name: value for name, value in options.items() if value},
     )
-    for file, make in ((html, html_report), (markdown, markdown_report)):
-        if file:
-            output.write_page(file, make(comparison, f"What contexts find in {target.named}"))
+    if html:
+        output.write_page(html, html_report(comparison, f"What contexts find in {target.named}"))
     names = [row.name for row in comparison.rows]
     changes = [line for name in names[1 + names.index(comparison.baseline) :] for line in _changes(comparison, name)]
     output.print_report(comparison, "\n".join([str(comparison), *changes]), as_json=as_json)

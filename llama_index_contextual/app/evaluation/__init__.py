@@ -5,7 +5,6 @@ from llama_index_contextual.app.evaluation.comparison import (
     RetrieverScores,
     compare,
     html_report,
-    markdown_report,
 )
 from llama_index_contextual.app.evaluation.folder import evaluate
 from llama_index_contextual.app.evaluation.metrics import mean_reciprocal_rank, recall_at
@@ -20,7 +19,6 @@ __all__ = [
     "evaluate",
     "html_report",
     "load_questions",
-    "markdown_report",
     "mean_reciprocal_rank",
     "recall_at",
 ]

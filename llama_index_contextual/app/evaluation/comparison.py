@@ -99,7 +99,7 @@ class Comparison:
     parts: Mapping[str, Sequence[bool]] = field(default_factory=dict)
 
     def gained(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
-        """Return the questions of which ``name`` found more in the first k hits than another row.
+        """The questions of which ``name`` found more in the first k hits than another row.
 
         Args:
             name: A row.
@@ -116,18 +116,18 @@ class Comparison:
         return list(compress(self.questions, recalls[:, column] > others[:, column]))
 
     def lost(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
-        """Return the questions of which ``name`` found less. See :meth:`gained`."""
+        """The questions of which ``name`` found less. See :meth:`gained`."""
         return self.gained(than or self.baseline, name, k=k)
 
     def difference(self, name: str, than: str | None = None) -> list[Interval]:
-        """Return the mean difference in recall at each k, in points, with its 95 % paired bootstrap interval.
+        """The mean difference in recall at each k, in points, with its 95 % paired bootstrap interval.
 
         An interval that contains 0 means that these questions cannot tell the two rows apart.
         """
         return interval(100 * (self._row(name).recalls - self._row(than or self.baseline).recalls))
 
     def failures_avoided(self, name: str) -> dict[str, list[Interval | None]]:
-        """Return the failures of the baseline that a row avoids, in per cent, for all questions and for each part.
+        """The failures of the baseline that a row avoids, in per cent, for all questions and for each part.
 
         Returns:
             For each k the per cent and its 95 % interval; below 0 where the row adds failures, None where the baseline
@@ -150,7 +150,7 @@ class Comparison:
         return DataFrame.from_dict(rows, orient="index", columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
+        """Plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
         rows = []
         for row in self.rows:
             recalls = dict(zip(map(str, self.top_k), row.recalls.mean(axis=0).tolist(), strict=True))
@@ -166,22 +166,22 @@ class Comparison:
         return {"baseline": self.baseline, "questions": len(self.questions), "rows": rows}
 
     def _shares(self, intervals: Iterable[Interval | None]) -> dict[str, list[float] | None]:
-        """Return intervals in per cent as shares from 0 to 1, by the number of hits."""
+        """Intervals in per cent as shares from 0 to 1, by the number of hits."""
         shares = (None if ends is None else [percent / 100 for percent in ends] for ends in intervals)
         return dict(zip(map(str, self.top_k), shares, strict=True))
 
     def changes(self, name: str) -> dict[str, list[Question]]:
-        """Return the questions that a row gained and lost at the smallest k."""
+        """The questions that a row gained and lost at the smallest k."""
         return {"gained": self.gained(name), "lost": self.lost(name)}
 
     def first_hit(self, name: str, question: Question) -> tuple[str, Markup]:
-        """Return what a row found first for a question: citation and text as HTML; empty where it found none."""
+        """The first hit of a row for a question: citation and text as HTML; empty where it has none."""
         firsts = self._row(name).firsts
         source, text = firsts[self.questions.index(question)] if firsts else ("", "")
         return source, rendered(text, {PATH: source.partition("#")[0]}, Marker(), lambda _: "")
 
     def intervals(self) -> list[tuple[str, float, float, float]]:
-        """Return each recall in per cent with its 95 % interval, after the name of the row and the number of hits."""
+        """Each recall in per cent with its 95 % interval, after the name of the row and the number of hits."""
         return [
             (f"{row.name} @{k}", *ends)
             for row in self.rows
@@ -224,7 +224,7 @@ class Comparison:
         return [table for table in tables if table.rows]
 
     def _remarks(self) -> list[str]:
-        """Return the differences with their intervals, and how much they tell."""
+        """The differences with their intervals, and how much they tell."""
         remarks = list[str]()
         for row in self.others():
             ends = zip(self.top_k, self.difference(row.name), strict=True)
@@ -253,7 +253,7 @@ class Comparison:
         return {"all questions": [True] * len(self.questions), **self.parts}
 
     def others(self) -> list[RetrieverScores]:
-        """Return the rows that are compared with the baseline."""
+        """The rows that are compared with the baseline."""
         return [row for row in self.rows if row.name != self.baseline]
 
     def _row(self, name: str) -> RetrieverScores:
@@ -275,7 +275,7 @@ def signed(ends: Interval | None) -> str:
 
 
 def html_report(comparison: Comparison, title: str = _TITLE) -> str:
-    """Return a self-contained page: table, plot of recall with intervals, failures avoided, gained and lost questions.
+    """A self-contained page: table, plot of recall with intervals, failures avoided, gained and lost questions.
 
     Args:
         comparison: As :func:`~llama_index_contextual.app.evaluation.compare` or ``evaluate`` gives it.
@@ -285,17 +285,6 @@ def html_report(comparison: Comparison, title: str = _TITLE) -> str:
     summary = f"recall in the first {', '.join(ks)}{' and ' if ks else ''}{most} hits."
     summary = f"{counted(len(comparison.questions), 'question')}; {summary}"
     return render("comparison.html", title=title, summary=summary, comparison=comparison)
-
-
-def markdown_report(comparison: Comparison, title: str = _TITLE) -> str:
-    """Return the tables and the changed questions as Markdown."""
-    parts = [f"# {title}\n", *(table.to_markdown() for table in comparison.tables())]
-    for row in comparison.others():
-        for kind, questions in comparison.changes(row.name).items():
-            lines = [f"- {' '.join(question.text.split())}\n" for question in questions]
-            heading = f"## {row.name}: {len(lines)} {kind} in the first {comparison.top_k[0]}\n"
-            parts.append("\n".join([heading, "".join(lines)]))
-    return "\n".join(parts)
 
 
 def compare(
@@ -356,12 +345,12 @@ def measure(
 
 
 def _beginning(node: BaseNode) -> tuple[str, str]:
-    """Return a hit as a report shows it: where it is from, and how it begins."""
+    """A hit as a report shows it: where it is from, and how it begins."""
     return citation_of(node.metadata) or node.node_id, node.get_content(MetadataMode.NONE)[:_SHOWN]
 
 
 def check_asking(questions: Sequence[Question], top_k: Iterable[int]) -> tuple[int, ...]:
-    """Return the numbers of hits to count, smallest first. It is called before anything is indexed.
+    """The numbers of hits to count, smallest first. It is called before anything is indexed.
 
     Raises:
         SettingError: There are no questions, no numbers, or one is not a positive whole number.

@@ -201,7 +201,7 @@ class Experiment:
         self.indexes[name] = self._stack.enter_context(ContextualIndex.open(self._folder, **settings))
 
     def _remembering(self, embedding: BaseEmbedding) -> BaseEmbedding:
-        """Return an embedding that embeds each text once; each model has a cache of its own, whose keys are texts."""
+        """An embedding that embeds each text once; each model has a cache of its own, whose keys are texts."""
         if isinstance(embedding, NoEmbedding):
             return embedding
         key = model_id(embedding)
@@ -212,11 +212,11 @@ class Experiment:
         return self._embeddings[key]
 
     def reranker(self, spec: str | BaseNodePostprocessor) -> tuple[str, BaseNodePostprocessor]:
-        """Return name and step of a reranker."""
+        """Name and step of a reranker."""
         return (spec, resolve_reranker(spec, POOL, self._llm)) if isinstance(spec, str) else (type(spec).__name__, spec)
 
     def work(self, costs: Mapping[str, ContextEstimate]) -> str:
-        """Return what a run will take: chunks, minutes of embedding, calls. Embeds a few texts."""
+        """The work of a run: chunks, minutes of embedding, calls. Embeds a few texts."""
         chunks, model = costs[BASELINE].chunks, self.indexes[BASELINE].settings.embedding
         start = time.monotonic()
         if not isinstance(model, NoEmbedding):
@@ -249,7 +249,7 @@ class Experiment:
         return self.indexes[name]
 
     def notes(self, name: str, nodes: Sequence[BaseNode], cost: ContextEstimate) -> dict[str, float]:
-        """Return what a setting costs, and how alike its chunks are."""
+        """The costs of a setting, and how alike its chunks are."""
         model = self.indexes[name].settings.embedding
         notes: dict[str, float] = {"chunks": len(nodes)}
         if isinstance(model, NoEmbedding):

@@ -34,7 +34,7 @@ _RESAMPLES: Final = 2000  # of the bootstrap
 
 
 def interval(values: npt.ArrayLike) -> list[Interval]:
-    """Return mean and 95 % bootstrap interval of each column, as ``(mean, low, high)``.
+    """Mean and 95 % bootstrap interval of each column, as ``(mean, low, high)``.
 
     Args:
         values: Shape ``(questions, k)``, at least one question. For a paired interval give differences.
@@ -83,7 +83,7 @@ def _with_ends(values: Recalls, resampled: Recalls) -> list[Interval]:
 
 
 def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
-    """Return the share of the gold items that the first k hits cover, 0 to 1.
+    """The share of the gold items that the first k hits cover, 0 to 1.
 
     Anthropic's contextual retrieval evaluation calls the mean of this over all queries *pass@k*.
 
@@ -104,7 +104,7 @@ def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[objec
 def mean_reciprocal_rank(
     hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
 ) -> float:
-    """Return the mean over queries of 1 / rank of the first hit that covers a gold item, or 0 where none does.
+    """The mean over queries of 1 / rank of the first hit that covers a gold item, or 0 where none does.
 
     Args:
         hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
@@ -123,7 +123,7 @@ def mean_reciprocal_rank(
 
 
 def ndcg(k: int, hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]) -> float:
-    """Return the mean normalised discounted cumulative gain of the first k hits, 0 to 1.
+    """The mean normalised discounted cumulative gain of the first k hits, 0 to 1.
 
     A hit gains 1 where it covers a gold item that no hit before it covered. So a second chunk with the same line gains
     nothing, and a chunk with two gold lines is as good as it can be. Where each hit covers one gold item of its own,
@@ -194,7 +194,7 @@ class ContextNeed:
         self._rarity = {word: math.log(1 + len(nodes) / count) for word, count in counts.items()}
 
     def share(self, question: str, gold: Sequence[BaseNode]) -> float:
-        """Return the share of the question's word weight that only the path or the headings of its answer hold.
+        """The share of the question's word weight that only the path or the headings of its answer hold.
 
         A word weighs ln(1 + chunks / chunks that hold it); words in no chunk's text weigh nothing. Of several gold
         chunks the one whose text holds the most weight is taken as the answer.
@@ -212,7 +212,7 @@ class ContextNeed:
         return sum(weights[word] for word in missing) / (sum(weights.values()) or 1)
 
     def names(self, question: str, gold: Sequence[BaseNode]) -> bool:
-        """Tell whether the question names the file, the title, a heading or the day of a chunk that answers it.
+        """Whether the question names the file, the title, a heading or the day of a chunk that answers it.
 
         A name counts when the question has all of its words. Names of one word do not count: "overview" names nothing.
         """
@@ -224,7 +224,7 @@ class ContextNeed:
 
 
 def _names(node: BaseNode) -> list[str]:
-    """Return the names of a chunk's document, sections and day."""
+    """The names of a chunk's document, sections and day."""
     stem = str(node.metadata.get(PATH, "")).rsplit("/", 1)[-1].rsplit(".", 1)[0]
     day = parse_date(node.metadata.get(DATE))
     days = [day.isoformat()[:10]] if day else []

@@ -60,7 +60,7 @@ class Passage:
         return " ".join(filter(None, (place, f'"{self.text}"' if self.text else "")))
 
     def is_in(self, node: BaseNode) -> bool:
-        """Return whether a chunk holds this passage.
+        """Whether a chunk holds this passage.
 
         Raises:
             SettingError: The passage has lines, but the chunk's metadata has none.
@@ -92,14 +92,14 @@ class Question:
     gold: tuple[Passage, ...]
 
     def covered_by(self, node: BaseNode) -> frozenset[Passage]:
-        """Return those of the passages that a chunk holds."""
+        """Those of the passages that a chunk holds."""
         return frozenset(passage for passage in self.gold if passage.is_in(node))
 
 
 def answers_of(
     questions: Sequence[Question], nodes: Sequence[BaseNode]
 ) -> list[tuple[Question, dict[Passage, list[BaseNode]]]]:
-    """Return each question with the chunks that hold each of its passages; a passage that no chunk holds has none."""
+    """Each question with the chunks that hold each of its passages; a passage that no chunk holds has none."""
     files: dict[str, list[BaseNode]] = {}  # by the last part of every name of their file, so that few are looked at
     for node in nodes:
         for name in {path.name for path in _paths(node)}:
@@ -208,7 +208,7 @@ def _page(value: Any) -> str | None:
 
 
 def _paths(node: BaseNode) -> list[PurePosixPath]:
-    """Return all names of a chunk's file."""
+    """All names of a chunk's file."""
     paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
     return [_path(str(path)) for path in paths if path]
 

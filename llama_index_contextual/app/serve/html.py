@@ -45,19 +45,19 @@ _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page from one of this folder's templates; every value is escaped."""
+    """A page from one of this folder's templates; every value is escaped."""
     return _environment().get_template(template).render(**values)
 
 
 def framed(page: str) -> str:
-    """Return a page as a notebook shows it: in a frame of its own, which nothing of the page can leave."""
+    """A page as a notebook shows it: in a frame of its own, which nothing of the page can leave."""
     rights = "allow-scripts allow-popups allow-popups-to-escape-sandbox"  # links open beside the notebook
     style = "width:100%;height:36rem;border:0;resize:vertical"
     return f'<iframe srcdoc="{escape(page)}" sandbox="{rights}" style="{style}"></iframe>'
 
 
 def node_html(node: BaseNode, marker: Marker, address: Callable[[str], str], text: str | None = None) -> str:
-    """Return a chunk as HTML that nothing of it can leave; ``text`` replaces its own."""
+    """A chunk as HTML that nothing of it can leave; ``text`` replaces its own."""
     values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
     return rendered(readable(node.get_content() if text is None else text), values, marker, address)
 
@@ -95,22 +95,15 @@ class Table:
         return "\n".join([*(line.rstrip() for line in console.export_text().splitlines()), *self.remarks])
 
     def to_html(self) -> str:
-        """Return an HTML fragment."""
+        """An HTML fragment."""
         return render("table.html", table=self)
-
-    def to_markdown(self) -> str:
-        """Return a section of a Markdown page."""
-        lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (self.header, *self.rows)]
-        lines.insert(1, ["---"] * len(self.header))
-        heading = f"## {self.title}\n\n" if self.title else ""
-        return heading + "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *self.remarks, ""])
 
 
 # Markdown
 
 
 def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Callable[[str], str]) -> Markup:
-    """Return a chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
+    """A chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
 
     Args:
         text: Of the chunk.
@@ -128,7 +121,7 @@ def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Call
 
 
 def _whole(text: str, values: Mapping[str, Any]) -> str:
-    """Return a later piece of a table with its header row, and one of a fence with its fence."""
+    """A later piece of a table with its header row, and one of a fence with its fence."""
     before = str(values.get(metadata.CONTINUES) or "")
     if "|" in before:
         return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
@@ -137,7 +130,7 @@ def _whole(text: str, values: Mapping[str, Any]) -> str:
 
 
 def _starts_inside(text: str) -> bool:
-    """Return whether a chunk of code begins inside of a fence without a language: it shows at most where that ends."""
+    """Whether a chunk of code begins inside of a fence without a language: it shows at most where that ends."""
     fences = list(_FENCE.finditer(text))
     if not fences:
         return True
@@ -183,7 +176,7 @@ class _Renderer(RendererHTML):
         return f'<span class="image">{env["marker"].html(name)}</span>'
 
     def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
-        """Return a heading as a paragraph that looks like one: the outline of the page is the page's own."""
+        """A heading as a paragraph that looks like one: the outline of the page is the page's own."""
         return f'<p class="title level{tokens[at].tag[1:]}">'
 
     def heading_close(self, *_: Any) -> str:
@@ -212,7 +205,7 @@ class _Renderer(RendererHTML):
 
 
 def _link(address: str) -> str:
-    """Return the opening tag of a link to another document; of one that leads nowhere where there is no address."""
+    """The opening tag of a link to another document; of one that leads nowhere where there is no address."""
     return f'<a href="{escape(address)}" rel="noopener noreferrer">' if address else '<a class="nowhere">'
 
 

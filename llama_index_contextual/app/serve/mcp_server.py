@@ -119,7 +119,7 @@ def build_server(
     *,
     refresh: Refreshing = "auto",
 ) -> MCPServer[None]:
-    """Return the server over an open index, to be run or to be tested in-process.
+    """The server over an open index, to be run or to be tested in-process.
 
     Args:
         index: The notes.

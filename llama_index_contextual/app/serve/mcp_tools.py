@@ -12,10 +12,10 @@ from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.serve.notes import By, part_of  # the SDK reads the annotations
+from llama_index_contextual.app.serve.notes import part_of
 from llama_index_contextual.errors import ContextualError, SettingError
 from llama_index_contextual.memory import note_filters
 from llama_index_contextual.memory.digest import HEADER, NOTHING
@@ -43,18 +43,10 @@ INSTRUCTIONS: Final = (
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY)]
 
 
-class OneQuery(TypedDict):
-    """One of several queries."""
-
-    text: QueryText
-    by: NotRequired[By]
-
-
 Message = Annotated[str, Field(description="The user's message, as written.")]
 Query = Annotated[str, Field(description="What to look for: words, a name, a question.", max_length=MAX_QUERY)]
 Queries = Annotated[
-    list[QueryText | OneQuery] | None,
-    Field(description='Instead: several wordings, texts or {"text": …, "by": "words"|"meaning"}.', max_length=8),
+    list[QueryText] | None, Field(description="Instead: several wordings of it, which give one ranking.", max_length=8)
 ]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=MAX_RESULTS)]
 PerFile = Annotated[int, Field(description="Most hits of one note; 0 is no limit.", ge=0, le=MAX_RESULTS)]
@@ -194,9 +186,7 @@ def add_tools(server: MCPServer[None], notes: Notes) -> None:
         """Search the user's notes for something precise. Gives passages, each behind the citation that read takes."""
         with _as_tool_error():
             filters = note_filters(path=path, tag=tag, since=since, until=until, where=where or ())
-            several = [OneQuery(text=text) if isinstance(text, str) else text for text in queries or ()]
-            first = [OneQuery(text=query)] if query.strip() else []
-            wanted: list[tuple[str, By]] = [(each["text"], each.get("by", "both")) for each in (*first, *several)]
+            wanted = [*([query] if query.strip() else []), *(queries or ())]
             if not wanted:
                 raise SettingError("is empty. Cure: what to look for", query=query)
             digest = await notes.fresh(lambda: notes.search(wanted, max_results, filters, per_file))
@@ -221,7 +211,7 @@ def add_tools(server: MCPServer[None], notes: Notes) -> None:
 
 @contextlib.contextmanager
 def _as_tool_error() -> Iterator[None]:
-    """Give the client what is wrong and its cure; of other exceptions the SDK gives only that there was one."""
+    """Errors as the client gets them, with the cure; of other exceptions the SDK gives only that there was one."""
     try:
         yield
     except ContextualError as error:

@@ -8,15 +8,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
-from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemoryEntry, gate_digest, shown_path
 from llama_index_contextual.metadata import INLINE_TAGS, PATH, TAGS, path_of, split_page, value_of
-from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.text import WIKI_LINK, caseless, counted, lines_of, normalise
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ _MOST_LABELS: Final = 50  # of one kind in a list
 _SUGGESTED: Final = 3
 _POOL: Final = 30  # hits of which those of one note are counted
 _MOST_CHARS: Final = 64_000  # of one answer
-
-
-By = Literal["both", "words", "meaning"]
 
 
 @dataclass(frozen=True)  # without slots: MCP's SDK makes a schema of it
@@ -97,7 +93,7 @@ def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
 def part_of(
     index: ContextualIndex, target: str, first: int = 1, count: int | None = None, *, whole: bool = False
 ) -> Part:
-    """Return what a hit or a tool has cited: a note, lines or a page of one, a name in double brackets.
+    """The part of a note that a citation names: the note, lines or a page of it, a name in double brackets.
 
     Args:
         index: Of the folder of notes.
@@ -132,7 +128,7 @@ def part_of(
 
 
 def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | None, str]:
-    """Return the path that a target names, perhaps with a page, and the lines or the heading in it."""
+    """The path that a target names, perhaps with a page, and the lines or the heading in it."""
     target = target.strip()
     if (path := _path_named(index, target)) is not None:
         return path, None, ""
@@ -165,7 +161,7 @@ def _nearest(index: ContextualIndex, name: str) -> str:
 
 
 def _alias(index: ContextualIndex, name: str) -> str | None:
-    """Return the path of the first note whose front matter gives it another name; None for none."""
+    """The path of the first note whose front matter gives it another name; None for none."""
     for key in ("aliases", "alias") if index.exists else ():
         for value, path in zip(index.values(key), index.values(PATH), strict=True):
             if caseless(name.strip()) in items_of(value):
@@ -174,7 +170,7 @@ def _alias(index: ContextualIndex, name: str) -> str | None:
 
 
 def _path_named(index: ContextualIndex, path: str) -> str | None:
-    """Return the path of a note that is named by it or as a citation shows it, with its page; None without one."""
+    """The path of a note that is named by it or as a citation shows it, with its page; None without one."""
     if path in index.files(path):
         return path
     file = split_page(path)[0]
@@ -222,7 +218,7 @@ class Notes:
         self._labels: tuple[int, dict[str, tuple[set[str], set[str]]]] | None = None
 
     async def context(self, message: str) -> MemoryDigest:
-        """Return the digest for a message; small talk touches neither folder nor index."""
+        """The digest for a message; small talk touches neither folder nor index."""
         closed = gate_digest(message, self.memory.settings)
         return closed or await self.fresh(lambda: self.memory.aget(message))
 
@@ -235,30 +231,18 @@ class Notes:
         return (await ask()).noting(str(note))
 
     async def search(
-        self, queries: Sequence[tuple[str, By]], max_results: int, filters: MetadataFilters | None, per_file: int = 0
+        self, queries: Sequence[str], max_results: int, filters: MetadataFilters | None, per_file: int = 0
     ) -> MemoryDigest:
-        """Return what several queries find together, each by words, by meaning or by both; one alone as it is.
+        """The hits of several queries in one ranking; of a single query as they are.
 
         A hit ranks by its places in all of them (reciprocal rank fusion). Its text is that of the query that has it
         highest.
-
-        Raises:
-            SettingError: A query is by an arm that the index lacks.
         """
         pool = max_results if not per_file else max(max_results, _POOL)
         digests = await asyncio.gather(
-            *(self._memory_by(by).asearch(text, max_results=pool, filters=filters) for text, by in queries)
+            *(self.memory.asearch(text, max_results=pool, filters=filters) for text in queries)
         )
         return _few_of_each(digests[0] if len(digests) == 1 else _merged(digests, pool), per_file, max_results)
-
-    def _memory_by(self, by: By) -> MemoryContext:
-        if by == "both":
-            return self.memory
-        arms = self.index.as_retriever(similarity_top_k=self.memory.settings.candidate_pool).retrievers
-        matching = [arm for arm in arms if isinstance(arm, ContextualBM25Retriever) == (by == "words")]
-        if not matching:
-            raise SettingError("cannot be: this index has no embedding. Cure: by='words'", by=by)
-        return MemoryContext(ContextualFusionRetriever(matching), self.memory.settings)
 
     def _labels_by_path(self) -> dict[str, tuple[set[str], set[str]]]:
         if not self.index.exists:
@@ -287,13 +271,13 @@ class Notes:
         )
 
     def _readable(self, below: str = "") -> list[str]:
-        """Return the paths of the files that the index reads, without those that it could not read."""
+        """The paths of the files that the index reads, without those that it could not read."""
         failed = self.index.failed() if self.index.exists else {}
         return [path for path in self.index.files(below) if path not in failed]
 
 
 def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
-    """Return the hits of several searches in one ranking."""
+    """The hits of several searches in one ranking."""
     scores: defaultdict[str, float] = defaultdict(float)
     places: dict[str, tuple[int, MemoryEntry]] = {}
     counts: Counter[str] = Counter()

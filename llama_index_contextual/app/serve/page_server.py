@@ -98,7 +98,7 @@ def serve(
 
 
 def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
-    """Return the application.
+    """The application.
 
     Args:
         api: Answers.
@@ -155,7 +155,7 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """Return what a request says; too much of it, or what is no object, is an error."""
+    """The JSON object of a request."""
     data = b""
     async for part in request.stream():
         data += part
@@ -171,7 +171,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
-    """Return the status of a refusal; 0 for none."""
+    """The status of a refusal; 0 for none."""
     headers = request.headers
     named = headers.getlist("host")
     if len(named) != 1 or named[0].lower() not in hosts:  # a web page that lets its own name point here
