@@ -207,7 +207,7 @@ class Comparison:
             [row.name, part, str(sum(self._parts()[part])), *map(signed, intervals)]
             for row in self.others()
             for part, intervals in self.failures_avoided(row.name).items()
-            if any(intervals)
+            if any(ends and any(ends) for ends in intervals)
         ]
         failures_remarks = [
             f"Of the answers that “{self.baseline}” misses, the part that a row finds; less than 0: it misses more.",
@@ -282,8 +282,9 @@ def html_report(comparison: Comparison, title: str = _TITLE) -> str:
         title: The page's.
     """
     *ks, most = map(str, comparison.top_k)
-    summary = f"recall in the first {', '.join(ks)}{' and ' if ks else ''}{most} hits."
-    summary = f"{counted(len(comparison.questions), 'question')}; {summary}"
+    depths = f"{', '.join(ks)}{' and ' if ks else ''}{most}"
+    count = counted(len(comparison.questions), "question")
+    summary = f"How much of the answers to {count} each row finds in the first {depths} hits (recall)."
     return render("comparison.html", title=title, summary=summary, comparison=comparison)
 
 
