@@ -239,6 +239,7 @@ def main() -> None:
         pid = asyncio.run(soak.run(given.calls))
         minutes = (time.perf_counter() - started) / 60
         problems = soak.problems(pid)
+        print(f"problems: {problems or 'none'}\n")
     print(f"{given.calls:,} calls in {minutes:.1f} min, load {before:.1f} before and {os.getloadavg()[0]:.1f} after")
     rows = [[tool, len(found), *percentiles(found)] for tool, found in soak.seconds.items() if found]
     every = [one for found in soak.seconds.values() for one in found]
