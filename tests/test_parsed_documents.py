@@ -197,7 +197,7 @@ def test_dates_of_headings_and_lines_hold_on_the_next_page_too():
 BROUGHT = {
     "content_type": "application/pdf",
     "date": "2026-01-02T10:11:12",
-    "title": "t" * 400,
+    "title": "t" * 300,
     "tags": "",
     "header_path": "Space/Page",
     "start_line": 40,

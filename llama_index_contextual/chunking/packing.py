@@ -41,7 +41,7 @@ class ChunkSettings(Checked, BaseModel):
         min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
         keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``; its chunk is marked
             ``overflow``. Otherwise it is cut at ``chunk_size``, between lines or rows.
-        cut_at_rules: True makes every rule (``---``) end a chunk, however small.
+        cut_at_rules: Whether every rule (``---``) ends a chunk, however small.
         semantic: False packs lines to the budget and ignores all structure.
     """
 
@@ -50,7 +50,7 @@ class ChunkSettings(Checked, BaseModel):
     tokenizer: str | Callable[[str], Any] | None = None
     min_chunk_size: int = 50
     keep_blocks: bool = True
-    cut_at_rules: bool = False
+    cut_at_rules: bool = True
     semantic: bool = True
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead
