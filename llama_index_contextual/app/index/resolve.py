@@ -29,7 +29,6 @@ from llama_index_contextual.app.index.settings import (
     command_line,
 )
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
-from llama_index_contextual.app.settings.llm import named_model
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.app.store.database import Database
@@ -98,11 +97,16 @@ def resolve_settings(
     if any(key.startswith("context") for key in missing):
         context, options = OFF, {}  # questions need none
     shown = arguments["show_context_to_llm"]
+    made = options
+    if context == LLM:
+        from llama_index_contextual.app.settings.llm import named_model  # httpx, which few questions need
+
+        made = {"cache": cache, **named_model(options)}  # paid for, so kept with the index
     contexts = ContextualNodePostprocessor(
         context,
         show_context_to_llm=config["show_context_to_llm"] if shown is None else bool(shown),
         descriptions={**config["descriptions"], **descriptions},
-        **({"cache": cache, **named_model(options)} if context == LLM else options),  # paid for, so kept with the index
+        **made,
     )
     rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
     settings = IndexSettings(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
+from llama_index_contextual.app.settings.late_chunking import TIMEOUT
 from llama_index_contextual.app.settings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import Checked, SettingError, needs
-from llama_index_contextual.service import TIMEOUT
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:

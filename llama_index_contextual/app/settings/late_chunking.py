@@ -25,7 +25,6 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
 from llama_index_contextual.errors import Checked, EmbeddingError, SettingError
-from llama_index_contextual.service import TIMEOUT, VECTOR_BYTES, post
 from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+TIMEOUT: Final = 60.0  # seconds that a server may be silent
 _WINDOWS: Final = "windows"
 _BYTES_A_TOKEN: Final = 3  # fewer than any tokenizer makes of prose, so that windows err on the short side
 
@@ -96,6 +96,8 @@ class DocumentEmbedding(Checked, BaseEmbedding):
 
     def _post(self, url: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
         """The JSON of a server's answer."""
+        from llama_index_contextual.service import VECTOR_BYTES, post  # httpx, which few questions need
+
         limits: dict[str, Any] = {"seconds": self.timeout, "most_bytes": VECTOR_BYTES}
         return post(url, body, headers, failure=EmbeddingError, **limits)
 
@@ -112,15 +114,9 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         return [len(chunk.encode("utf-8", "replace")) // _BYTES_A_TOKEN + 1 for chunk in chunks]
 
     def embed_document(self, chunks: Sequence[str]) -> list[list[float]]:
-        """Embed the chunks of one document, which should not overlap, in their order.
+        """Vectors of unit length for all chunks of one document, which should not overlap, in their order.
 
-        Windows that are in the cache are not embedded again: an edit costs the windows that hold it.
-
-        Args:
-            chunks: All chunks of the document, as they are embedded.
-
-        Returns:
-            A vector for each chunk, all of the same dimension, of unit length.
+        Windows in the cache are not embedded again: an edit costs the windows that hold it.
 
         Raises:
             EmbeddingError: The server failed for good, or answered what cannot be used; or a chunk is too long.
@@ -135,11 +131,7 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         return vectors
 
     def windows(self, chunks: Sequence[str]) -> list[Window]:
-        """The windows of a document, which :meth:`embed_document` embeds.
-
-        Raises:
-            EmbeddingError: A chunk is longer than what the model reads.
-        """
+        """The windows of a document; an EmbeddingError where a chunk is longer than the model reads."""
         return list(plan_windows(self._sizes(chunks), self.window_tokens, self.window_tokens // 8))
 
     def embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
@@ -211,11 +203,7 @@ class VendorEmbedding(DocumentEmbedding):
     dimensions: int | None = Field(default=None, gt=0, description="Length of vectors, where the model has several.")
 
     def require_key(self) -> str:
-        """The key.
-
-        Raises:
-            SettingError: There is none.
-        """
+        """The key; a SettingError where there is none."""
         key = os.environ.get(self.key_name, "")
         if not key:
             raise SettingError(
@@ -284,9 +272,7 @@ class LlamaCppDocumentEmbedding(DocumentEmbedding):
 
     model_name: str = Field(default="llama.cpp", description="Name under which vectors are recorded.")
     base_url: str = Field(default="http://127.0.0.1:8080", description="The server.")
-    window_tokens: int = Field(
-        default=2_000, gt=0, description="Tokens read at once; the server's batch must hold them."
-    )
+    window_tokens: int = Field(default=2_000, gt=0, description="Tokens read at once; the server's batch holds them.")
 
     def _tokens(self, text: str, *, special: bool = False) -> list[int]:
         clean = replace_surrogates(text)[0]
