@@ -72,7 +72,7 @@ def test_hostile_texts_get_vectors_and_nothing_is_cut_at_a_null(e5):
 
 def test_a_text_longer_than_a_window_is_read_to_its_end(e5):
     long = "Ein Satz über Kaninchen. " * 200
-    other = f"{long}The invoice is due in March. " * 2
+    other = long + "The invoice is due in March. " * 200
     assert not np.allclose(e5.embed([long]), e5.embed([other]), atol=0.01)
 
 
