@@ -191,9 +191,9 @@ def group_sections(
 ) -> Iterator[list[Section]]:
     """Merge sections of fewer than ``min_size`` tokens with a neighbour under the same parent and of the same day.
 
-    A section joins the ones before it only while they are too small, so what is inserted between two whole sections
-    moves no boundary elsewhere. A bare heading joins what follows, whatever that is; a small last section joins what
-    precedes. A section that is ``alone`` joins nothing but bare headings before it.
+    Small sections join one another until they are large enough; one that is large enough joins nothing before it but
+    bare headings, so what is inserted between two whole sections moves no boundary elsewhere. A small section that is
+    followed by a large one joins what precedes. A section that is ``alone`` joins nothing but bare headings before it.
 
     Args:
         sections: In order.
@@ -230,7 +230,7 @@ def _joins(group: list[Section], section: Section, cumulative: Sequence[int], mi
     if tokens >= min_size or not _related(group[0], section):
         return False
     more = cumulative[section.last] - cumulative[section.first]
-    return tokens + more <= size or more > size
+    return more < min_size and tokens + more <= size
 
 
 def _joins_backwards(groups: list[list[Section]], cumulative: Sequence[int], min_size: int, size: int) -> bool:

@@ -121,3 +121,11 @@ def test_a_section_without_a_day_has_none_in_its_context():
 def test_the_day_of_front_matter_is_the_one_of_the_note(front, day):
     [node] = nodes(f"---\n{front}\n---\n\nWater.\n")
     assert (node.metadata.get("date"), node.metadata["header_path"]) == (day, "")
+
+
+def test_a_section_that_is_large_enough_stands_alone():
+    large = "## Large\n\n" + "These are five more words. " * 8
+    text = f"# Notes\n\n## One\n\nFew words.\n\n## Two\n\nFew words.\n\n{large}\n\n## Last\n\nFew words.\n"
+    found = words(text, chunk_size=200, min_chunk_size=20)
+    assert [part.split("\n")[0] for part in found] == ["# Notes", "## Large"]
+    assert found[1].endswith("## Last\n\nFew words."), "a small last section joins what precedes"
