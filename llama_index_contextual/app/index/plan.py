@@ -109,8 +109,35 @@ def _renames(
 
 
 @dataclass(slots=True)
+class ChunkWork:
+    """What a refresh did with chunks, and how long it took.
+
+    Attributes:
+        chunks: How many the index holds now.
+        embedded: Texts sent to the embedding model.
+        embedded_for_moves: Those of them that only a new path made necessary, because the context shows it.
+        reused: Chunks whose vector was known from an earlier run, under the same or another id.
+        relocated: Chunks whose text and context stayed and whose lines or other metadata changed: not embedded.
+        removed: Chunks that left the index.
+        context_sources: How many chunks of the index have a context from each source.
+        seconds: How long the refresh took.
+    """
+
+    chunks: int = 0
+    embedded: int = 0
+    embedded_for_moves: int = 0
+    reused: int = 0
+    relocated: int = 0
+    removed: int = 0
+    context_sources: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class RefreshReport:
-    """What a refresh did. Documents are named by id: their path relative to the folder, or the id that was given.
+    """What a refresh did. Documents are named by id: their path relative to the folder, or the id of the document.
+
+    The fields of :class:`ChunkWork` are read here, too: ``report.embedded``.
 
     Attributes:
         added: Documents that are new.
@@ -122,14 +149,7 @@ class RefreshReport:
         failed: Files and documents that could not be indexed, and why. What the index held of them stays.
         repaired: Files that could be read only with a repair, and which.
         differences: Settings that differ from those the index was made with.
-        chunks: How many nodes the index holds now.
-        embedded: Texts sent to the embedding model.
-        embedded_for_moves: Those of them that only a new path made necessary, because the context shows it.
-        reused: Chunks whose vector was known from an earlier run, under the same or another id.
-        relocated: Chunks whose text and context stayed and whose lines or other metadata changed: not embedded.
-        removed: Chunks that went.
-        context_sources: How many chunks of the index have a context from each source.
-        seconds: How long it took.
+        work: What it did with chunks.
     """
 
     added: list[str] = field(default_factory=list)
@@ -141,14 +161,12 @@ class RefreshReport:
     failed: list[Problem] = field(default_factory=list)
     repaired: list[Problem] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
-    chunks: int = 0
-    embedded: int = 0
-    embedded_for_moves: int = 0
-    reused: int = 0
-    relocated: int = 0
-    removed: int = 0
-    context_sources: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
+    work: ChunkWork = field(default_factory=ChunkWork)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ChunkWork.__dataclass_fields__:
+            return getattr(self.work, name)
+        raise AttributeError(name)
 
     def fail(self, key: str, reason: str) -> None:
         """Note that a document cannot be indexed, and why."""
@@ -164,11 +182,13 @@ class RefreshReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
+        fields = asdict(self)
         return {
-            **asdict(self),
+            **fields,
+            **fields.pop("work"),
             "moved": [{"from": old, "to": new} for old, new in self.moved],
             "unchanged": self.skipped,
-            "seconds": round(self.seconds, 3),
+            "seconds": round(self.work.seconds, 3),
         }
 
     @property

@@ -113,9 +113,9 @@ def _refreshed(
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
             Refresh(settings, writer, retry_contexts, confirm, progress, report).run(sources, covered)
         with writer.database.reading() as snapshot:
-            report.chunks, report.context_sources = snapshot.count(), snapshot.context_sources()
+            report.work.chunks, report.work.context_sources = snapshot.count(), snapshot.context_sources()
     report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
-    report.seconds = time.monotonic() - started
+    report.work.seconds = time.monotonic() - started
     return report
 
 
@@ -159,7 +159,7 @@ class Refresh:
             self.progress.begin(len(changed), sum(source.size for source in changed))
             self._index(changed)
             for group in iter_batch(plan.deleted, 500):
-                self.report.removed += self.writer.delete(group)
+                self.report.work.removed += self.writer.delete(group)
         self.writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
         self.writer.finish()
 

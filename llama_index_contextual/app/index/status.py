@@ -22,9 +22,8 @@ from llama_index_contextual.app.store.schema import vector_problem
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import IndexSettings
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.store.snapshot import Snapshot
 
 
+_COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}
 _NAMED: Final = 20  # files that differ; --json names all
 _SAMPLE: Final = 1000  # vectors that verify looks at
 _COMPARED: Final = 500  # chunks that are compared with all
@@ -40,13 +40,27 @@ _NEIGHBOURS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What the next refresh of the whole folder would do, in documents; ``failed`` says why files cannot be indexed."""
+    """What the next refresh of the whole folder would do.
+
+    Attributes:
+        added: Documents, as are the next three.
+        changed: Their content differs.
+        outdated: The settings that made them differ.
+        deleted: No longer there.
+        failed: Why files cannot be indexed, by path.
+        stand_ins: Chunks whose free context stands in for a language model's, or that have none of it yet.
+        complete: False while a refresh is at work, or after one was killed: the next one finishes it.
+        differences: Settings that are others now.
+    """
 
     added: int = 0
     changed: int = 0
     outdated: int = 0
     deleted: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    stand_ins: int = 0
+    complete: bool = True
+    differences: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, plan: Plan, failed: Sequence[Problem]) -> Pending:
@@ -60,7 +74,8 @@ class Pending:
         return bool(self.added or self.changed or self.outdated or self.deleted)
 
     def __str__(self) -> str:
-        counts = {**asdict(self), "failed": len(self.failed)}
+        counts = {name: getattr(self, name) for name in ("added", "changed", "outdated", "deleted")}
+        counts["failed"] = len(self.failed)
         return ", ".join(f"{value} {key}" for key, value in counts.items() if value) or "nothing"
 
 
@@ -69,38 +84,28 @@ class IndexStatus:
     """What an index holds.
 
     Attributes:
-        folder: The documents; of several folders, the storage of their index.
-        collections: The several folders by name: ``path``, ``description``, and the number of ``documents``.
+        folders: The folders of documents by name, "" where there is one: ``path``, ``description``, ``documents``.
         storage: Where the index lives.
         documents: How many documents.
-        chunks: How many nodes.
+        chunks: How many chunks.
         languages: The share of each language in a sample of the chunks, by its code.
-        contexts: Nodes by what made their context; "" counts those without.
-        stand_ins: Nodes whose free context stands in for a language model's, or that have none of it yet.
+        contexts: Chunks by what made their context; "" counts those without.
         bytes_on_disk: Size of each part of the storage folder.
         settings: What the index was made with, ``section.key`` to value.
-        differences: Settings that are given otherwise now.
         pending: What a refresh would do.
-        complete: False while a refresh is at work, or after one was killed: the next one finishes it.
-        change: A number that grows with every write.
         problems: What does not agree among files, databases and caches, a sentence each; None where that was not
             checked.
     """
 
-    folder: str
-    collections: dict[str, dict[str, Any]]
+    folders: dict[str, dict[str, Any]]
     storage: str
     documents: int
     chunks: int
     languages: dict[str, float]
     contexts: dict[str, int]
-    stand_ins: int
     bytes_on_disk: dict[str, int]
     settings: dict[str, Any]
-    differences: list[str]
     pending: Pending
-    complete: bool
-    change: int
     problems: list[str] | None = None
 
     @property
@@ -123,23 +128,26 @@ class IndexStatus:
         """
         size = sum(self.bytes_on_disk.values()) / 1e6
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
-        contexts += f" ({self.stand_ins} without the model's; index asks for them again)" if self.stand_ins else ""
+        waiting = self.pending.stand_ins
+        contexts += f" ({waiting} without the model's; index asks for them again)" if waiting else ""
         folders = [
             f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
-            for name, one in self.collections.items()
+            if name
+            else f"folder      {one['path']}"
+            for name, one in self.folders.items()
         ]
         lines = [
-            *(folders or [f"folder      {self.folder}"]),
+            *folders,
             f"storage     {self.storage} ({size:.1f} MB)",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"languages   {languages_in_words(self.languages) or 'none'}",
             f"contexts    {contexts}",
             f"to refresh  {self.pending}",
             *(f"not indexed {line}" for line in _first([f"{key}: {one}" for key, one in self.pending.failed.items()])),
-            f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
+            f"state       {_COMPLETE[self.pending.complete]}",
             f"embedding   {self.settings.get('embedding.model', 'none')}",
             *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
-            *(f"differs     {difference}" for difference in self.differences),
+            *(f"differs     {difference}" for difference in self.pending.differences),
         ]
         if self.problems is not None:
             lines += [f"checked     {line}" for line in _first(self.problems) or ["files, databases and caches agree"]]
@@ -202,35 +210,34 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
     return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
 
 
-def status(settings: IndexSettings, view: IndexView, pending: Pending, problems: list[str] | None) -> IndexStatus:
+def status(settings: IndexSettings, view: IndexView, pending: Pending, found: list[str] | None) -> IndexStatus:
     """Report of what an index holds."""
     snapshot, state = view.snapshot, view.snapshot.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
+    documents = [key for key, one in snapshot.documents().items() if one.is_indexed]
+    by_folder = Counter(key.partition("/")[0] for key in documents)
+    folders = {
+        name: {"path": str(one.folder), "description": one.description, "documents": by_folder[name]}
+        for name, one in settings.folders.collections.items()
+    }
+    whole = {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
     return IndexStatus(
-        folder=str(settings.folders.root),
-        collections=_collections(settings.folders, snapshot),
+        folders=folders or whole,
         storage=str(settings.layout.root),
-        documents=sum(one.is_indexed for one in snapshot.documents().values()),
+        documents=len(documents),
         chunks=sum(contexts.values()),
         languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
         contexts=contexts,
-        stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
         bytes_on_disk=settings.layout.sizes(),
         settings={f"{section}.{key}": one for section, values in state.settings.items() for key, one in values.items()},
-        differences=settings.differences(state),
-        pending=pending,
-        complete=state.complete,
-        change=state.change,
-        problems=problems,
+        pending=replace(
+            pending,
+            stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
+            complete=state.complete,
+            differences=settings.differences(state),
+        ),
+        problems=found,
     )
-
-
-def _collections(folders: Folders, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    counts = Counter(key.partition("/")[0] for key, one in snapshot.documents().items() if one.is_indexed)
-    return {
-        name: {"path": str(one.folder), "description": one.description, "documents": counts[name]}
-        for name, one in folders.collections.items()
-    }
 
 
 def problems(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem]) -> list[str]:
@@ -248,28 +255,23 @@ def problems(settings: IndexSettings, view: IndexView, plan: Plan, failed: Seque
         for key, wanted, count in snapshot.miscounted()
     ]
     faults = list(_vectors(settings, snapshot)) if embeds else []
-    documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
-    files = sorted(_files(settings.folders, documents, plan, failed))
-    return [*found, *faults, *view.cache_problems(embeds=embeds and not faults), *files]
-
-
-def _files(
-    folders: Folders, documents: Mapping[str, DocumentRow], plan: Plan, failed: Sequence[Problem]
-) -> Iterator[str]:
-    before = dict(plan.renamed)
-    moved = set(before.values())
-    seen = [key for key in plan.changed if documents[key].sha256]
-    yield from (f"{key}: edited since it was indexed." for key in seen)
-    for key in set(plan.deleted) - moved:
-        there = os.path.lexists(folders.place(key))
-        yield f"{key}: {'left out by the settings now' if there else 'deleted since it was indexed'}."
-    reads_files = any(one.kind == "file" for one in documents.values())  # else all were given by hand
-    for key in plan.added if reads_files else ():
-        yield f"{key}: {f'moved from {before[key]} since that was indexed' if key in before else 'not indexed yet'}."
-    for problem in failed:
-        is_folder = problem.path.endswith("/")
-        if problem.path in documents or (is_folder and any(is_spared(key, (problem.path,)) for key in documents)):
-            yield f"{problem} What is indexed of it may be old."
+    known = snapshot.documents()
+    there = {key for key in plan.deleted if os.path.lexists(settings.folders.place(key))}
+    by_kind: dict[str, Iterable[str]] = {
+        "added": plan.added,
+        "changed": plan.changed,
+        "deleted": {*plan.deleted} - there,
+        "left out by the settings": there,
+    }
+    if not any(one.kind == "file" for one in known.values()):  # all documents are without a file
+        del by_kind["added"]
+    files = [f"{key}: {kind} since the index was made." for kind, keys in by_kind.items() for key in keys]
+    unread = [
+        f"{one} What is indexed of it may be old."
+        for one in failed
+        if any(row.is_indexed and is_spared(key, (one.path,)) for key, row in known.items())
+    ]
+    return [*found, *faults, *view.cache_problems(embeds=embeds and not faults), *sorted([*files, *unread])]
 
 
 def _vectors(settings: IndexSettings, snapshot: Snapshot) -> Iterator[str]:

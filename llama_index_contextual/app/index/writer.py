@@ -214,7 +214,7 @@ class Writer:
         embedded, faults = self.embedder.embed([chunk for _, chunks in documents for chunk in chunks], progress)
         failing = [(one.key, faults.get(chunk.embed_hash)) for one, chunks in documents for chunk in reversed(chunks)]
         documents = _sound(documents, {key: fault for key, fault in failing if fault}, report)
-        report.embedded += len(embedded)
+        report.work.embedded += len(embedded)
         with self.busy, step("store") as facts:
             progress(len(embedded))
             if documents:
@@ -243,17 +243,17 @@ class Writer:
                 else:
                     surplus.append(known.row)
                 if known is not None and known.embed_hash == chunk.embed_hash:
-                    report.relocated += 1
+                    report.work.relocated += 1
                 elif chunk.embed_hash in embedded:
-                    report.embedded_for_moves += document.key in moved
+                    report.work.embedded_for_moves += document.key in moved
                 elif self.embedder.embeds:
-                    report.reused += 1
+                    report.work.reused += 1
                 new.append((numbers[document.key], chunk.row))
             surplus += [node.row for node in before.values()]
             removed += len(before)
         transaction.delete_nodes(surplus)
         transaction.put_nodes(new)
-        report.removed += removed
+        report.work.removed += removed
         return {"added": added, "changed": len(new) - added, "deleted": removed}
 
     def _conflicts(self, transaction: Transaction, documents: Sequence[Indexed]) -> dict[str, str]:
