@@ -22,7 +22,7 @@ _MARKS: Final = {
     "super": _RAISED,
 }
 _WORD: Final = re.compile(rf"\\({'|'.join(_MARKS)})(?![a-z])(\d?) ?")
-_TEXT: Final = re.compile(f"{_TABLE}([^{_ROW}]*){_ROW}|([^{_TABLE}\n]+)")
+_POWER: Final = re.compile(f"(?<=\\w){_RAISED}(?=[\\d+-])")
 _LEFT_OUT: Final = {"picture": r"\pict", "note": r"\footnote", "text box": r"\shptxt"}
 _INFO: Final = re.compile(r"\{\\(title|author|subject) ([^{}]{0,1000})\}")
 
@@ -40,9 +40,14 @@ def read_rtf(path: Path) -> Conversion:
         raise ConversionError("it is damaged or no RTF file. Cure: ignore it.")
     text = rtf_to_text(_WORD.sub(_marked, source), errors="replace")
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
-    text = re.sub(f"(?<=\\w){_RAISED}(?=[\\d+-])", "^", text).replace(_RAISED, "")
-    blocks = "".join(map(_block, _TEXT.finditer(text)))
-    page = html_to_markdown(re.sub("</(ul|table)><\\1>", "", f"<body>{blocks}</body>"), is_marked=True)
+    text = _POWER.sub("^", text).replace(_RAISED, "")
+    blocks: list[str] = []
+    *rows, rest = text.split(_ROW)
+    for row in rows:
+        lines, _, cells = row.partition(_TABLE) if _TABLE in row else row.rpartition("\n")
+        blocks += [*map(_block, lines.split("\n")), _cells(cells)]
+    blocks += map(_block, rest.replace(_TABLE, "").split("\n"))
+    page = html_to_markdown(re.sub("</(ul|table)><\\1>", "", f"<body>{''.join(blocks)}</body>"), is_marked=True)
     about = {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in _INFO.findall(source)}
     return Conversion([Part(page.text)], about, {thing: source.count(word) for thing, word in _LEFT_OUT.items()})
 
@@ -52,12 +57,15 @@ def _marked(match: re.Match[str]) -> str:
     return f"{{\\uc0\\u{ord(_MARKS[match[1]]) - 65536} }}{match[2]}"
 
 
-def _block(match: re.Match[str]) -> str:
-    """A row of a table, a heading, an item or a paragraph as HTML."""
-    row, line = match[1], (match[2] or "").strip()
-    if row is not None:
-        cells = row.replace(_TABLE, "").split(_CELL)[:-1]
-        return f"<table><tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr></table>"
+def _cells(row: str) -> str:
+    """A row of a table as HTML."""
+    cells = row.replace(_TABLE, "").split(_CELL)[:-1]
+    return f"<table><tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr></table>"
+
+
+def _block(line: str) -> str:
+    """A heading, an item or a paragraph as HTML."""
+    line = line.strip()
     _, is_heading, heading = line.rpartition(_HEADING)
     if is_heading and heading[:1].isdecimal() and (text := " ".join(heading[1:].split(_ITEM)[-1].split())):
         return f"<h{min(int(heading[0]) + 1, 6)}>{escape(text)}</h{min(int(heading[0]) + 1, 6)}>"
