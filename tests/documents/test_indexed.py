@@ -2,7 +2,7 @@
 
 import pytest
 import samples
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, MetadataMode
 from llama_index.core.storage.kvstore import SimpleKVStore
 from rich.console import Console
 
@@ -200,3 +200,13 @@ def test_short_sections_of_a_page_share_a_chunk_since_its_headings_are_guesses(f
     assert len(parser([page])) == len(parser([Document(text=text)])) == 6
     page.metadata["page_label"] = "1"
     assert [node.text.count("Berth") for node in parser([page])] == [3, 3]
+
+
+def test_what_a_file_lacks_as_text_is_named_in_its_first_part_alone(folder):
+    (folder / "page.html").write_text("<p>Text<img src=a><img src=b><script>x</script>", "utf-8")
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        index.refresh()
+        lacking = {node.metadata["path"]: node for node in index.nodes() if "left_out" in node.metadata}
+    assert {path: node.metadata["left_out"] for path, node in lacking.items()} == {"page.html": "2 pictures; 1 script"}
+    for mode in (MetadataMode.EMBED, MetadataMode.LLM):
+        assert "pictures" not in lacking["page.html"].get_content(mode)

@@ -1,5 +1,6 @@
 """Word, OpenDocument and RTF: what Word hides in containers, numbers, spans, raised letters, boxes and pages."""
 
+import time
 import zipfile
 
 import pytest
@@ -348,3 +349,13 @@ def test_rtf_becomes_markdown(tmp_path, body, markdown):
 def test_what_rtf_lacks_as_text_is_counted(tmp_path):
     (tmp_path / "a.rtf").write_text(r"{\rtf1 Text{\footnote A note.}{\pict 89504e47}\par}", "latin-1")
     assert read_rtf(tmp_path / "a.rtf").to_dict()["metadata"]["left_out"] == "1 note; 1 picture"
+
+
+def test_links_and_rows_without_an_end_cost_rtf_linear_time(tmp_path):
+    """Links took their square, half a minute for 5,000 of them."""
+    path = tmp_path / "a.rtf"
+    for unit in (r"{\field{\*\fldinst{ HYPERLINK ", r"\trowd \cell "):
+        path.write_text("{\\rtf1 " + unit * 20_000 + "}", "latin-1")
+        started = time.process_time()
+        read_rtf(path)
+        assert time.process_time() - started < 10

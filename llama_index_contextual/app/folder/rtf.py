@@ -38,7 +38,8 @@ def read_rtf(path: Path) -> Conversion:
     source = path.read_bytes().decode("latin-1")
     if not source.lstrip().startswith("{\\rtf"):
         raise ConversionError("it is damaged or no RTF file. Cure: ignore it.")
-    text = rtf_to_text(_WORD.sub(_marked, source), errors="replace")
+    marked = _WORD.sub(_marked, source).replace("\\fldinst", "\\code")  # striprtf looks for links in quadratic time
+    text = rtf_to_text(marked, errors="replace")
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
     text = _POWER.sub("^", text).replace(_RAISED, "")
     blocks: list[str] = []
