@@ -47,7 +47,7 @@ _SECOND_ANSWER: Final = re.compile(
     re.IGNORECASE,
 )
 _PLACEHOLDER: Final = re.compile(r"\W*(?:the )?context (?:of|for) (?:the )?chunk(?: \d+)?\W*", re.IGNORECASE)
-_KEY_AND_VALUE: Final = re.compile(  # the quote before a key is gone where it looked like one around the whole
+_KEY_AND_VALUE: Final = re.compile(  # without the quote before a key, which may have looked like one around the whole
     r"^\W*\{|(?:^|[\"'])(?:context|chunk|text|answer|number|id|\d+)[\"']\s*:", re.IGNORECASE
 )
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "Nothing in the index answers this."
 # Where no model is named, and the default one cannot be asked.
-_NOBODY: Final = (
+_NO_MODEL: Final = (
     "no language model is set, and the default, qwen3:0.6b on this machine's Ollama, cannot be asked: {}.\nCure: --llm "
     "ollama:MODEL, openai:MODEL or openai:MODEL@URL (extra llm). search finds passages without a model."
 )
@@ -116,8 +116,8 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
         if _LETTER.search(quotation) and not any(_holds(place, quotation) for place in places):
             cited = ", ".join(f"[{number}]" for number in names)
             problems.append(f"“{quotation.strip()}” is not in {cited or 'any source'}")
-    says_something = _LETTER.search(prose) and not text.rstrip().endswith(":") and not text.lstrip().startswith("#")
-    if not numbers and says_something and text.strip().strip('"') != _SILENT:
+    is_statement = _LETTER.search(prose) and not text.rstrip().endswith(":") and not text.lstrip().startswith("#")
+    if not numbers and is_statement and text.strip().strip('"') != _SILENT:
         problems.append("no source is named")
     return Sentence(text, names, tuple(problems))
 
@@ -231,7 +231,7 @@ class CitedSynthesizer(BaseSynthesizer):
         except MissingExtraError as error:
             if named:
                 raise
-            raise AnswerError(_NOBODY.format(str(error).partition(".")[0])) from error
+            raise AnswerError(_NO_MODEL.format(str(error).partition(".")[0])) from error
         super().__init__(llm=model, streaming=streaming, empty_response=NOTHING)
         self._is_named = bool(named)
         self._prompt = prompt or CITED_PROMPT
@@ -247,7 +247,7 @@ class CitedSynthesizer(BaseSynthesizer):
         return model_name(self._llm)
 
     def sentences(self, question: str, sources: Sequence[str]) -> Iterator[Sentence]:
-        """Ask the model, and yield its answer sentence by sentence; without sources nobody is asked.
+        """Ask the model, and yield its answer sentence by sentence; without sources no model is asked.
 
         Args:
             question: As it was asked.
@@ -259,7 +259,7 @@ class CitedSynthesizer(BaseSynthesizer):
         if not sources:
             yield Sentence(NOTHING)
             return
-        messages, stream = self._asked(question, sources)
+        messages, stream = self._request(question, sources)
         try:
             for part in self._llm.stream_chat(messages):
                 yield from stream.feed(part.delta or "")
@@ -267,11 +267,11 @@ class CitedSynthesizer(BaseSynthesizer):
             raise self._failure(error) from error
         yield from stream.end()
 
-    def _asked(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
+    def _request(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
         """The messages to the model, and the reader of its answer."""
         if reason := probe(self._llm):
-            unasked = f"{self.name} cannot be asked: {reason}. Cure: another llm, or a server that answers."
-            raise AnswerError(unasked if self._is_named else _NOBODY.format(reason))
+            unavailable = f"{self.name} cannot be asked: {reason}. Cure: another llm, or a server that answers."
+            raise AnswerError(unavailable if self._is_named else _NO_MODEL.format(reason))
         room = int(_SAFETY * (context_window(self._llm) - _ANSWER_TOKENS - _PROMPT_TOKENS))
         shown: list[str] = []
         for source in sources:
@@ -299,7 +299,7 @@ class CitedSynthesizer(BaseSynthesizer):
         return parts if self._streaming else "".join([sentence async for sentence in parts])
 
     async def _asentences(self, question: str, sources: Sequence[str]) -> AsyncGenerator[str, None]:
-        messages, stream = await asyncio.to_thread(self._asked, question, sources)
+        messages, stream = await asyncio.to_thread(self._request, question, sources)
         try:
             # Not the synchronous way in a thread: a model may be silent for minutes, and threads are few.
             async for part in await self._llm.astream_chat(messages):
