@@ -32,7 +32,7 @@ from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
-from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, gate, read_message
+from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message
 from llama_index_contextual.retrieval.sessions import sentences_of
 from llama_index_contextual.text import replace_surrogates, short_hash
 from llama_index_contextual.text.tokens import CHARS_PER_TOKEN, make_scale

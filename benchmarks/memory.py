@@ -37,7 +37,7 @@ from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.keyword.lexicon import lexicon, split_words
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
-from llama_index_contextual.memory.message import gate
+from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.text import date_from_path
 
 if TYPE_CHECKING:

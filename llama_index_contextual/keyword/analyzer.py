@@ -45,7 +45,7 @@ WORD: Final = re.compile(
 _VOWEL_SIGNS: Final = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
 )
-_LONGEST: Final = 256  # characters of one word that are looked at: beyond that it is data, not language
+_LONGEST: Final = 256  # characters of one word that are read: beyond that it is data, not language
 
 # Not between digits: v1.2.3 is not v123.
 _SEPARATORS: Final = re.compile(r"(?<!\d)[-./'\u2019@:>,_&]+|[-./'\u2019@:>,_]+(?!\d)")
@@ -205,7 +205,7 @@ class Analyzer:
         return code if code in self.languages else self.languages[0]
 
     def _by_language(self, text: str) -> Iterator[tuple[str, str]]:
-        """Give the paragraphs of a text, each with its language; a short one has that of the whole text."""
+        """Yield the paragraphs of a text, each with its language; a short one has that of the whole text."""
         whole = self.language_of(text)
         if self.language != "auto" or len(text) < _OWN_LANGUAGE:
             yield whole, text

@@ -23,7 +23,7 @@ _YEAR_LAST: Final = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2((?:19|2
 _MONTH_FIRST: Final = re.compile(r"(?<![\d./-])(0?[1-9]|1[0-2])[/.]((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
 _NUMERIC_MONTH: Final = re.compile(r"(?<![\d./-])((?:19|20|21)\d\d)-(0[1-9]|1[0-2])(?![\d-])")
 _MOST_DATES: Final = 4
-DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
+DAYS_AFTER: Final = 7  # notes of the days after it speak of the day, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _past(slots: Mapping[str, int | str], _value: int, today: date) -> Range:
 
 
 def _calendar_unit(unit: str, back: int, today: date) -> Range:
-    """Give the whole day, week (Monday first), month or year that lies so many before the current one."""
+    """Return the whole day, week (Monday first), month or year that lies so many before the current one."""
     if unit == "year":
         return date(today.year - back, 1, 1), date(today.year - back, 12, 31)
     if unit == "month":

@@ -221,12 +221,12 @@ def admitted(
 
 
 def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any], passed: Sequence[MetadataFilter] = ()) -> bool:
-    """Return whether filters admit one document, given its metadata and, as :data:`REF_DOC_ID`, its document's id.
+    """Return whether filters admit one document, by its metadata and, as :data:`REF_DOC_ID`, its document's id.
 
     Args:
         filters: Any nesting of them.
         metadata: Of the document.
-        passed: Filters that a store let it pass; one that looked into a list for a value was right to do so.
+        passed: Filters that a store let it pass; one that searched a list for a value was right to do so.
     """
 
     def test(part: MetadataFilter) -> Bools:

@@ -57,7 +57,7 @@ class DatePattern:
     value: int
     regex: re.Pattern[str]
     bounded: bool = False
-    """Whether it has a second for a text: it is of a user's file, and nobody has looked how long it may take."""
+    """Whether it has a second for a text: it is of a user's file, which may take any time."""
 
     def matches(self, text: str) -> list[re.Match[str]]:
         """Return where a text names a date in this way; a pattern of a user's own file has a second for that."""

@@ -61,7 +61,7 @@ def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool
     Args:
         text: The query.
         analyzer: Knows stop words, which tell a question from a query of keywords.
-        may_exclude: Whether ``-word`` can be an operator, given the word; default where it has letters only.
+        may_exclude: Whether ``-word`` can be an operator, by its word; default where it has letters only.
     """
     if len(text) > _LONGEST or not any(mark in text for mark in ('"', "-", "path:", "tag:", "collection:")):
         return ParsedQuery(text)

@@ -106,7 +106,7 @@ class MemoryContextInput(BaseModel):
 
 
 def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> FunctionTool:
-    """Give memory as a tool that an agent calls with the user's message; it answers with the digest."""
+    """Return memory as a tool that an agent calls with the user's message; it answers with the digest."""
 
     def memory_context(message: str, format: Literal["markdown", "json"] = "markdown") -> str:  # noqa: A002
         return _shown(memory.get(message), format)

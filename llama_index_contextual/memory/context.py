@@ -11,7 +11,7 @@ from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
 from llama_index_contextual.memory.current import newer_values_first, newest_first
 from llama_index_contextual.memory.derived import derive_queries, rank_derived
 from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
-from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
+from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit, PoolSearch, days_filter
 from llama_index_contextual.memory.settings import MOST_HITS, MemorySettings
@@ -69,12 +69,12 @@ class MemoryContext:
         **changes: Any,
     ) -> None:
         self.settings = (settings or _configured(source)).changed(**changes)
-        lexicon_of("", self.settings.languages)  # a language that cannot be read is told now
+        lexicon_of("", self.settings.languages)  # a language that cannot be read is an error now
         self._clock = clock
         self._search = PoolSearch(source, self.settings)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
-        """Give the digest for a message.
+        """Return the digest for a message.
 
         Args:
             message: What the user wrote.
@@ -86,17 +86,19 @@ class MemoryContext:
         present = self._now(now)
         if self.settings.ranking == "derived":
             return self._derived(message, seen, present)
-        asked, how = self._read(message, present)
-        pool = self._search.search(asked.text, **how)
-        dated = self._search.search(asked.text, _days(asked), compares_all=False, **how) if asked.dates else HitPool()
-        return self._digest(asked, pool, dated, seen, present)
+        parsed, how = self._read(message, present)
+        pool = self._search.search(parsed.text, **how)
+        dated = (
+            self._search.search(parsed.text, _days(parsed), compares_all=False, **how) if parsed.dates else HitPool()
+        )
+        return self._digest(parsed, pool, dated, seen, present)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
-        """Give the same digest off the event loop."""
+        """Return the digest of :meth:`get`, off the event loop."""
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
     def search(self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None) -> MemoryDigest:
-        """Give what a precise query finds: no gate, no recency.
+        """Return the hits of a precise query: no gate, no recency.
 
         Args:
             query: What to look for.
@@ -113,7 +115,7 @@ class MemoryContext:
     async def asearch(
         self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
     ) -> MemoryDigest:
-        """Give the same off the event loop."""
+        """Return the hits of :meth:`search`, off the event loop."""
         return await asyncio.to_thread(self.search, query, max_results=max_results, filters=filters)
 
     def _now(self, now: Now) -> datetime:
@@ -122,15 +124,15 @@ class MemoryContext:
             now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
         return now if now.tzinfo else now.astimezone()
 
-    def _read(self, message: str, now: datetime) -> tuple[Asked, dict[str, Any]]:
-        """Return what a message asks, and how a pool is asked for it."""
-        asked = read_message(
+    def _read(self, message: str, now: datetime) -> tuple[ParsedMessage, dict[str, Any]]:
+        """Return the parsed message, and the arguments of a search for it."""
+        parsed = read_message(
             message, lexicon_of(message, self.settings.languages), now.date(), plain=self._search.plain
         )
-        return asked, {"form": asked.form, "subject": asked.subject, "today": now.date()}
+        return parsed, {"form": parsed.form, "subject": parsed.subject, "today": now.date()}
 
     def _digest(
-        self, asked: Asked, pool: HitPool, dated: HitPool, seen: Collection[str], now: datetime
+        self, parsed: ParsedMessage, pool: HitPool, dated: HitPool, seen: Collection[str], now: datetime
     ) -> MemoryDigest:
         settings = self.settings
         recency = None
@@ -141,24 +143,24 @@ class MemoryContext:
                 evergreen=settings.evergreen,
                 now=now,
             )
-        ranked = rank(pool, dated, asked.dates, recency, settings)
+        ranked = rank(pool, dated, parsed.dates, recency, settings)
         least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
         judged = None if pool.judgement.relevance is None or not least else least
         if judged and settings.min_relevance == AUTO and (pool.judgement.relevance or 0.0) >= judged:
             judged = _ANY
         analyzer, current = self._search.analyzer, dict[str, Current]()
-        terms, groups = analyzer.tokens, analyzer.query_groups(asked.text)
-        days = tuple(_shown(named.first, named.last) for named in asked.dates)
+        terms, groups = analyzer.tokens, analyzer.query_groups(parsed.text)
+        days = tuple(_shown(named.first, named.last) for named in parsed.dates)
         ordered = ranked
-        if asked.form == "question" and not asked.dates:
-            ordered = newer_values_first(ranked, asked.text, terms)
-        chosen = select(ordered, settings, least=judged, seen=seen, has_subject=asked.has_subject)
-        if not asked.dates:  # "what was the timeout in March?" asks for what is older
+        if parsed.form == "question" and not parsed.dates:
+            ordered = newer_values_first(ranked, parsed.text, terms)
+        chosen = select(ordered, settings, least=judged, seen=seen, has_subject=parsed.has_subject)
+        if not parsed.dates:  # "what was the timeout in March?" asks for what is older
             chosen, current = newest_first(chosen, ranked, terms)
             chosen = [one for one in chosen if not is_seen(one, seen)]
         entries = entries_of(chosen, groups, terms, settings.max_tokens, current)
-        notes = [*([_CUT_NOTE] if asked.is_cut else []), *map(_note, pool.notes)]
-        notes += [_note(f"none of these is of {' or '.join(days)}")] if _elsewhen(chosen, asked) else []
+        notes = [*([_CUT_NOTE] if parsed.is_cut else []), *map(_note, pool.notes)]
+        notes += [_note(f"none of these is of {' or '.join(days)}")] if _elsewhen(chosen, parsed) else []
         doubt = _low_relevance_note(pool)
         if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
             notes += map(_note, filter(None, [pool.judgement.unknown_words, doubt if entries else ""]))
@@ -169,7 +171,7 @@ class MemoryContext:
             applicable=True,
             reason=reason,
             entries=entries,
-            form=asked.form,
+            form=parsed.form,
             queries=pool.queries,
             dates=days,
             notes=tuple(notes),
@@ -221,12 +223,12 @@ class MemoryContext:
 
 
 def _note(text: str) -> str:
-    """Return what a search has to say as a line below the hits."""
+    """Return a remark of a search as a line below the hits."""
     return f"Search: {on_one_line(text)}."
 
 
 def _low_relevance_note(pool: HitPool) -> str:
-    """Say that hits hardly answer, where it was measured what relevance means."""
+    """Return a remark where hits hardly answer, and relevance is calibrated; else ""."""
     if (
         not pool.hits
         or not pool.judgement.is_calibrated
@@ -237,16 +239,16 @@ def _low_relevance_note(pool: HitPool) -> str:
     return f"the notes may not answer this, relevance {pool.judgement.relevance:.2f}"
 
 
-def _days(asked: Asked) -> MetadataFilters:
-    """Admit the first and the last day that a message names, with the days after it in which the day is told of."""
-    first, last = min(one.first for one in asked.dates), max(one.last for one in asked.dates)
+def _days(parsed: ParsedMessage) -> MetadataFilters:
+    """Admit the first and the last day that a message names, with the days after it in which notes speak of it."""
+    first, last = min(one.first for one in parsed.dates), max(one.last for one in parsed.dates)
     return days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
 
 
-def _elsewhen(chosen: Sequence[PoolHit], asked: Asked) -> bool:
+def _elsewhen(chosen: Sequence[PoolHit], parsed: ParsedMessage) -> bool:
     """Return whether a message names a day, and what was found for it is of other days."""
     days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
-    return bool(days) and bool(asked.dates) and all(named.distance(day) for named in asked.dates for day in days)
+    return bool(days) and bool(parsed.dates) and all(named.distance(day) for named in parsed.dates for day in days)
 
 
 def _shown(first: date, last: date) -> str:
@@ -254,7 +256,7 @@ def _shown(first: date, last: date) -> str:
 
 
 def _configured(source: Any) -> MemorySettings:
-    """Return what the configuration of an index says of memory, else the defaults."""
+    """Return the settings of memory of an index, else the defaults."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
     memory: dict[str, Any] = configuration.table("memory") if configuration is not None else {}
     return MemorySettings(**{name: value for name, value in memory.items() if name in MemorySettings.model_fields})

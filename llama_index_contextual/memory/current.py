@@ -85,7 +85,7 @@ class Statement:
 
 @remembering
 def statements(text: str, titles: tuple[str, ...]) -> tuple[Statement, ...]:
-    """Give the statements of a chunk, in their order.
+    """Return the statements of a chunk, in their order.
 
     Args:
         text: The chunk.
@@ -328,7 +328,7 @@ def _asked_for(chosen: Sequence[PoolHit], terms: Callable[[str], Collection[str]
 
 
 def _current_of(history: Sequence[_Mention]) -> Current | None:
-    """Return what the last of some mentions says, and what those before it said; None where all say the same."""
+    """Return the last of some mentions with the different ones before it; None where all say the same."""
     runs = [list(run) for _, run in groupby(history, key=lambda mention: mention.statement.value)]
     older = [run[-1].until(run[0].day, following[0].day) for run, following in pairwise(runs)]
     last = runs[-1]

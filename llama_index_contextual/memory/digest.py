@@ -41,7 +41,7 @@ _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
 
 @dataclass(frozen=True, slots=True)
 class OlderStatement:
-    """What notes said of a fact before they said something else."""
+    """An older statement of notes on a fact."""
 
     citation: str
     snippet: str
@@ -137,20 +137,20 @@ class MemoryDigest:
     """What memory has to say about a message."""
 
     applicable: bool
-    """False if memory was not asked: the gate closed, or memory is switched off."""
+    """False if memory was not searched: the gate closed, or memory is switched off."""
     reason: str
     entries: tuple[MemoryEntry, ...] = ()
     form: str = ""
     """What the message was taken for: ``"question"``, or ``"message"`` for what goes on with something."""
     queries: tuple[str, ...] = ()
-    """What was asked: the message, and its sentences where it is no question."""
+    """The queries: the message, and its sentences where it is no question."""
     dates: tuple[str, ...] = ()
     """The dates that the message named, ``2026-04-05`` or ``2026-04-01/2026-04-30``."""
     notes: tuple[str, ...] = ()
     """What the answer does not cover, a line each: ``"Index: 3 files changed since; being indexed."``,
     ``'Search: the index does not know "flurbel".'``"""
     left_out: int = 0
-    """Hits that were found and are not shown: less relevant, said already, or beyond ``max_results``."""
+    """Hits that were found and are not shown: less relevant, repeated, or beyond ``max_results``."""
 
     @property
     def markdown(self) -> str:
@@ -159,7 +159,7 @@ class MemoryDigest:
         apart = [""] if self.entries and self.notes else []  # else Markdown takes them for the end of the quotation
         return "\n".join([shown, *apart, *(f"({note})" for note in self.notes)])
 
-    def noting(self, freshness: str) -> MemoryDigest:
+    def with_freshness_note(self, freshness: str) -> MemoryDigest:
         """Return the digest with a line that says how far the index is behind; without one where nothing is said."""
         return replace(self, notes=(*self.notes, f"Index: {freshness}.")) if freshness else self
 
@@ -177,7 +177,7 @@ class MemoryDigest:
 
 
 def format_digest(entries: Sequence[MemoryEntry]) -> str:
-    """Give the digest of some entries, or one neutral line if there are none."""
+    """Return the digest of some entries, or one neutral line if there are none."""
     return "\n".join([HEADER, *(entry.block for entry in entries)]) if entries else NOTHING
 
 
@@ -218,7 +218,7 @@ def _visible(text: str, hidden: Callable[[str], str], *, controls: str = "") -> 
 
 
 def _joins(before: str, char: str, after: str) -> bool:
-    """Say whether a script or an emoji needs an unseen character, so that it hides nothing."""
+    """Return whether a script or an emoji needs an unseen character, so that it hides nothing."""
     if char in _EMOJI_STYLES:
         return bool(before) and (unicodedata.category(before) in {"So", "Sm"} or after == _KEYCAP)
     if char not in {_NON_JOINER, _JOINER} or not before or not after:

@@ -1,4 +1,4 @@
-"""Order hits, abstain, leave out what was said already, cut. Pure functions."""
+"""Order hits, abstain, leave out repetitions, cut. Pure functions."""
 
 from __future__ import annotations
 

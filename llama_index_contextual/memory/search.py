@@ -93,7 +93,7 @@ class HitPool:
     notes: tuple[str, ...] = ()
     """What was degraded, ignored, or left out."""
     queries: tuple[str, ...] = ()
-    """What was asked: the text, and the sentences of a message."""
+    """The queries: the text, and the sentences of a message."""
     aged: bool = False
     """Whether the ages of sessions count in the scores."""
     left_out: int = 0
@@ -133,7 +133,7 @@ class PoolSearch:
 
     @property
     def can_filter(self) -> bool:
-        """Whether it can be asked of some notes only; if not, it finds none of them."""
+        """Whether it can search some notes only; if not, it finds none of them."""
         return all(hasattr(arm, "with_filters") for arm in self._fusion.retrievers)
 
     def plain(self, text: str) -> str:
@@ -154,9 +154,9 @@ class PoolSearch:
         """Ask all notes, or those that the filters admit; nothing is found where the arms cannot filter.
 
         Args:
-            text: What is asked.
+            text: The query.
             filters: Notes that may be found.
-            form: ``"message"``: the sessions that it goes on with are looked for, where the retriever is one of ours.
+            form: ``"message"``: sessions that it goes on with are found, where the retriever is one of ours.
             subject: What a relevant note holds of the text; default all of it.
             today: From which "last week" and ages count; default the day it is.
             least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
@@ -213,13 +213,13 @@ class PoolSearch:
         )
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        """Say which query terms a node holds, all equally rare, where no keyword arm tells."""
+        """Return the query terms that a node holds, all equally rare, where no keyword arm tells."""
         held = set(self.analyzer.tokens(node.get_content(metadata_mode=MetadataMode.EMBED)))
         return {group[0]: 1.0 for group in groups if held.intersection(group)}
 
 
 def _reasons(hit: Hit) -> tuple[str, ...]:
-    """Say what spoke for the session of a hit, in log-odds."""
+    """Return the reasons for the session of a hit, in log-odds."""
     why = {one.arm: one for one in (hit.fused.credits if hit.fused else ()) if not one.rank}
     notes = dict.fromkeys(why, "")
     if "age" in why:

@@ -101,7 +101,7 @@ def split_sentences(text: str) -> tuple[Sentence, ...]:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Give where the paragraphs, list items, headings and other lines of a chunk start and end."""
+    """Yield the places where paragraphs, list items, headings and other lines of a chunk start and end."""
     start, end, kind, at = None, 0, "", 0
     for line in text.splitlines(keepends=True):
         bare = line.strip()
@@ -198,7 +198,7 @@ def _adjoin(sentences: Sequence[Sentence], left: int, right: int) -> bool:
 
 
 def _introduced(sentences: Sequence[Sentence], held: list[set[str]], weights: Mapping[str, float]) -> list[float]:
-    """Say what each sentence gets of the worth of what introduces it, and of the one before it in its paragraph."""
+    """Return each sentence's share of the worth of its introduction, and of the one before it in its paragraph."""
     own = [math.fsum(weights[term] for term in terms) for terms in held]
     led = []
     for index, one in enumerate(sentences):
@@ -229,7 +229,7 @@ def _take_title(text: str, sentences: Sequence[Sentence], chosen: set[int], held
 def _by_gain(
     sentences: Sequence[Sentence], held: list[set[str]], weights: Mapping[str, float], led: list[float], first: int
 ) -> Iterator[int]:
-    """Give the sentences that add terms or are introduced by some, those that add most first."""
+    """Yield the sentences that add terms or are introduced by some, those that add most first."""
 
     def gain(index: int) -> tuple[float, int]:
         own = math.fsum(weights[term] for term in held[index] - covered)
@@ -266,7 +266,7 @@ def _fill(text: str, sentences: Sequence[Sentence], chosen: set[int], room: int)
 
 
 def _join(text: str, sentences: Sequence[Sentence], chosen: list[int]) -> str:
-    """Give the slices of the chunk that hold the chosen sentences."""
+    """Return the slices of the chunk that hold the chosen sentences."""
     parts = [text[sentences[chosen[0]].start : sentences[chosen[0]].end]]
     for left, right in pairwise(chosen):
         between = text[sentences[left].end : sentences[right].start]

@@ -1,8 +1,8 @@
 """What the vector arm searches: any LlamaIndex store, or a store that something else changes.
 
 Stores' own filters differ: some take NOT for AND, refuse nested filters or know half of the operators. So a store gets
-only those parts that mean the same everywhere, each hit is checked against all of the filters, and the store is asked
-for more until there are enough or no more.
+only those parts that mean the same everywhere, each hit is checked against all of the filters, and the query is
+repeated for more until there are enough or no more.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class AnyStore:
         return outcome.found
 
     async def asearch(self, query: VectorStoreQuery) -> list[Candidate]:
-        """Return what :meth:`search` returns, by the store's query for an event loop."""
+        """Return the hits of :meth:`search`, by the store's query for an event loop."""
         flow, outcome = self._flow(query), _Outcome()
         while (call := _advance(flow, outcome)) is not None:
             try:
@@ -168,7 +168,7 @@ class AnyStore:
         return outcome.found
 
     async def _aquery(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
-        """Return what a store answers; by its other query, in a thread, where it was made without an async client."""
+        """Return the answer of a store; by its other query, in a thread, where it was made without an async client."""
         try:
             return await self.store.aquery(query, **self._arguments(query))
         except Exception as error:  # noqa: BLE001  it is raised again
@@ -212,7 +212,7 @@ class AnyStore:
                 if size == top_k:
                     raise
                 message = f"{type(self.store).__name__} gives no more than {size // _MORE} hits ({error})"
-                warnings.warn(f"{message}; behind these none was looked for.", ContextualWarning, stacklevel=2)
+                warnings.warn(f"{message}; behind these there may be more.", ContextualWarning, stacklevel=2)
                 return results
             admitted = [
                 candidate
@@ -300,7 +300,7 @@ class ReadStore:
         self._reader = reader
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+        """Return a context in which everything that is read comes from one state of the store."""
         return self._reader.snapshot()
 
     def gives_cosines(self, _: VectorStoreQuery) -> bool:

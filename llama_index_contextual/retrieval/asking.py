@@ -66,7 +66,7 @@ def arm_queries(arms: Sequence[Arm], queries: Sequence[QueryBundle], *, to_keywo
 
 
 def copy_of(query: QueryBundle, text: str | None = None) -> QueryBundle:
-    """Return a copy of a query, with another text if one is given."""
+    """Return a copy of a query, optionally with another text."""
     return QueryBundle(
         query.query_str if text is None else text,
         image_path=query.image_path,
@@ -180,7 +180,7 @@ def _blocks(arm: Arm) -> bool:
 
 
 def _plain(arm: Arm, results: Sequence[NodeWithScore], pool: int) -> list[Candidate]:
-    """Return what an arm answered, best first; what has no score comes last, in the arm's order.
+    """Return the candidates of an arm, best first; those without a score come last, in the arm's order.
 
     Where an arm that matches words says 0, nothing matches. Where another arm says 0 of everything, it has no scores.
     """

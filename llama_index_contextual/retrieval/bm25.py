@@ -223,7 +223,7 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
         return {**self._own_settings(), "k1": engine.k1, "b": engine.b, "analyzer": self.analyzer.settings}
 
     def _own_settings(self) -> dict[str, Any]:
-        """Return what is persisted beside the index's own settings."""
+        """Return the settings that are persisted beside the index's."""
         filters = None if self.filters is None else self.filters.model_dump(mode="json")
         return {"similarity_top_k": self.similarity_top_k, "filters": filters}
 
@@ -256,7 +256,7 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
         analyzer: Analyzer | None = None,
         **overrides: Any,
     ) -> ContextualBM25Retriever:
-        """Return what :meth:`persist` wrote, every setting included.
+        """Return the retriever that :meth:`persist` wrote, every setting included.
 
         Args:
             path: The folder.

@@ -108,7 +108,7 @@ def code_signals(
         vectors: The stretched scores of the vector arm.
         order: All candidates, best first.
     """
-    asked, lower = _words_of(analyzer, query), query.strip().lower()
+    question_words, lower = _words_of(analyzer, query), query.strip().lower()
     identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
     mass, members = Counter[str](), defaultdict[str, list[str]](list)
     for rank, node_id in enumerate(order):
@@ -116,7 +116,7 @@ def code_signals(
             mass[path] += math.exp(-rank / _FADES)  # type: ignore[assignment]  # a counter of floats
             members[path].append(node_id)
     most = max(mass.values(), default=1.0)
-    asks_for_tests = not asked.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
+    asks_for_tests = not question_words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
     signals: dict[str, dict[str, float]] = defaultdict(dict)
     for path, node_ids in members.items():
         names = {node_id: definitions_of(texts.get(node_id, "")) for node_id in node_ids}
@@ -124,8 +124,8 @@ def code_signals(
         stem = _words_of(analyzer, PurePosixPath(path).stem)
         best = sorted((vectors.get(node_id, 0.0) for node_id in node_ids), reverse=True)[:_SPEAKERS]
         of_file = {
-            "file name": len(stem & asked) / max(1, len(stem)),
-            "defines": max((_shared(_words_of(analyzer, name), asked) for name in defined), default=0.0),
+            "file name": len(stem & question_words) / max(1, len(stem)),
+            "defines": max((_shared(_words_of(analyzer, name), question_words) for name in defined), default=0.0),
             "file vector": math.fsum(best) / _SPEAKERS,
             "file share": mass[path] / most,
             "test": float(not asks_for_tests and is_test(path)),
@@ -138,15 +138,15 @@ def code_signals(
     return dict(signals)
 
 
-def _shared(name: frozenset[str], asked: frozenset[str]) -> float:
+def _shared(name: frozenset[str], question_words: frozenset[str]) -> float:
     """Return the share of a name's words that a question has, less where it has a single one of several."""
-    both = len(name & asked)
-    every = len(name | asked) if len(asked) < _FEW else len(name)
-    return both / max(1, every) * min(1.0, both / min(_ENOUGH, len(asked) or 1))
+    both = len(name & question_words)
+    every = len(name | question_words) if len(question_words) < _FEW else len(name)
+    return both / max(1, every) * min(1.0, both / min(_ENOUGH, len(question_words) or 1))
 
 
 def repeats(paths: Mapping[str, str], order: Sequence[str], query: str) -> dict[str, float]:
-    """Return what each further chunk of a source file loses, in log-odds, by id."""
+    """Return the loss of each further chunk of a source file, in log-odds, by id."""
     loss = FURTHER["question" if "?" in query else "words"]
     seen, lost = Counter[str](), dict[str, float]()
     for node_id in order:

@@ -28,8 +28,8 @@ class Step:
 
     Args:
         name: Its class.
-        before: The score it was given.
-        after: The score it gave.
+        before: The score before.
+        after: The score after.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Hit:
         return citation_of(self.node.node.metadata) or self.node_id
 
     def credit(self, arm: str) -> Credit | None:
-        """Return what an arm gave for the original query, else its best for another."""
+        """Return the credit of an arm for the original query, else its best for another."""
         of_arm = [credit for credit in self.fused.credits if credit.arm == arm and credit.rank] if self.fused else []
         return min(of_arm, key=lambda credit: (credit.query != 0, credit.rank), default=None)
 
@@ -132,7 +132,7 @@ class Explanation:
 
     @property
     def relevance(self) -> float | None:
-        """Return how likely the index answers the question at all, 0 to 1; None where that is not known."""
+        """Return the relevance of the index to the question, 0 to 1; None where that is not known."""
         return self.judgement.relevance
 
     def __iter__(self) -> Iterator[Hit]:

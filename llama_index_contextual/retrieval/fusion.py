@@ -146,7 +146,7 @@ def best_first(scores: dict[str, float]) -> list[str]:
 
 
 def _credits(ranking: Ranking, mode: Mode, k: float) -> list[tuple[str, Credit]]:
-    """Return what each document of a ranking earns."""
+    """Return the credit of each document of a ranking."""
     if ranking.weight <= 0:
         return []
     ids, scores = in_ranks(ranking)

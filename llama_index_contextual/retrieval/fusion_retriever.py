@@ -69,7 +69,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             (:mod:`llama_index_contextual.retrieval.sessions`). ``"reciprocal_rerank"``,
             ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as LlamaIndex names them; weights count.
             Default: learned where a :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither
-            weights nor ``rrf_k`` are given, else reciprocal ranks, which fit arms of any kind.
+            weights nor ``rrf_k`` are set, else reciprocal ranks, which fit arms of any kind.
         rrf_k: RRF's constant: small values favour the top ranks. 60 is the original paper's.
         similarity_top_k: Nodes to return.
         candidate_pool: Candidates an arm proposes; at least ``similarity_top_k``.
@@ -82,7 +82,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             a :class:`ContextualBM25Retriever`, and neither filters nor operators.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
-        use_async: Part of LlamaIndex's interface; arms are asked at once either way.
+        use_async: Part of LlamaIndex's interface; arms answer at the same time either way.
 
     Raises:
         SettingError: A setting cannot work.
@@ -189,7 +189,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return keyword.retrieve(answer.question.queries[0])[: self.similarity_top_k]
 
     def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
-        """Return the answer to a query together with variants of it, the original first; no LLM is asked."""
+        """Return the answer to a query together with variants of it, the original first; no LLM writes more."""
         return run(self._flow(queries, writes=False)).results
 
     def explain(self, *queries: str | QueryBundle) -> Explanation:
@@ -197,7 +197,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return explanation_of(run(self._flow(queries, is_explained=True)))
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
-        """Return what :meth:`explain` returns, without blocking the event loop."""
+        """Return the explanation of :meth:`explain`, without blocking the event loop."""
         answer = await arun(self._flow(queries, is_explained=True))
         return await asyncio.to_thread(explanation_of, answer)
 

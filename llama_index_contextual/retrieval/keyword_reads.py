@@ -1,4 +1,4 @@
-"""What a keyword arm tells of the nodes of its store, beside its hits."""
+"""The reads of a keyword arm beside its hits: nodes, values, term scores, unknown words."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KeywordReads:
     _reader: StoreReader[KeywordSearch]
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Look once at what is read; see :class:`StoreReader`."""
+        """Return a context in which everything that is read comes from one state of the store."""
         return self._reader.snapshot()
 
     def __len__(self) -> int:
@@ -71,12 +71,12 @@ class KeywordReads:
         return self._reader.ask(lambda store: store.nodes(ids))
 
     def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
-        """Return what each term of a query adds to the score of each node."""
+        """Return the share of each term of a query in the score of each node."""
         groups, ids = groups_of(self.analyzer, text), list(node_ids)
         return self._reader.ask(lambda store: store.term_scores(groups, ids))
 
     def nearness(self, text: str, node_ids: Iterable[str]) -> Nearness:
-        """Return how near to each other the neighbouring words of a query stand in each node."""
+        """Return the nearness of neighbouring words of a query in each node."""
         groups, ids = groups_of(self.analyzer, text), list(node_ids)
         return self._reader.ask(lambda store: store.nearness(groups, ids))
 

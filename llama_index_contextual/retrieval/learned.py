@@ -124,7 +124,7 @@ def with_signals(
         fused: Of :func:`fuse_learned`.
         shares: By signal the value of each candidate that has one.
         weights: What 1 of each signal adds to the log-odds that a candidate answers.
-        explained: Whether ``credits`` are given.
+        explained: Whether ``credits`` are collected.
     """
     added = defaultdict[str, list[Credit]](list)
     for name, values in shares.items():
@@ -157,7 +157,7 @@ def _columns(
     trust: Mapping[str, float],
     weights: Mapping[str, float],
 ) -> list[_Column]:
-    """Return what each feature adds; absent features add nothing.
+    """Return the columns of all signals; absent signals have none.
 
     Arms of one kind share its feature by their weights, and so do the queries of an arm.
     """
@@ -187,7 +187,7 @@ def _columns(
 
 
 def _named(raw: Mapping[str, float], signals: Signals | None, weight: float) -> list[_Column]:
-    """Return what names add: to the best chunk of each document that the question names, and to no other."""
+    """Return the columns of names: of the best chunk of each document that the question names."""
     columns: dict[str, _Column] = {}
     names = {} if signals is None else signals.names
     for node_id in sorted(names.keys() & raw.keys(), key=lambda node_id: (-names[node_id][1], -raw[node_id], node_id)):

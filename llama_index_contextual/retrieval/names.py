@@ -46,7 +46,7 @@ def opening_of(text: str) -> str:
 
 
 def names_of_path(path: str) -> Iterator[str]:
-    """Give the names of a file: its path, the file's name, and both without the suffix, folded."""
+    """Yield the names of a file: its path, the file's name, and both without the suffix, folded."""
     pure = PurePosixPath(path.replace("\\", "/"))
     for one in (pure, pure.with_suffix("") if pure.suffix and pure.stem else pure):
         parts = one.parts
@@ -69,13 +69,13 @@ def named_documents(query: str, arm: ContextualBM25Retriever, node_ids: Sequence
     of_path: dict[str, bool] = {}
     found: dict[str, tuple[str, float]] = {}
     for node_id in node_ids:
-        own = {key: values.get(node_id) for key, values in columns.items()}
-        path = str(own[PATH] or own[_FILE_PATH] or "")
+        values = {key: values.get(node_id) for key, values in columns.items()}
+        path = str(values[PATH] or values[_FILE_PATH] or "")
         if path not in of_path:
             of_path[path] = name in names_of_path(path)
-        sections = heading_titles({HEADER_PATH: own[HEADER_PATH], HEADING_LEVEL: 1})
-        given = [str(own[TITLE] or ""), *(part for key in _ALIASES for part in str(own[key] or "").split(","))]
-        if of_path[path] or name in map(folded_name, given):
+        sections = heading_titles({HEADER_PATH: values[HEADER_PATH], HEADING_LEVEL: 1})
+        names = [str(values[TITLE] or ""), *(part for key in _ALIASES for part in str(values[key] or "").split(","))]
+        if of_path[path] or name in map(folded_name, names):
             found[node_id] = (path or node_id, _DOCUMENT)
         elif sections and name in {folded_name(sections[0]), folded_name(sections[-1])}:
             found[node_id] = (path or node_id, _HEADING)

@@ -1,7 +1,7 @@
 """Fuse the answers of arms into one pool, judge it, and leave out what is not relevant enough.
 
 A filter leaves chunks out and changes no score. So where the arms are ours and something narrows the question, the
-same question is asked of all chunks, too. All that is compared (the spread of an arm's scores, the best hit, the tenth)
+same question goes to all chunks, too. All that is compared (the spread of an arm's scores, the best hit, the tenth)
 is taken from that answer.
 """
 
@@ -89,8 +89,8 @@ def _unfiltered(fusion: Fusion, question: Question, parsed: ParsedQuestion, arms
     free = [one for arm in arms if (one := arm.without_filters()) is not None]
     if len(free) < len(arms):
         return None
-    asked = arm_queries(free, parsed.queries, to_keywords=fusion.mode is not Mode.MESSAGE)
-    answers = ask_arms(asked, fusion.candidate_pool)
+    queries = arm_queries(free, parsed.queries, to_keywords=fusion.mode is not Mode.MESSAGE)
+    answers = ask_arms(queries, fusion.candidate_pool)
     failed = any(answer.error is not None for answer in answers)
     return None if failed else _Everything(free, rankings_of(answers, fusion.candidate_pool, None))
 
@@ -149,7 +149,7 @@ def _judged(
     rankings: Sequence[Ranking],
     ranked: Sequence[Fused],
 ) -> Judgement:
-    """Return how likely the best candidate answers the question."""
+    """Return the judgement of a question by its best candidate."""
     text, keyword = parsed.queries[0].query_str, keyword_of(arm.retriever for arm in arms)
     vector = next((arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever)), None)
     cosines, scores = (_scores(arms, rankings, one) for one in (vector, keyword))
@@ -193,7 +193,7 @@ def _without_irrelevant(fusion: Fusion, question: Question, pool: Pool) -> Pool:
     """Leave out candidates that are less relevant than they have to be, and note the best of them."""
     least = min_score_for(fusion.min_score, is_calibrated=pool.judgement.is_calibrated)
     likely = 0.0 if pool.judgement.relevance is None else pool.judgement.relevance
-    # Scores of some modes are below 0: where nothing is asked of them they stay.
+    # Scores of some modes are below 0: without a minimum they stay.
     if not least or pool.judgement.relevance is None or (fusion.min_score == AUTO and likely >= least):
         return pool
     kept = [one for one in pool.fused if likely * one.score >= least]
@@ -251,7 +251,7 @@ def results_of(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
 
 
 def read_nodes(arms: Iterable[Arm], node_ids: Iterable[str]) -> dict[str, BaseNode]:
-    """Return nodes by id; keyword arms are asked first, because they have nodes in memory."""
+    """Return nodes by id, from keyword arms first, because they have nodes in memory."""
     missing, nodes = list(node_ids), dict[str, BaseNode]()
     for arm in sorted(arms, key=lambda arm: not arm.is_keyword):
         if missing and arm.ours is not None:

@@ -1,4 +1,4 @@
-"""A question on its way: the settings of a retriever, what is asked, its parts, and the pool of candidates."""
+"""The data of an answer: settings of a retriever, a question, its parsed form, and the pool of candidates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked, and what memory knows of it beyond LlamaIndex's interface.
+    """A question, with settings of memory beyond LlamaIndex's interface.
 
     Args:
         queries: The question, then its variants.

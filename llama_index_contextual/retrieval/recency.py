@@ -146,7 +146,7 @@ class RecencyPostprocessor(_Reordering):
         return None if now is None else now.isoformat()
 
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
-        """Say for every node, in the given order, what its age does to its score. Changes nothing."""
+        """Return the effect of age on the score of every node, in their order. Changes nothing."""
         return [weight for weight, _ in self._weighed(nodes)]
 
     def _weighed(self, nodes: Sequence[NodeWithScore]) -> list[tuple[RecencyExplanation, float]]:

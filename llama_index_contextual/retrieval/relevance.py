@@ -6,7 +6,7 @@ index. Like learned fusion it is a sum in log-odds, so each summand says how muc
 answer. ``benchmarks/relevance.py`` trains the numbers in ``relevance.json``; ``benchmarks/results/relevance.md`` says
 on what, and how far to trust them.
 
-This is also the one place that says what ``search``, ``memory_search`` and the digest leave out unless they are told.
+This is also the one place for the default of ``search``, ``memory_search`` and the digest.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Judgement(NamedTuple):
 
 
 def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None) -> float | None:
-    """Return how likely an index answers a question, 0 to 1; None where nothing is known of it.
+    """Return the likelihood that an index answers a question, 0 to 1; None where nothing is known of it.
 
     A question in other words than those of the notes ("crash" for "outage") has only its vector to speak for it. So the
     model of vectors alone judges it, too, and can lift it to 0.3: it is not left out, and it is not trusted.
@@ -159,7 +159,7 @@ def evidence_of(
     model: str,
     subject: str = "",
 ) -> Evidence:
-    """Return what speaks for an answer.
+    """Return the evidence for an answer.
 
     Args:
         query: The question.

@@ -48,14 +48,14 @@ class KeywordSearch(NodeSearch, Protocol):
         """Return the best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Return what each term adds to the keyword score of each node, 0 where the node does not hold it.
+        """Return the share of each term in the keyword score of each node, 0 where the node does not hold it.
 
         Relevance and explanations are made of it. An unknown id holds no term; with no ids it still says how many nodes
         hold each term.
         """
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
-        """Return how near to each other neighbouring terms of a query stand in each node.
+        """Return the nearness of neighbouring terms of a query in each node.
 
         A learned fusion uses it. A store that does not know the order of terms returns zeros.
         """
@@ -87,7 +87,7 @@ class SearchStore(DenseSearch, KeywordSearch, Protocol):
 
 
 class StoreReader(Protocol[S_co]):
-    """Give one consistent view of a store that changes.
+    """A consistent view of a store that changes.
 
     ``ContextualVectorRetriever.over(reader)`` and ``ContextualBM25Retriever.over(reader)`` ask through it.
     """
@@ -98,6 +98,6 @@ class StoreReader(Protocol[S_co]):
     def ask(self, work: Callable[[S_co], T]) -> T:
         """Call ``work`` with the newest state of the store and return its result.
 
-        What ``work`` was given must not change or close before it returns. ``work`` only reads, so it may be called
+        The state of the store must not change or close before it returns. ``work`` only reads, so it may be called
         again where the store was replaced meanwhile.
         """

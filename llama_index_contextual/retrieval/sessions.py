@@ -104,13 +104,13 @@ def sessions_of(
     of, ages = dict[str, "Hashable"](), dict["Hashable", "int | None"]()
     known: dict[tuple[str, object, object], Hashable] = {}
     for node_id in node_ids:
-        said = (str(paths.get(node_id) or node_id), days.get(node_id), headings.get(node_id))
-        if said not in known:
-            path, day = said[0], day_of({DATE: said[1], HEADER_PATH: said[2], PATH: paths.get(node_id)})
-            session = known[said] = (path, day or said[2])
+        place = (str(paths.get(node_id) or node_id), days.get(node_id), headings.get(node_id))
+        if place not in known:
+            path, day = place[0], day_of({DATE: place[1], HEADER_PATH: place[2], PATH: paths.get(node_id)})
+            session = known[place] = (path, day or place[2])
             aged = day is not None and not any(PurePosixPath(path).match(one) for one in ageless)
             ages[session] = abs((today - day).days) if day and aged else None
-        of[node_id] = known[said]
+        of[node_id] = known[place]
     return Sessions(of, ages, half_life_days)
 
 
@@ -172,8 +172,8 @@ def fuse_sessions(
     earned = _credits_of_arms(whole, order[:explained])
     for node_id in earned:
         session = sessions.of[node_id]
-        told = dict.fromkeys(FEATURES[:2], len(members[session])) | {"age": sessions.ages[session]}
-        earned[node_id] += _credits(values_of[session], weights, told)
+        shown = dict.fromkeys(FEATURES[:2], len(members[session])) | {"age": sessions.ages[session]}
+        earned[node_id] += _credits(values_of[session], weights, shown)
     return [Fused(one, raw[one], max(raw[one] / top, _LEAST), tuple(earned.get(one, ()))) for one in order]
 
 
@@ -201,9 +201,9 @@ def _above_the_last(rankings: Sequence[Ranking], trust: Mapping[str, float], uni
     return values
 
 
-def _credits(values: dict[str, float], weights: Mapping[str, float], told: Mapping[str, int | None]) -> list[Credit]:
-    """Return what each feature adds to a session; what is told of some is their score."""
-    scores = values | {name: -1.0 if number is None else float(number) for name, number in told.items()}
+def _credits(values: dict[str, float], weights: Mapping[str, float], shown: Mapping[str, int | None]) -> list[Credit]:
+    """Return the credits of a session; some features show a number instead of their value."""
+    scores = values | {name: -1.0 if number is None else float(number) for name, number in shown.items()}
     return [Credit(name, 0, 0, scores[name], weights[name] * value) for name, value in values.items() if value]
 
 

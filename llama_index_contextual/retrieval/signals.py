@@ -131,5 +131,5 @@ def trust_in(
 
 
 def english_trust(query: str) -> float:
-    """Return what the vectors of all-MiniLM-L6-v2 count for a question, 0.2 to 1: all where it is in English."""
+    """Return the weight of vectors of all-MiniLM-L6-v2 for a question, 0.2 to 1: 1 where it is in English."""
     return max(_LEAST_TRUST, min(1.0, share_spelled(query) / _KNOWN))

@@ -55,7 +55,7 @@ class ContextualVectorRetriever(BaseRetriever):
         similarity_top_k: Most nodes a query returns; of a hybrid query the store says how many.
         embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
         filters: Nodes that may be returned. They mean the same on every store: what a store does not filter as we do is
-            filtered on its hits, and it is asked for more until there are enough or no more.
+            filtered on its hits, and the query is repeated for more until there are enough or no more.
         doc_ids: Only nodes of these documents; None for all.
         node_ids: Only these nodes; None for all.
         vector_store_query_mode: As LlamaIndex names them: ``"mmr"``, ``"hybrid"`` … where the store knows them.
@@ -64,7 +64,7 @@ class ContextualVectorRetriever(BaseRetriever):
         hybrid_top_k: For hybrid queries of a store: its hits in all.
         vector_store_kwargs: What the store's ``query`` takes besides, such as ``mmr_threshold``.
         companion: A BM25 retriever over the same nodes. It evaluates filters faster than Chroma, and gives nodes, so
-            that Chroma is asked for ids and distances only.
+            that Chroma reads ids and distances only.
 
     Raises:
         SettingError: A setting cannot work.
@@ -164,7 +164,7 @@ class ContextualVectorRetriever(BaseRetriever):
 
     @property
     def embed_model(self) -> BaseEmbedding:
-        """Embeds queries; ``Settings.embed_model`` is resolved only if none was given."""
+        """Embeds queries; ``Settings.embed_model`` is resolved only without one of its own."""
         return self._embed_model or Settings.embed_model
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualVectorRetriever:
@@ -180,17 +180,17 @@ class ContextualVectorRetriever(BaseRetriever):
     def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return for each of some queries what :meth:`candidates` returns; the vectors are read once for all."""
         answers = iter(self._store.search_each(self._store_queries(queries, top_k)))
-        return [next(answers) if _asks(query) else [] for query in queries]
+        return [next(answers) if _has_text(query) else [] for query in queries]
 
     async def acandidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return what :meth:`candidates_of_each` returns, without blocking the event loop."""
+        """Return the candidates of :meth:`candidates_of_each`, without blocking the event loop."""
         store = self._store
         if isinstance(store, ReadStore) or not store.asks_async:
             return await asyncio.to_thread(self.candidates_of_each, queries, top_k)
         # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
         store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
         answers = iter(await asyncio.gather(*map(store.asearch, store_queries)))
-        return [next(answers) if _asks(query) else [] for query in queries]
+        return [next(answers) if _has_text(query) else [] for query in queries]
 
     @property
     def asks_async(self) -> bool:
@@ -199,7 +199,7 @@ class ContextualVectorRetriever(BaseRetriever):
 
     def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
         """Return the queries that are not empty as a store takes them."""
-        questions = [query for query in queries if _asks(query)]
+        questions = [query for query in queries if _has_text(query)]
         needs_vectors = self._store.needs_vector(self._query)
         embeddings = self._embeddings(questions) if needs_vectors else [query.embedding for query in questions]
         settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
@@ -226,7 +226,7 @@ class ContextualVectorRetriever(BaseRetriever):
         return self._store.nodes(node_ids)
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+        """Return a context in which everything that is read comes from one state of the store."""
         return self._store.snapshot()
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
@@ -269,13 +269,13 @@ class _Embedded:
                 del self._vectors[text]
 
 
-def _store_and_index(given: Any) -> tuple[BasePydanticVectorStore, Any]:
-    """Return a vector store and its index; None for the index where the store was given alone."""
-    is_store = isinstance(given, BasePydanticVectorStore)
-    store, index = (given, None) if is_store else (getattr(given, "vector_store", None), given)
+def _store_and_index(source: Any) -> tuple[BasePydanticVectorStore, Any]:
+    """Return a vector store and its index; None for the index where there is the store alone."""
+    is_store = isinstance(source, BasePydanticVectorStore)
+    store, index = (source, None) if is_store else (getattr(source, "vector_store", None), source)
     if not isinstance(store, BasePydanticVectorStore) or not (store.stores_text or index):
         raise SettingError(
-            f"index={type(store or given).__name__} holds no text. "
+            f"index={type(store or source).__name__} holds no text. "
             "Cure: the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
         )
     return store, index
@@ -293,7 +293,7 @@ def _mode_of(store: BasePydanticVectorStore, name: VectorStoreQueryMode | str) -
     return VectorStoreQueryMode.DEFAULT
 
 
-def _asks(query: QueryBundle) -> bool:
+def _has_text(query: QueryBundle) -> bool:
     return query.embedding is not None or any(text.strip() for text in query.embedding_strs)
 
 

@@ -13,7 +13,7 @@ from llama_index_contextual import (
     MemoryContext,
 )
 from llama_index_contextual.memory.current import statements
-from llama_index_contextual.memory.message import clean_message
+from llama_index_contextual.memory.gate import clean_message
 
 NOW = date(2026, 4, 10)
 OTHERS = {

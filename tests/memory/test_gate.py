@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.lexicon import lexicon
-from llama_index_contextual.memory.message import gate
+from llama_index_contextual.memory.gate import gate
 
 SKIPPED = {
     "slash command": [

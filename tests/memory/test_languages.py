@@ -9,7 +9,7 @@ import pytest
 
 from llama_index_contextual.keyword.dates_in_text import MEANINGS, find_dates
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon, lexicon_of
-from llama_index_contextual.memory.message import gate
+from llama_index_contextual.memory.gate import gate
 
 TODAY = date(2026, 4, 10)  # a Friday
 SPACED = [code for code in (*DEFAULT_LANGUAGES, *OWN_LANGUAGES) if code not in {"zh", "ja"}]

@@ -227,8 +227,8 @@ class Notes:
         note = await self.keeper.alook()
         is_tried = note.refreshing or note.error
         if is_tried and not await asyncio.to_thread(lambda: self.index.exists):  # it may ask a server
-            return MemoryDigest(applicable=True, reason=_EMPTY).noting(f"{_EMPTY}; {note}")
-        return (await ask()).noting(str(note))
+            return MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(f"{_EMPTY}; {note}")
+        return (await ask()).with_freshness_note(str(note))
 
     async def search(
         self, queries: Sequence[str], max_results: int, filters: MetadataFilters | None, per_file: int = 0

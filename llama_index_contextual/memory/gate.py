@@ -1,4 +1,4 @@
-"""Read a user's message: is memory worth asking at all, and what should it be asked?
+"""Read a user's message: does it need memory at all, and what is its query?
 
 Everything here takes time in proportion to the message, because a client may send anything.
 """
@@ -84,7 +84,7 @@ def count_words(text: str) -> float:
 
 
 def is_question(text: str) -> bool:
-    """Say whether a question mark, or a closing particle of Chinese or Japanese, makes it a question."""
+    """Return whether a question mark, or a closing particle of Chinese or Japanese, makes it a question."""
     return bool(_QUESTION.search(text))
 
 
@@ -117,7 +117,7 @@ def gate(message: str, lexicon: Lexicon, *, commands: Sequence[str] = ("/*",)) -
 
 
 def _is_command(message: str, commands: Sequence[str]) -> bool:
-    """Say whether a message starts with a command, such as ``/deploy now``, whoever knows it.
+    """Return whether a message starts with a command, such as ``/deploy now``, whoever knows it.
 
     Paths are none (``/etc/hosts``, ``/tmp``, ``/notes.md``), and neither is a word with a mark after it
     (``/newsletter: what did we decide?``).
@@ -153,7 +153,7 @@ def _small_talk(text: str, lexicon: Lexicon) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedMessage:
     """What a message asks of the notes."""
 
     text: str
@@ -170,8 +170,10 @@ class Asked:
     """Whether the message was longer than what is read of it."""
 
 
-def read_message(message: str, lexicon: Lexicon, today: date, *, plain: Callable[[str], str] | None = None) -> Asked:
-    """Say what a message asks.
+def read_message(
+    message: str, lexicon: Lexicon, today: date, *, plain: Callable[[str], str] | None = None
+) -> ParsedMessage:
+    """Return the parsed form of a message.
 
     Args:
         message: What the user wrote, of which 16,384 characters are read; code and digests in it are left out.
@@ -185,11 +187,11 @@ def read_message(message: str, lexicon: Lexicon, today: date, *, plain: Callable
     asides = {word for word in own_words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
     has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in own_words if word not in asides)
     subject = _subject(plain(text) if plain else text, asides)
-    return Asked(text, form_of(text), dates, subject, has_subject, len(message) > MAX_MESSAGE)
+    return ParsedMessage(text, form_of(text), dates, subject, has_subject, len(message) > MAX_MESSAGE)
 
 
 def form_of(text: str) -> str:
-    """Tell a question from a message.
+    """Return "question" or "message".
 
     One sentence that asks, or two of which one asks, is a question. So are words without a mark at their end, as people
     write into a search box. All else goes on with something, whatever it asks beside.

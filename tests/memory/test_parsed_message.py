@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.keyword.lexicon import lexicon, split_words
-from llama_index_contextual.memory.message import clean_message, count_words, form_of, is_question, read_message
+from llama_index_contextual.memory.gate import clean_message, count_words, form_of, is_question, read_message
 
 
 def test_fenced_code_is_left_out_even_when_it_never_closes():
