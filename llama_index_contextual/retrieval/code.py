@@ -11,7 +11,7 @@ test         1 for tests, examples, benchmarks and fixtures unless the question 
 
 All are 0 for chunks of other files. Who types words looks for places in the code, so each further chunk of a file loses
 :data:`FURTHER`; a question with a question mark may be answered by several chunks of one file.
-``benchmarks/train_fusion.py`` trains the numbers in ``code.json``.
+``benchmarks/train_code.py`` trains the numbers in ``code.json``.
 """
 
 from __future__ import annotations
