@@ -54,7 +54,7 @@ def encode(node: BaseNode) -> bytes:
 
 
 def decode(record: Record) -> BaseNode:
-    """Return the node that :func:`encode` was given, a new object each time."""
+    """New node object of what :func:`encode` wrote."""
     return json_to_doc(json.loads(bytes(record)))
 
 
@@ -234,13 +234,13 @@ class KeywordIndex:
 
     def _without(self, node_ids: Iterable[str]) -> State:
         now = self.state
-        gone = {node_id: now.rows[node_id] for node_id in node_ids if node_id in now.rows}
-        if not gone:
+        deleted = {node_id: now.rows[node_id] for node_id in node_ids if node_id in now.rows}
+        if not deleted:
             return now
         rows, stored = dict(now.rows), dict(now.stored)
-        for node_id, row in gone.items():
+        for node_id, row in deleted.items():
             del rows[node_id], stored[row]
-        return replace(now, engine=now.engine.without(list(gone.values())), rows=rows, stored=stored)
+        return replace(now, engine=now.engine.without(list(deleted.values())), rows=rows, stored=stored)
 
     # Reading it: the index is the StoreReader of its states
 

@@ -11,7 +11,7 @@ from servers import ollama_shim
 
 from llama_index_contextual.app.index import ContextualIndex, embedder
 from llama_index_contextual.app.store.database import Database
-from llama_index_contextual.errors import EmbeddingError, FingerprintError, StorageError
+from llama_index_contextual.errors import ContextualWarning, EmbeddingError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,6 +173,21 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
     assert embedded + report.embedded <= other.count == 5, "the second run goes on where the first was stopped"
     with ContextualIndex.open(folder, embed_model=other) as index:
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
+
+
+def test_who_reads_while_another_model_takes_its_place_sees_one_moment(used, folder):
+    with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
+        with old._storage.reader.reading() as view:
+            before = view.snapshot.rows().tolist()
+            with ContextualIndex.open(
+                folder, embed_model=CountingEmbedding(7, model_name="other"), reindex="all"
+            ) as new:
+                assert new.refresh().chunks == 5
+            assert view.snapshot.rows().tolist() == before
+            assert {row.row for row in view.snapshot.nodes()} == set(before)
+        with pytest.warns(ContextualWarning, match="was made with the embedding MockEmbedding:other"):
+            assert old.as_retriever(1).retrieve("zebras")[0].node.ref_doc_id == "by-hand", "words find it"
+    assert not (used / "index.new.sqlite3").exists()
 
 
 def test_what_was_paid_for_is_never_deleted(folder, counting):

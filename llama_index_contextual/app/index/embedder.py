@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
     from llama_index_contextual.app.store.paid import PaidStore
+    from llama_index_contextual.app.store.schema import Rows
     from llama_index_contextual.app.store.snapshot import Snapshot
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
+_PAGE: Final = 2048  # chunks whose hashes are looked up at once
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
 _ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
@@ -187,6 +189,17 @@ class Embedder:
                 "Cure: see to the model, then refresh."
             )
         return lengths[-1]
+
+
+def lost_rows(rows: Rows, hashes_of: Callable[[Rows], list[str]], embedder: Embedder) -> list[int]:
+    """Numbers of chunks whose vector is not kept."""
+    lost: list[int] = []
+    for start in range(0, len(rows), _PAGE):
+        part = rows[start : start + _PAGE]
+        hashes = hashes_of(part)
+        known = embedder.known(hashes)
+        lost += [row for row, key in zip(part.tolist(), hashes, strict=True) if key not in known]
+    return lost
 
 
 def attach_document_windows(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:

@@ -13,9 +13,8 @@ from llama_index_contextual import metadata as names
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import gather, read_all
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.embedder import Embedder, attach_document_windows
+from llama_index_contextual.app.index.embedder import Embedder, attach_document_windows, lost_rows
 from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
-from llama_index_contextual.app.index.writer import lost_rows
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.store.nodes import Chunk
 from llama_index_contextual.app.store.schema import vector_problem

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.index.embedder import Embedder, check_vectors
+from llama_index_contextual.app.index.embedder import Embedder, check_vectors, lost_rows
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.app.store.nodes import Chunk, text_of, to_node
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.database import Database
     from llama_index_contextual.app.store.nodes import Indexed
-    from llama_index_contextual.app.store.schema import DocumentRow, IndexState, NodeRow, Rows
+    from llama_index_contextual.app.store.schema import DocumentRow, IndexState, NodeRow
     from llama_index_contextual.app.store.snapshot import Transaction
 
 logger = logging.getLogger(__name__)
@@ -332,17 +332,6 @@ class Writer:
             self.database = settings.database
         with settings.database.reading() as snapshot:  # so that no question has to derive them
             self.storage.reader.caches.save(snapshot, embeds=self.embedder.embeds)
-
-
-def lost_rows(rows: Rows, hashes_of: Callable[[Rows], list[str]], embedder: Embedder) -> list[int]:
-    """Numbers of chunks whose vector is not kept."""
-    lost: list[int] = []
-    for start in range(0, len(rows), _AT_ONCE * 8):
-        part = rows[start : start + _AT_ONCE * 8]
-        hashes = hashes_of(part)
-        known = embedder.known(hashes)
-        lost += [row for row, key in zip(part.tolist(), hashes, strict=True) if key not in known]
-    return lost
 
 
 def _sound(documents: Sequence[Indexed], faults: Mapping[str, str], report: RefreshReport) -> Sequence[Indexed]:

@@ -69,11 +69,11 @@ class UnitVectors:
 
     def bounds(self, question: Floats) -> tuple[Floats, Floats]:
         """Least and greatest cosine that each row can have with a question, of length 1."""
-        [asked], [scale], [rest] = coarse_vectors(question[None])
+        [coarse], [scale], [rest] = coarse_vectors(question[None])
         if simsimd is not None:
-            products = np.asarray(simsimd.cdist(asked[None], self.coarse, "dot"), np.float32).reshape(-1)
+            products = np.asarray(simsimd.cdist(coarse[None], self.coarse, "dot"), np.float32).reshape(-1)
         else:
-            step, wide = max(1, _BLOCK // len(asked)), asked.astype(np.float32)
+            step, wide = max(1, _BLOCK // len(coarse)), coarse.astype(np.float32)
             blocks = (self.coarse[start : start + step] for start in range(0, len(self.coarse), step))
             products = np.concatenate([block.astype(np.float32) @ wide for block in blocks])
         middle = products * (self.scales * scale)
@@ -152,15 +152,15 @@ class VectorIndex:
         every = np.concatenate([np.empty(0, np.int64), *(part.ids for part, _, _ in self._parts)])
         if not len(every) or not len(questions) or top_k <= 0:
             return [(every[:0], np.empty(0)) for _ in questions]
-        asked = unit_vectors(questions)
-        _refuse_other_length(asked.shape[1], self._parts[0][0].units.shape[1])
+        units = unit_vectors(questions)
+        _refuse_other_length(units.shape[1], self._parts[0][0].units.shape[1])
         alive = np.concatenate(
             [np.ones(len(part.ids), np.bool_) if live is None else live for part, live, _ in self._parts]
         )
         if among is not None:
             alive &= np.isin(every, among)
         places = np.flatnonzero(alive)
-        return [self._nearest_to(question, top_k, every, places) for question in asked]
+        return [self._nearest_to(question, top_k, every, places) for question in units]
 
     def _nearest_to(
         self, question: Floats, top_k: int, every: Rows, places: Rows
