@@ -121,10 +121,10 @@ def test_sessions_over_http_end(index, monkeypatch):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mcp_server.server._serve_http(server, "localhost", port)
+    mcp_server._serve_http(server, "localhost", port)
     assert len(served) == 1
-    assert server.session_manager.session_idle_timeout == mcp_server.server._SESSION_IDLE <= 3600  # not the SDK's own
-    assert server.session_manager.max_sessions == mcp_server.server._MOST_SESSIONS <= 1000
+    assert server.session_manager.session_idle_timeout == mcp_server._SESSION_IDLE <= 3600  # not the SDK's own
+    assert server.session_manager.max_sessions == mcp_server._MOST_SESSIONS <= 1000
 
 
 def test_a_port_that_is_taken_is_named(folder):
@@ -148,6 +148,6 @@ def test_an_unknown_transport_is_named(folder):
 
 def test_while_it_serves_imports_are_out_of_garbage_collection(folder, monkeypatch):
     frozen = []
-    monkeypatch.setattr(mcp_server.server, "_serve_http", lambda *_: frozen.append(gc.get_freeze_count()))
+    monkeypatch.setattr(mcp_server, "_serve_http", lambda *_: frozen.append(gc.get_freeze_count()))
     mcp_server.serve(folder, transport="http", port=8765)
     assert frozen[0] > 10_000 > gc.get_freeze_count()

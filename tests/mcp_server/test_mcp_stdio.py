@@ -25,7 +25,7 @@ async def test_a_client_over_stdio(folder):
         while "being indexed" in (digest := await text_of(client, "memory_context", **asked)):
             assert time.monotonic() < deadline  # the answer is there before the refresh has ended
             await asyncio.sleep(0.2)
-        assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3]\n  > - JC's dog Cookie loves carrots"
+        assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3] - JC's dog Cookie loves carrots"
         assert await text_of(client, "memory_context", message="hola") == NOTHING
         found = await client.call_tool("search", {"query": "carrots", "max_results": 1})
         assert found.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
