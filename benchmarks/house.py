@@ -26,6 +26,19 @@ OF_LLAMA_INDEX = {
     "id_func",
     "use_async",
     "query_gen_prompt",
+    # of VectorIndexRetriever and QueryFusionRetriever
+    "alpha",
+    "doc_ids",
+    "embed_model",
+    "filters",
+    "hybrid_top_k",
+    "llm",
+    "node_ids",
+    "num_queries",
+    "retriever_weights",
+    "similarity_top_k",
+    "sparse_top_k",
+    "vector_store_query_mode",
 }
 
 
