@@ -169,11 +169,12 @@ class OfPages(BaseReader):
         return [Document(text=text, metadata={"page_label": str(n)}) for n, text in zip(labels, texts, strict=True)]
 
 
-@pytest.mark.parametrize(("suffixes", "headings"), [('[".md", ".pdf"]', "Report > Costs"), ('[".md"]', "")])
+@pytest.mark.parametrize(("suffixes", "headings"), [((".md", ".pdf"), "Report > Costs"), ((".md",), "")])
 def test_pages_in_the_index_of_a_folder(tmp_path, suffixes, headings):
     (tmp_path / "report.pdf").write_text("\f".join(PAGES), "utf-8")
-    (tmp_path / "contextual.toml").write_text(f"[chunks]\nmarkdown_suffixes = {suffixes}\n", "utf-8")
-    with ContextualIndex.open(tmp_path, embed_model=HashedWords(), readers={".pdf": OfPages()}) as index:
+    parser = HeadingAwareMarkdownNodeParser(markdown_suffixes=suffixes)
+    settings = {"embed_model": HashedWords(), "node_parser": parser, "readers": {".pdf": OfPages()}}
+    with ContextualIndex.open(tmp_path, **settings) as index:
         assert index.refresh().failed == []
         [hit, *_] = index.as_retriever(5).retrieve("price of power in June")
         assert hit.node.metadata["header_path"] == headings
