@@ -35,6 +35,7 @@ _MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
 _DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer ends the process where there are 100,000
 _FLAGS: Final = frozenset({"", "true", "false"})
 _CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
+_LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 _TAG: Final = re.compile(r"(?<![^\s(])#([\w/-]{1,200})")
 _COMMENT: Final = "%%"
 _VISIBLE: Final = re.compile(r"[^\s]")
@@ -205,12 +206,18 @@ def inline_tags(text: str) -> list[str]:
     """Return the tags in a text, ``#health/running``, without their sign: each once, in order.
 
     As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-`` and ``/``, and not
-    only digits. Code holds none.
+    only digits. Code, indented code too, and quotations hold none.
     """
     if not _TAG.search(text):
         return []
     tags: dict[str, str] = {}
+    is_in_list = False
     for _, line in prose_lines(text):
+        is_indented = line.startswith(("    ", "\t"))
+        if line.strip() and not is_indented:
+            is_in_list = _LIST_ITEM.match(line) is not None
+        if line.lstrip().startswith(">") or (is_indented and not is_in_list):
+            continue
         for match in _TAG.finditer(line):
             tag = match[1].strip("/")
             if tag.strip("0123456789/-_"):
