@@ -153,8 +153,8 @@ def test_workers_that_share_the_pages_of_a_file():
     nodes = line.run(documents=pages(PAGES[:4]), num_workers=2)
     assert [node.metadata["page_label"] for node in nodes] == ["1", "2", "2", "3", "4"]
     assert len({node.node_id for node in nodes}) == 5
-    paths = [node.metadata.get("header_path") for node in nodes]
-    assert paths == ["Report > Costs", "Report > Costs", "Report > Costs > Travel", None, None]
+    paths = [node.metadata["header_path"] for node in nodes]
+    assert paths == ["Report > Costs", "Report > Costs", "Report > Costs > Travel", "", ""]
     assert {node.node_id for node in IngestionPipeline(transformations=steps()).run(documents=pages(PAGES[:4]))} == {
         node.node_id for node in nodes
     }, "who parses changes no id"
