@@ -115,7 +115,7 @@ def test_preview_shows_the_chunks_of_a_page(run):
     assert "timeout: 60" in shown
 
 
-@pytest.mark.parametrize("command", [["status"], ["status", "--check"], ["config"], ["index", "--dry-run"]])
+@pytest.mark.parametrize("command", [["status"], ["status", "--check"], ["config"]])
 def test_a_folder_is_named_alike_in_every_command(run, notes, command):
     as_argument, as_option = run(*command, notes), run(*command, "-f", notes)
     assert (as_option.returncode, as_option.stdout) == (0, as_argument.stdout)
@@ -308,3 +308,9 @@ def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
         assert "Cure: " in done.stderr, command
     (tmp_path / "contextual.toml").symlink_to("/dev/zero")
     assert run("index", tmp_path, "--embed-model", "none").returncode in (1, 3)
+
+
+@pytest.mark.parametrize(("command", "most"), [("index", 12), ("search", 14)])
+def test_the_commands_that_everybody_uses_have_few_options(run, command, most):
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", run(command, "--help").stdout, re.MULTILINE)
+    assert len(set(options) - {"--help"}) <= most, options

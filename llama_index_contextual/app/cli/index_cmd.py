@@ -39,7 +39,15 @@ _LONG_MINUTES: Final = 5
 _BYTES_A_MINUTE: Final = 500_000  # of text that one core embeds: 10,000 chunks of 408 characters in 8 minutes
 
 
-@with_options("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
+@with_options(
+    "embed_model",
+    "context",
+    "context_options.llm",
+    "files.include",
+    "files.exclude",
+    "chunks.chunk_size",
+    without="folders",
+)
 def index(
     documents: Annotated[
         list[str] | None,
@@ -63,7 +71,7 @@ def index(
     if watch:
         with needs("watchfiles", "app"):
             import watchfiles  # noqa: F401  before anything is done
-    named, code = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage), 0
+    named, code = _documents(documents or (), target.storage), 0
     with target.open(folder=named, reindex="all" if yes and _is_of_another_model(target, named) else "auto") as opened:
         _check(opened, target.settings)
         if dry_run:

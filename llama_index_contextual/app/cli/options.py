@@ -165,10 +165,14 @@ def option_of(key: str) -> Any:
     return Annotated[values | None, typer.Option(*setting.flags.split(), help=text)]
 
 
-def with_options(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(*keys: str, without: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command options: those of its groups, and those of some settings, which go to its :class:`Target`.
 
     A group is an argument whose type is a dataclass of options. So commands that are about the same have the same.
+
+    Args:
+        *keys: Of the settings.
+        without: An option of a group that the command does not have.
     """
     names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
 
@@ -181,7 +185,8 @@ def with_options(*keys: str) -> Callable[[Callable[..., None]], Callable[..., No
                 options[one.name] = one.replace(kind=Parameter.KEYWORD_ONLY)
                 continue
             types = get_type_hints(group, include_extras=True)
-            defaults = {each.name: each.default for each in fields(group) if each.default is not MISSING}
+            named = (each for each in fields(group) if each.default is not MISSING and each.name != without)
+            defaults = {each.name: each.default for each in named}
             groups[one.name] = group, list(defaults)
             if issubclass(group, Target):
                 types |= {name: option_of(key) for name, key in names.items()}
