@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from llama_index.core.schema import Document
 from rich.console import Console
@@ -48,6 +50,23 @@ def test_the_control_characters_beyond_ascii_do_not_reach_it_either(code):
 
 def test_an_empty_text_says_so():
     assert "no text, no chunks" in shown(" \n")
+
+
+def test_what_a_text_lacks_of_its_file_is_named(run, tmp_path):
+    folder, shown = tmp_path / "docs", tmp_path / "shown.html"
+    folder.mkdir()
+    (folder / "page.html").write_text("<p>Text<img src=a><img src=b><script>x</script>", "utf-8")
+    (folder / "one.md").write_text("# One\n\nA sentence.\n", "utf-8")
+    lacks = "2 pictures; 1 script"
+    assert f"page.html: 1 chunk, 1 token; left out: {lacks}" in run("preview", folder / "page.html").stdout
+    assert json.loads(run("preview", folder / "page.html", "--json").stdout)[0]["left_out"] == lacks
+    assert run("preview", folder / "page.html", "--html", shown).returncode == 0
+    assert f"Left out: {lacks}." in shown.read_text("utf-8")
+    assert "left out" not in run("preview", folder / "one.md").stdout
+    for command in (["index", "--list-skipped"], ["status", "--list-skipped"]):
+        assert run(*command, folder).stderr.count("left out:") == 1
+    assert f"left out: page.html: {lacks}\n" in run("status", folder, "--list-skipped").stderr
+    assert "left out" not in run("status", folder).stderr
 
 
 def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):

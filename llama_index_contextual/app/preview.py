@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from llama_index_contextual import metadata
+from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.app.serve.html import framed, render
 from llama_index_contextual.text import counted, printable
 
@@ -61,7 +62,7 @@ class ChunkView(NamedTuple):
     @property
     def facts(self) -> list[str]:
         """Its size, kind and day."""
-        tokens = f"{self.tokens} tokens" if self.tokens else ""
+        tokens = counted(self.tokens, "token") if self.tokens else ""
         facts = tokens, self.values.get(metadata.CONTENT_TYPE), self.values.get(metadata.DATE)
         return [str(fact) for fact in facts if fact]
 
@@ -153,9 +154,15 @@ class Preview:
     nodes: tuple[TextNode, ...] = field(repr=False)
     budget: int | None
 
+    @property
+    def left_out(self) -> str:
+        """What the chunks lack of the file: ``"2 pictures; 1 script"``; "" where it is all in them."""
+        return next((str(parts) for node in self.nodes if (parts := node.metadata.get(LEFT_OUT))), "")
+
     def to_html(self) -> str:
         """A self-contained page: boundaries, overlaps, and four views of each chunk."""
-        return chunks_page(self.nodes, title=self.name, budget=self.budget)
+        remark = f"Left out: {self.left_out}" if self.left_out else ""
+        return chunks_page(self.nodes, title=self.name, budget=self.budget, remark=remark)
 
     def _repr_html_(self) -> str:
         return framed(self.to_html())
@@ -164,10 +171,14 @@ class Preview:
         chunks = list(chunk_views(self.nodes))
         tokens = [chunk.tokens for chunk in chunks]
         sizes = (
-            f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all" if tokens[1:] else f"{sum(tokens)} tokens"
+            f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all"
+            if tokens[1:]
+            else counted(sum(tokens), "token")
         )
         summary = f"{counted(len(chunks), 'chunk')}, {sizes}" if chunks else "no text, no chunks"
         heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")
+        if self.left_out:
+            heading.append(f"; left out: {printable(self.left_out, one_line=True)}", style="yellow")
         return Group(heading, *map(chunk_panel, chunks))
 
 

@@ -115,7 +115,7 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
 
     from llama_index_contextual.metadata import value_of
 
-    keys = ("start_line", "end_line", "header_path", "date", "token_count", "context")
+    keys = ("start_line", "end_line", "header_path", "date", "token_count", "context", "left_out")
     data = {key: value_of(node.metadata, key) for key in keys}
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     return {**data, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}

@@ -32,7 +32,9 @@ EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
-ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
+ListSkipped = Annotated[
+    bool, typer.Option("--list-skipped", help="Name the files that are not read, and what is left out of others.")
+]
 _REMEMBERED: Final = ("files", "chunks", "context", "embed_model")
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one"
 

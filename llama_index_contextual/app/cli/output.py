@@ -91,12 +91,19 @@ def tell_freshness(freshness: Freshness) -> None:
 
 
 def skipped_line(index: ContextualIndex, *, names: bool) -> str:
-    """How many files of a folder are not read, by their kinds, or as a vault's templates; "" for none."""
+    """How many files of a folder are not read, by their kinds, or as a vault's templates; "" for none.
+
+    Args:
+        index: Of the folder.
+        names: Whether each of them is written, and what the text of other files lacks.
+    """
     from llama_index_contextual.app.folder.walk import summary_of_skipped
 
     paths, not_notes = index.unread()
     for path in sorted([*paths, *not_notes]) if names else ():
         tell(path, "not read:")
+    for path, parts in sorted(index.left_out().items()) if names else ():
+        tell(f"{path}: {parts}", "left out:")
     vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"
     line = "; ".join(filter(None, (summary_of_skipped(paths), vault if not_notes else "")))
     return line + ("" if names or not line else "; --list-skipped names them")

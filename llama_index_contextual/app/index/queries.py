@@ -6,6 +6,7 @@ import warnings
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.app.store.nodes import to_node
 from llama_index_contextual.errors import (
     ContextualWarning,
@@ -16,7 +17,7 @@ from llama_index_contextual.errors import (
     refuse_unknown,
     whole,
 )
-from llama_index_contextual.metadata import PAGE_LABEL, split_page
+from llama_index_contextual.metadata import PAGE_LABEL, PATH, split_page
 from llama_index_contextual.retrieval import (
     POOL,
     CollectionWeights,
@@ -82,6 +83,11 @@ class IndexQueries:
         """List what :meth:`skipped` and :meth:`not_notes` list, by one walk through the folder."""
         discovery = self._found()
         return discovery.skipped, discovery.not_notes
+
+    def left_out(self) -> dict[str, str]:
+        """What the text of an indexed file lacks, by the file's path: ``"2 pictures; 1 script"``."""
+        lacking = zip(self.values(PATH), self.values(LEFT_OUT), strict=True) if self.documents() else ()
+        return {str(path): str(parts) for path, parts in lacking if path and parts}
 
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.
