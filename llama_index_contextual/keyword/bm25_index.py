@@ -235,10 +235,13 @@ class Bm25Index:
     def from_arrays(
         cls, parts: Iterable[ArrayPart], analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B
     ) -> Bm25Index:
-        """Return the index of parts that :meth:`to_arrays` gave; all of their rows live.
+        """Index of parts that :meth:`to_arrays` gave. All of their rows live, but those that stand in a later part again.
 
         Raises:
             ValueError: They do not fit together.
         """
-        made = [(TermArrays(**part.arrays).checked(), None, part.key) for part in parts]
+        made: list[tuple[TermArrays, Bools | None, str]] = []
+        for part in parts:
+            arrays = TermArrays(**part.arrays).checked()
+            made = [*without_rows(tuple(made), arrays.ids), (arrays, None, part.key)]
         return cls(analyzer, k1=k1, b=b, parts=made)
