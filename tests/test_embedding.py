@@ -73,7 +73,7 @@ def test_eight_bits_change_little(local):
 def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(local):
     """They are taken only where the processor adds up without overflow; then the bits are the same."""
     both = [onnx._open_session(onnx._own_model(), precise=precise) for precise in (None, True)]
-    for text in ("a", "The gateway times out. " * 30, "\ud83d\ude00 0 " * 20):
+    for text in ("a", "The gateway times out. " * 30, "\U0001f600 0 " * 20):
         ids = [101, *local._tokenizer().encode(text, add_special_tokens=False).ids[:254], 102]
         feed = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [[0] * len(ids)]}
         quick, exact = (run.run(None, {one.name: feed[one.name] for one in run.get_inputs()})[0] for run in both)
@@ -212,7 +212,7 @@ def test_an_index_by_keywords_alone_needs_no_extra(monkeypatch):
         ("all-minilm-l12", "minilm", 60),
         ("bge-small-en-v1.5", "minilm", 400),
         ("text-embedding-3-large", "cl100k", 400),
-        ("somebody/else", "cl100k", 400),
+        ("somebody/else", None, 400),
     ],
 )
 def test_an_index_cuts_chunks_that_its_embedding_reads_whole(model, tokenizer, size):

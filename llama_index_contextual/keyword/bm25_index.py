@@ -235,7 +235,7 @@ class Bm25Index:
     def from_arrays(
         cls, parts: Iterable[ArrayPart], analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B
     ) -> Bm25Index:
-        """Index of parts that :meth:`to_arrays` gave. All of their rows live, but those that stand in a later part again.
+        """Index of parts that :meth:`to_arrays` gave. All rows live, but those that stand in a later part again.
 
         Raises:
             ValueError: They do not fit together.

@@ -8,16 +8,17 @@ is taken from that answer.
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.keyword import unknown_words_note
-from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.metadata import citation_of, day_of
 from llama_index_contextual.retrieval.arms import Arm, keyword_of
 from llama_index_contextual.retrieval.asking import ArmAnswer, arm_queries, ask_arms, rankings_of, report_failures
 from llama_index_contextual.retrieval.code import repeats
@@ -228,10 +229,11 @@ def results_of(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     """Return the nodes of a pool: all where postprocessors read them, else as many as are returned.
 
     Where a node vanished since the arms answered, the next one moves up. In learned modes a node that nearly repeats
-    the text of another one comes behind all others, with a score that is not higher than theirs.
+    the text of another one comes behind all others, with a score that is not higher than theirs. Notes of different
+    days repeat nothing: each is news of its day.
     """
     compared = _COMPARED if fusion.mode.is_learned else 0
-    met, again = NearDuplicates(), list[NodeWithScore]()
+    met, again = defaultdict[Any, NearDuplicates](NearDuplicates), list[NodeWithScore]()
     most = len(pool.fused) if fusion.node_postprocessors else fusion.similarity_top_k
     scale = 1.0 if pool.judgement.relevance is None or not fusion.mode.is_learned else pool.judgement.relevance
     results, rest = list[NodeWithScore](), pool.fused
@@ -242,7 +244,7 @@ def results_of(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
         nodes = {**pool.nodes, **read_nodes(fusion.arms, missing)}
         for one in batch:
             if (node := nodes.get(one.node_id)) is not None:
-                is_new = len(results) >= compared or not met.has(node.get_content())
+                is_new = len(results) >= compared or not met[day_of(node.metadata)].has(node.get_content())
                 (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
     lowest = results[-1].score if results else 0.0
     for hit in again[: most - len(results)]:

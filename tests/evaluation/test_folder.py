@@ -9,7 +9,6 @@ from llama_index_contextual.app.evaluation import Comparison, Passage, Question,
 from llama_index_contextual.app.evaluation.comparison import COLLAPSED
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -94,8 +93,8 @@ def _without_times(data):
 
 
 def test_all_rows_have_the_chunks_of_the_folder_s_own_index(folder, embedding, tmp_path):
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=40, chunk_overlap=0)
-    with ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index:
+    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 40\nchunk_overlap = 0\n", "utf-8")
+    with ContextualIndex.open(folder, embed_model=embedding) as index:
         chunks = index.refresh().chunks
     (tmp_path / "words.toml").write_text("[retrieval]\nrecency = true\n", "utf-8")
     variants = {"by days": tmp_path / "words.toml"}

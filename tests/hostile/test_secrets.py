@@ -142,7 +142,7 @@ def test_no_key_and_no_text_goes_where_a_folder_names_a_server(folder, run, rout
             route(folder, settings, run)
             ask(folder, run)
             assert server.heard == [], kinds
-        for command in ("status", "verify", "export", "config"):
+        for command in ("status", "config"):
             run(command, folder)
         run("context", "what about the gateway?", "--folder", folder, "--refresh", "wait")
         run("preview", folder / "page.md", "--context")

@@ -369,7 +369,7 @@ def test_a_cross_encoder_on_this_machine(cross_encoder, hits):
 # In an index
 
 
-def test_an_index_reranks_by_argument_configuration_and_command_line(server, tmp_path, run, cross_encoder, users_own):
+def test_an_index_reranks_by_argument_and_by_the_user_s_settings(server, tmp_path, run, cross_encoder, users_own):
     folder = tmp_path / "notes"
     folder.mkdir()
     for name in ("gateway", "scheduler", "archive"):
@@ -381,12 +381,12 @@ def test_an_index_reranks_by_argument_configuration_and_command_line(server, tmp
             found = index.as_retriever(3, rerank=rerank).retrieve(QUESTION)
             assert found[0].node.metadata["path"] == "gateway.md"
             assert [one.score for one in found] != [one.score for one in plain]
-    asked = len(server.asked)
-    done = run("search", QUESTION, "--folder", folder, "--rerank", f"llama.cpp:{server.url}", "--explain")
-    assert "ServiceReranker" in done.stdout, done.output
-    assert len(server.asked) == asked + 1
     (folder / "contextual.toml").write_text(f'[retrieval]\nrerank = "llama.cpp:{server.url}"\n', "utf-8")
     users_own(folder)
+    asked = len(server.asked)
+    done = run("search", QUESTION, "--folder", folder, "--explain")
+    assert "ServiceReranker" in done.stdout, done.stderr
+    assert len(server.asked) == asked + 1
     with ContextualIndex.open(folder) as index:
         assert isinstance(index.as_retriever().node_postprocessors[0], ServiceReranker)
         assert index.as_retriever(rerank=False).node_postprocessors == []

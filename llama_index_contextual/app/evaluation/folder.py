@@ -182,7 +182,7 @@ class Experiment:
 
         Contexts that were paid for are kept with the folder's own index. Rows that are indexed alike share an index.
         """
-        general = {*signature(ContextualIndex.open).parameters, "keep_keys", "leave_out_keys"}
+        general = {*signature(ContextualIndex.open).parameters, "files", "keep_keys", "leave_out_keys"}
         options = {key: value for key, value in self._options.items() if key in general}
         target = ContextualIndex.open(self._folder, **{**options, **changes, "reindex": "ignore"}).settings
         if target.pipeline.model is not None:
