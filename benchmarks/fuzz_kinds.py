@@ -31,7 +31,7 @@ from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
+from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, Place, visible
 from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message
 from llama_index_contextual.retrieval.sessions import sentences_of
 from llama_index_contextual.text import replace_surrogates, short_hash
@@ -241,7 +241,7 @@ def use_message(message: str) -> None:
     shown = visible(message)
     promise(visible(shown) == shown, "to show twice changes the text")
     promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")
-    block = MemoryEntry(id="a", path=message[:40], start_line=1, end_line=2, snippet=shown, score=1.0).block
+    block = MemoryEntry("a", Place(message[:40], 1, 2), shown, 1.0).block
     block.encode()
     first, *lines = block.splitlines()
     promise(first.startswith("- [") and first.count("[") == 1 == first.count("]"), "a citation that is not ours")

@@ -137,7 +137,7 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
 
     def ask(question: str, now: date) -> list[Hit]:
         entries = memory.get(question, now=now).entries
-        return [(one.path, one.start_line or 0, one.end_line or 0) for one in entries]
+        return [(one.path, one.place.start_line or 0, one.place.end_line or 0) for one in entries]
 
     return ask
 
@@ -244,7 +244,7 @@ def shown_of(
     citing = [
         entry
         for entry in given.entries
-        if entry.path == path and (entry.start_line or 0) <= line <= (entry.end_line or 0)
+        if entry.path == path and (entry.place.start_line or 0) <= line <= (entry.place.end_line or 0)
     ]
     known = {word.casefold() for word in split_words(question.text)}
     said = {word.casefold() for entry in citing for word in split_words(entry.snippet)}

@@ -35,7 +35,7 @@ def of_lines(conversation: Any, question: Any, settings: dict[str, Any]) -> list
     """Recall of gold lines at 4 and 10."""
     memory = MemoryContext(conversation.index, **SIZE, **settings)
     entries = memory.get(question.text, now=conversation.now).entries
-    hits = [(one.path, one.start_line or 0, one.end_line or 0) for one in entries]
+    hits = [(one.path, one.place.start_line or 0, one.place.end_line or 0) for one in entries]
     return [100 * recall(hits, question.gold, top) for top in (4, 10)]
 
 

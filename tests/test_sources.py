@@ -266,7 +266,7 @@ def test_memory_12_an_entry_is_a_citation_with_lines_and_its_text(notes):
 
 def test_memory_13_json_has_entries_and_the_queries_that_ran(notes):
     data = MemoryContext(notes, ranking="derived").get("what does the dog of JC love?", now=date(2026, 4, 10)).to_dict()
-    assert data["entries"][0]["path"] == "memory/2026-04-09.md"
+    assert data["entries"][0]["place"]["path"] == "memory/2026-04-09.md"
     assert len(data["queries"]) >= 2
 
 

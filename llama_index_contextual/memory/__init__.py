@@ -2,7 +2,7 @@
 
 from llama_index_contextual.memory.adapters import MemoryContextBlock, MemoryContextRetriever, memory_tool
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
-from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, on_one_line, shown_path
+from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, Place, on_one_line, shown_path
 from llama_index_contextual.memory.search import note_filters
 from llama_index_contextual.memory.settings import MemorySettings
 
@@ -13,6 +13,7 @@ __all__ = [  # what users import
     "MemoryDigest",
     "MemoryEntry",
     "MemorySettings",
+    "Place",
     "memory_tool",
     "note_filters",
 ]

@@ -134,8 +134,8 @@ def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
             "citation": entry.citation,
             "path": entry.path,
             "date": entry.date,
-            "start_line": entry.start_line,
-            "end_line": entry.end_line,
+            "start_line": entry.place.start_line,
+            "end_line": entry.place.end_line,
             HEADER_PATH: entry.header_path or None,
         }
         known = {key: value for key, value in metadata.items() if value is not None}
@@ -146,7 +146,7 @@ def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
             excluded_embed_metadata_keys=list(known),
             excluded_llm_metadata_keys=[key for key in known if key != "citation"],
         )
-        if entry.source:
-            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=entry.source)
+        if entry.place.document:
+            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=entry.place.document)
         hits.append(NodeWithScore(node=node, score=entry.score))
     return hits

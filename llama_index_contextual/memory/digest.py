@@ -70,38 +70,17 @@ class Current:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryEntry:
-    """One hit of a digest, with why it is there."""
+class Place:
+    """Where a chunk stands in a document."""
 
-    id: str
-    """Node id; give it back in ``seen=`` so that the hit is not shown again."""
     path: str
-    start_line: int | None
+    start_line: int | None = None
     """First line of the chunk in its file, 1-based; None where the index does not know it."""
-    end_line: int | None
+    end_line: int | None = None
     """Last line of the chunk, inclusive."""
-    snippet: str
-    """The most relevant sentences as the note has them, all of one day; ``…`` stands for what is left out."""
-    score: float
-    """How likely it answers the message, 0 to 1, times what ``reasons`` say; for a retriever that is not ours, a share
-    of the best hit's score."""
-    date: str | None = None
-    """Of its headings, else of its note."""
-    header_path: str = ""
-    """The headings above the chunk, on one line."""
-    context: str = ""
-    """What the index knows of the chunk beside its text, on one line."""
-    cosine: float | None = None
-    matched_terms: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-    """What raised or lowered its score, in words."""
     page: str = ""
     """Of the file, where the chunk is of a document that is one page."""
-    since: str = ""
-    """The day from which notes say what it says, where they said something else before."""
-    older: tuple[OlderStatement, ...] = ()
-    """What they said before, the latest first."""
-    source: str = ""
+    document: str = ""
     """Id of the document that the chunk was cut from."""
 
     @property
@@ -109,11 +88,46 @@ class MemoryEntry:
         """``memory/2026-04-09.md#L3-L5``, or ``report.pdf#page=12``."""
         return citation(shown_path(self.path), self.start_line, self.end_line, self.page)
 
+
+@dataclass(frozen=True, slots=True)
+class MemoryEntry:
+    """One hit of a digest, with why it is there."""
+
+    id: str
+    """Node id; give it back in ``seen=`` so that the hit is not shown again."""
+    place: Place
+    snippet: str
+    """The most relevant sentences as the note has them, all of one day; ``…`` stands for what is left out."""
+    score: float
+    """How likely it answers the message, times what ``reasons`` name, and 1 at most; for a retriever that is not ours,
+    a share of the best hit's score."""
+    date: str | None = None
+    """Of its headings, else of its note."""
+    header_path: str = ""
+    """The headings above the chunk, on one line."""
+    cosine: float | None = None
+    matched_terms: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    """What raised or lowered its score, in words."""
+    current: Current | None = None
+    """What it says of a fact of which notes said something else before."""
+
+    @property
+    def path(self) -> str:
+        """Path of its note."""
+        return self.place.path
+
+    @property
+    def citation(self) -> str:
+        """Its path with lines or page."""
+        return self.place.citation
+
     @property
     def block(self) -> str:
         """Its lines of the digest: ``- [path#L3-L5] text``, and more lines where its text has more."""
-        since = [f"{CURRENT}{self.since}"] if self.since else []
-        return "\n".join([f"- [{self.citation}] {cited(self.snippet)}", *since, *(one.block for one in self.older)])
+        now = self.current
+        changed = [] if now is None else [f"{CURRENT}{now.since}", *(one.block for one in now.older)]
+        return "\n".join([f"- [{self.citation}] {cited(self.snippet)}", *changed])
 
 
 def quoted(text: str, mark: str = QUOTE) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.schema import NodeWithScore
 
 from llama_index_contextual.keyword import DAYS_AFTER, closeness
-from llama_index_contextual.memory.digest import Current, MemoryEntry, on_one_line, visible
+from llama_index_contextual.memory.digest import Current, MemoryEntry, Place, on_one_line, visible
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import (
     END_LINE,
@@ -17,7 +17,6 @@ from llama_index_contextual.metadata import (
     HEADER_PATH,
     PAGE_LABEL,
     START_LINE,
-    context_of,
     day_of,
     path_of,
     value_of,
@@ -200,21 +199,21 @@ def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None
     day = day or day_of(one.node.metadata)
     return MemoryEntry(
         id=one.id,
-        path=path_of(metadata) or one.node.ref_doc_id or one.id,
-        start_line=_line(metadata, START_LINE),
-        end_line=_line(metadata, END_LINE),
-        page=str(metadata.get(PAGE_LABEL) or ""),
+        place=Place(
+            path=path_of(metadata) or one.node.ref_doc_id or one.id,
+            start_line=_line(metadata, START_LINE),
+            end_line=_line(metadata, END_LINE),
+            page=str(metadata.get(PAGE_LABEL) or ""),
+            document=one.node.ref_doc_id or "",
+        ),
         snippet=snippet,
-        score=round(one.score, 6),
+        score=round(min(one.score, 1.0), 6),  # a named day or a second query may raise it above
         date=day.isoformat() if day else None,
         header_path=on_one_line(str(value_of(metadata, HEADER_PATH) or "")),
-        context=on_one_line(context_of(metadata)),
         cosine=None if one.cosine is None else round(one.cosine, 4),
         matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.terms),  # without the analyzer's language
         reasons=one.reasons,
-        since=current.since if current else "",
-        older=current.older if current else (),
-        source=one.node.ref_doc_id or "",
+        current=current,
     )
 
 

@@ -68,7 +68,8 @@ class PoolHit:
 
     node: BaseNode
     score: float
-    """How likely it answers the message, 0 to 1; where that is not known, a share of the best hit's score."""
+    """How likely it answers the message; where that is not known, a share of the best hit's score. Ranking may raise it
+    above 1."""
     cosine: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     """Matched query terms as the analyzer writes them, and how rare each is."""

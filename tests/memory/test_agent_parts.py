@@ -37,7 +37,7 @@ def test_the_retriever_s_nodes_keep_their_source_and_their_headings(context):
     hits = MemoryContextRetriever(context).retrieve("does JC like ginger?")
     entries = context.get("does JC like ginger?").entries
     assert hits
-    assert [hit.node.ref_doc_id for hit in hits] == [entry.source for entry in entries]
+    assert [hit.node.ref_doc_id for hit in hits] == [entry.place.document for entry in entries]
     assert all(hit.node.ref_doc_id for hit in hits)
     assert [hit.node.metadata.get("header_path", "") for hit in hits] == [entry.header_path for entry in entries]
     assert any(entry.header_path for entry in entries)
@@ -54,10 +54,10 @@ async def test_the_tool_answers_in_markdown_and_json(context):
     assert tool.call(message="does JC like ginger?").content.startswith(HEADER)
     assert (await tool.acall(message="thanks!")).content == NOTHING
     data = json.loads((await tool.acall(message="does JC like ginger?", format="json")).content)
-    assert (data["form"], data["entries"][0]["path"]) == ("question", "memory/2026-04-05.md")
+    assert (data["form"], data["entries"][0]["place"]["path"]) == ("question", "memory/2026-04-05.md")
     told = "I am back home. The ginger tea that JC had at Blue Bottle was really good."
     data = json.loads(tool.call(message=told, format="json").content)
-    assert (data["form"], data["entries"][0]["path"]) == ("message", "memory/2026-04-05.md")
+    assert (data["form"], data["entries"][0]["place"]["path"]) == ("message", "memory/2026-04-05.md")
     assert set(tool.metadata.get_parameters_dict()["properties"]) == {"message", "format"}
 
 

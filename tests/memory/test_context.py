@@ -95,7 +95,7 @@ def test_a_question_without_blanks_is_answered(message, answer):
 def test_a_hit_quotes_its_lines_of_the_file_exactly(memory, notes):
     for message, _ in ANSWERS:
         for entry in memory.get(message, now=NOW).entries:
-            text = "\n".join(notes[entry.path].splitlines()[entry.start_line - 1 : entry.end_line])
+            text = "\n".join(notes[entry.path].splitlines()[entry.place.start_line - 1 : entry.place.end_line])
             assert all(part in text for part in re.split(r"\n…\n| … ", entry.snippet))
 
 

@@ -49,8 +49,8 @@ def memory_of(notes):
 def test_the_newer_value_is_shown_and_the_older_one_named(question, older, newer):
     digest = memory_of({"2026-02-11": older, "2026-03-02": newer}).get(question, now=NOW)
     first, named = digest.entries[0], older.splitlines()[-1]
-    assert (first.path, first.since) == ("memory/2026-03-02.md", "2026-03-02")
-    [before] = first.older
+    assert (first.path, first.current.since) == ("memory/2026-03-02.md", "2026-03-02")
+    [before] = first.current.older
     assert (before.snippet, before.since, before.until) == (named, "2026-02-11", "2026-03-02")
     assert before.citation.startswith("memory/2026-02-11.md#L")
     assert "memory/2026-02-11.md" not in [one.path for one in digest.entries]
@@ -65,8 +65,8 @@ def test_a_value_that_changed_several_times_has_a_history():
     values = {"2026-01-07": 30, "2026-02-11": 45, "2026-02-12": 45, "2026-03-02": 30, "2026-03-20": 60}
     memory = memory_of({day: f"- upload timeout: {value}" for day, value in values.items()})
     first = memory.get("what is the upload timeout?", now=NOW).entries[0]
-    assert first.since == "2026-03-20"
-    assert [(one.since, one.until, one.snippet[-2:]) for one in first.older] == [
+    assert first.current.since == "2026-03-20"
+    assert [(one.since, one.until, one.snippet[-2:]) for one in first.current.older] == [
         ("2026-03-02", "2026-03-20", "30"),
         ("2026-02-11", "2026-03-02", "45"),
         ("2026-01-07", "2026-02-11", "30"),
@@ -85,13 +85,13 @@ def test_a_value_that_changed_several_times_has_a_history():
 def test_what_is_no_change_is_not_called_older(older, newer):
     digest = memory_of({"2026-02-11": older, "2026-03-02": newer}).get("what is the upload timeout?", now=NOW)
     assert digest.entries
-    assert not any(one.older or one.since for one in digest.entries)
+    assert not any(one.current for one in digest.entries)
 
 
 def test_where_a_day_is_named_the_note_of_that_day_counts():
     memory = memory_of({"2026-02-11": "- upload timeout: 30", "2026-03-02": "- upload timeout: 60"})
     first = memory.get("what was the upload timeout on 11 February 2026?", now=NOW).entries[0]
-    assert (first.path, first.older) == ("memory/2026-02-11.md", ())
+    assert (first.path, first.current) == ("memory/2026-02-11.md", None)
 
 
 def test_an_older_note_that_says_more_of_the_matter_stays_below():
@@ -127,7 +127,7 @@ def test_of_two_values_in_prose_the_newer_comes_first_and_none_is_called_older(q
     for first, second in ((older, newer), (newer, older)):  # whichever the words of the question fit better
         digest = memory_of({"2026-02-11": first, "2026-03-02": second}).get(question, now=NOW)
         assert [one.path for one in digest.entries][:2] == ["memory/2026-03-02.md", "memory/2026-02-11.md"]
-        assert not any(one.older for one in digest.entries)
+        assert not any(one.current for one in digest.entries)
 
 
 def test_statements_of_a_note():

@@ -14,6 +14,7 @@ from llama_index_contextual.memory.digest import (
     QUOTE,
     MemoryDigest,
     MemoryEntry,
+    Place,
     format_digest,
     on_one_line,
     visible,
@@ -21,7 +22,7 @@ from llama_index_contextual.memory.digest import (
 
 
 def entry(snippet="JC's dog Cookie loves carrots", path="memory/2026-04-09.md", lines=(3, 5)):
-    return MemoryEntry("id", path, *lines, snippet=visible(snippet), score=1.0)
+    return MemoryEntry("id", Place(path, *lines), snippet=visible(snippet), score=1.0)
 
 
 def test_a_digest_is_a_citation_and_a_quotation_for_each_hit():
@@ -147,6 +148,7 @@ def test_json_holds_entries_queries_and_reasons():
     digest = MemoryDigest(applicable=True, reason="found", entries=(entry(),), queries=("q",), dates=("2026-04-05",))
     data = json.loads(digest.to_json())
     assert data["entries"][0]["citation"] == "memory/2026-04-09.md#L3-L5"
+    assert data["entries"][0]["place"]["start_line"] == 3
     assert (data["applicable"], data["reason"], data["queries"], data["dates"]) == (
         True,
         "found",

@@ -7,7 +7,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword.dates_in_text import NamedDate
 from llama_index_contextual.memory import MemorySettings
-from llama_index_contextual.memory.ranking import estimate_tokens, rank, select
+from llama_index_contextual.memory.ranking import entries_of, estimate_tokens, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit
 from llama_index_contextual.retrieval import NearDuplicates
 
@@ -27,6 +27,13 @@ def test_a_note_of_a_named_day_counts_wherever_it_was_found():
     assert [one.id for one in ranked] == ["2026-04-09", "best", "2026-04-10"]
     assert ranked[0].score == pytest.approx(1.0)
     assert ranked[0].reasons == ("age +0.50 (1 day)", "named date x2.00")
+
+
+def test_a_raised_score_orders_hits_and_is_1_at_most_in_an_entry():
+    chosen = select([hit("a", 1.8), hit("b", 1.15)], MemorySettings(), least=0.2)
+    assert [one.score for one in chosen] == [1.8, 1.15]
+    assert [one.score for one in entries_of(chosen, (), str.split, 500)] == [1.0, 1.0]
+    assert [one.score for one in entries_of([hit("a", 0.4)], (), str.split, 500)] == [0.4]
 
 
 @pytest.mark.parametrize(
