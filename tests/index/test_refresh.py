@@ -124,8 +124,9 @@ def test_delete_takes_one_document_out(opened):
 
 
 def test_other_parser_settings_are_named_and_applied(opened):
-    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200)).refresh()
-    report = opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10)).refresh()
+    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200, min_chunk_size=25)).refresh()
+    smaller = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10, min_chunk_size=25)
+    report = opened(node_parser=smaller).refresh()
     assert "parser.chunk_size: 200 → 100" in map(str, report.differences)
     assert len(report.outdated) == 4
     assert report.embedded == 0, "the chunks are the same"
@@ -157,7 +158,7 @@ def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(open
 
 
 def test_reindex_error_refuses_other_settings_by_name(opened):
-    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200)).refresh()
+    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200, min_chunk_size=25)).refresh()
     with pytest.raises(FingerprintError, match=r"parser\.chunk_size: 200 → 100"):
         opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10), reindex="error")
 

@@ -70,7 +70,7 @@ def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(o
     asked = run("search", "carrots", "--folder", folder)
     assert "is of another layout. Cure: llama-index-contextual index" in asked.stderr
     done = run("index", folder)
-    assert "4 chunks: 4 added; 0 embedded" in done.stdout
+    assert "5 chunks: 4 added; 0 embedded" in done.stdout
     assert "of another layout, and is set aside" in done.stderr
     assert state_in(folder / ".contextual")["choices"]["chunks.chunk_size"] == 90, "what was chosen is kept"
     with opened() as index:
