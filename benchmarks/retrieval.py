@@ -1,6 +1,7 @@
 """Recall of plain chunks, of LlamaIndex's stock hybrid and of ours, on sets of real documents and questions.
 
-    python benchmarks/retrieval.py [--sets codebases locomo-notes kubernetes-docs] [--shares] [--out FILE]
+    python benchmarks/retrieval.py [--sets codebases locomo-notes kubernetes-docs] [--shares] [--rows NAME ...]
+        [--out FILE]
 
 Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
 cover. Every row of a set but "stock chunks" ranks the same chunks with the same embedding; a row differs in what its
@@ -342,6 +343,9 @@ def main() -> None:
     parser.add_argument("--collections", type=int, help="of sets with an index each, the first ones; all by default")
     parser.add_argument("--shares", action="store_true", help="add one row per element that is switched off")
     parser.add_argument("--same-chunks", action="store_true", help="leave out the row that embeds LlamaIndex's chunks")
+    parser.add_argument(
+        "--rows", nargs="+", default=[""], help="only rows whose names begin so, ours and its text alone"
+    )
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     parser.add_argument("--label", action="store_true", help=f"add the row that leaves out the word {LABEL}")
     options = parser.parse_args()
@@ -357,7 +361,8 @@ def main() -> None:
         rows = rows_for(
             data, shares=options.shares, label=options.label, own_chunks=not data.chunks and not options.same_chunks
         )
-        measured = [measure(data, row, benches, vectors) for row in rows]
+        wanted = ("**", "ours: text alone", *options.rows)  # without these two, nothing can be compared
+        measured = [measure(data, row, benches, vectors) for row in rows if row.name.startswith(wanted)]
         pages = name in PAGES
         cells = [*(one.cells(pages=pages) for one in measured), *differences(measured, pages=pages)]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
