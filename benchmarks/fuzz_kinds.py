@@ -244,9 +244,11 @@ def use_message(message: str) -> None:
     block = MemoryEntry("a", Place(message[:40], 1, 2), shown, 1.0).block
     block.encode()
     first, *lines = block.splitlines()
-    promise(first.startswith("- [") and first.count("[") == 1 == first.count("]"), "a citation that is not ours")
+    citation = first[2 : first.find("]") + 1]
+    promise(first.startswith("- [") and citation.count("[") == 1, "a citation that is not ours")
+    promise(citation.endswith("#L1-L2]"), "a citation that ends early")
     promise(all(line.startswith(QUOTE.rstrip()) for line in lines), "a line of a note is not marked")
-    promise(len(lines) == shown.count("\n") + 1, "something else ends a line")
+    promise(len(lines) <= shown.count("\n"), "something else ends a line")
 
 
 # Answers of a language model

@@ -13,6 +13,7 @@ from llama_index.core.schema import (
     NodeRelationship,
 )
 
+from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
@@ -255,3 +256,18 @@ def test_a_tokenizer_that_returns_a_mapping_is_refused():
     parser = HeadingAwareMarkdownNodeParser(tokenizer=lambda text: {"input_ids": text.split(), "attention_mask": []})
     with pytest.raises(SettingError, match="The tokenizer returned dict"):
         parser([Document(text="Many words. " * 1000)])
+
+
+def test_a_table_above_the_size_of_a_chunk_has_its_header_row_in_the_context():
+    """It is embedded in windows, and the later ones do not hold the row."""
+    rows = "".join(f"| Berth {n} | {n * 3} | {n * 7} |\n" for n in range(60))
+    text = f"# Fees\n\nPaid monthly.\n\n| Berth | Length | Fee |\n| --- | --- | --- |\n{rows}"
+    document = Document(text=text, id_="fees.md", metadata={"path": "fees.md"})
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=200)
+    nodes = ContextualNodePostprocessor()(parser.get_nodes_from_documents([document]))
+    [long] = [node for node in nodes if node.metadata.get("overflow")]
+    assert "| Berth | Length | Fee |" in long.metadata["context"]
+    assert long.text == text[long.start_char_idx : long.end_char_idx]
+    short = Document(text=text[:120], id_="short.md", metadata={"path": "short.md"})
+    [node] = ContextualNodePostprocessor()(parser.get_nodes_from_documents([short]))
+    assert "Length" not in node.metadata["context"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from llama_index_contextual.chunking.cut_points import refine
 from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.chunking.outline import BLOCK, LINE, SECTION, Outline, outline_of
+from llama_index_contextual.chunking.outline import BLOCK, LINE, SECTION, Atom, Outline, outline_of
 from llama_index_contextual.chunking.packing import ChunkSettings, Piece, pack, piece_between
 from llama_index_contextual.chunking.sections import (
     TOP,
@@ -43,7 +43,8 @@ class Span(NamedTuple):
         kind: ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``, ``"html"``, ``"heading"`` or ``"mixed"``.
         tokens: How many, in the tokenizer of the settings.
         overflow: Whether it exceeds ``chunk_size``, because nothing in it may be cut.
-        continues: For a later piece of a fence its language, of a table its header row; else empty.
+        continues: For a later piece of a fence its language; for a later piece of a table, and for a table above
+            ``chunk_size``, its header row; else empty.
         overlap: How many of its first characters the chunk before it holds too.
         merged: Outermost titles of the sections in it, where these share no heading; else empty.
         open: The headings that are open at its end.
@@ -165,15 +166,23 @@ def _describe(text: str, piece: Piece, group: list[Section], outline: Outline, e
         kind=kind,
         tokens=piece.tokens,
         overflow=piece.tokens > size,
-        continues=_continues(text, piece),
+        continues=_continues(text, piece.atom or _long_table(piece, outline, size)),
         overlap=piece.own - piece.start,
         open=Open(group[-1].path, group[-1].levels),
         merged=tuple(dict.fromkeys(section.path[0] for section in group if section.path)) if merged else (),
     )
 
 
-def _continues(text: str, piece: Piece) -> str:
-    atom = piece.atom
+def _long_table(piece: Piece, outline: Outline, size: int) -> Atom | None:
+    """First table of a chunk above ``size``: it is embedded in windows, and the later ones lack the header row."""
+    if piece.tokens <= size or "table" not in piece.kinds:
+        return None
+    marks = range(bisect_left(outline.offsets, piece.start), bisect_left(outline.offsets, piece.end))
+    atoms = (outline.atoms.get(mark) for mark in marks)
+    return next((atom for atom in atoms if atom is not None and atom.kind == "table"), None)
+
+
+def _continues(text: str, atom: Atom | None) -> str:
     if atom is None:
         return ""
     if atom.kind == "code":

@@ -29,7 +29,10 @@ MAX_KEYWORDS: Final = 5
 OVERLAP_BOOST: Final = 1.15
 
 _POSSESSIVE: Final = re.compile(r"['’]s?$")
-_SENTENCE_END: Final = re.compile(r"(?:^|[.!?…:。！？]\s|\n)[\s\"'“”‘’(\[¿¡*_>-]*$")
+_SENTENCE_ENDS: Final = ".!?\u2026:\u3002\uff01\uff1f"
+_OPENINGS: Final = (
+    " \t\r\n\"'\u201c\u201d\u2018\u2019([\u00bf\u00a1*_>-"  # before a word that begins a sentence
+)
 
 
 def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
@@ -65,7 +68,9 @@ def _names(text: str, lexicon: Lexicon) -> list[str]:
     for match in re.finditer(r"[^\W\d_][\w'’-]*", text):
         word = _POSSESSIVE.sub("", match[0])
         is_acronym = len(word) > 1 and word.isupper()
-        begins_sentence = _SENTENCE_END.search(text[: match.start()]) is not None
+        before = text[: match.start()].rstrip(_OPENINGS)
+        between = text[len(before) : match.start()]
+        begins_sentence = not before or "\n" in between or (before[-1] in _SENTENCE_ENDS and between[:1].isspace())
         if is_acronym or (word[:1].isupper() and not begins_sentence and not lexicon.is_stop_word(word)):
             names[word] = None
     return list(names)

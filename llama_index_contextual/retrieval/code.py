@@ -40,7 +40,7 @@ _TESTS: Final = frozenset(
     __tests__ benchmark benchmarks doc docs example examples fixtures spec specs test testdata tests
     """.split()  # noqa: SIM905
 )
-_TEST_FILE: Final = re.compile(r"test_|.*(?:[_.](?:test|spec)|Tests?)\.\w+$")
+_TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
 _DEFINED: Final = re.compile(
     r"(?:(?:export|public|private|protected|static|final|abstract|async|default|unsafe|pub(?:\([a-z]{1,9}\))?)\s{1,4}){0,6}"
     r"(?:def|class|func|function|interface|trait|struct|enum|type|impl|fn|module|const|let|var)\s{1,4}"
@@ -66,7 +66,8 @@ def is_code(path: str) -> bool:
 def is_test(path: str) -> bool:
     """Return whether a path is that of a test, an example or documentation of code."""
     pure = PurePosixPath(path)
-    return not _TESTS.isdisjoint(pure.parts[:-1]) or bool(_TEST_FILE.match(pure.name))
+    is_named_so = pure.name.startswith("test_") or (bool(pure.suffix) and pure.stem.endswith(_TEST_ENDINGS))
+    return is_named_so or not _TESTS.isdisjoint(pure.parts[:-1])
 
 
 @lru_cache(maxsize=4096)

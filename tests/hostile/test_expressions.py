@@ -49,6 +49,7 @@ BOUNDED = {
     "app.folder.sheets._TOKENS": (255, "a format of a number"),
     "app.folder.sheets._ELAPSED": (255, "the same"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
+    "retrieval.code._ASSIGNED": (300, "a line that may define a name"),
     "chunking.cut_points._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "chunking.outline._ANCHORS": (200, "a block above a heading"),
 }
