@@ -30,9 +30,7 @@ OVERLAP_BOOST: Final = 1.15
 
 _POSSESSIVE: Final = re.compile(r"['’]s?$")
 _SENTENCE_ENDS: Final = ".!?\u2026:\u3002\uff01\uff1f"
-_OPENINGS: Final = (
-    " \t\r\n\"'\u201c\u201d\u2018\u2019([\u00bf\u00a1*_>-"  # before a word that begins a sentence
-)
+_OPENINGS: Final = " \t\r\n\"'\u201c\u201d\u2018\u2019([\u00bf\u00a1*_>-"  # before a word that begins a sentence
 
 
 def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
