@@ -204,17 +204,17 @@ def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
         raise SettingError(f"is not known. Cure: one of {', '.join(map(repr, allowed))}.", **{name: value})
 
 
-def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], cure: str = "") -> None:
+def refuse_unknown(what: str, names: Iterable[str], known: Iterable[str], cure: str = "") -> None:
     """Raise a SettingError for settings that nobody reads, which a misspelt one is.
 
     Args:
         what: Takes the settings.
-        given: Names of what was given.
+        names: What a caller passed.
         known: Names that it takes.
         cure: What to say instead of listing those.
     """
     takes = sorted(known)
-    if unknown := sorted(set(given).difference(takes)):
+    if unknown := sorted(set(names).difference(takes)):
         cure = cure or (f"use some of {', '.join(takes)}" if takes else "leave them out")
         raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
 

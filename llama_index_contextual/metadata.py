@@ -109,8 +109,8 @@ def value_of(metadata: Mapping[str, Any], key: str) -> Any:
         metadata: Of a node.
         key: One of the names above.
     """
-    own = prefixed_key(key)
-    return metadata[own] if own in metadata else metadata.get(key)
+    prefixed = prefixed_key(key)
+    return metadata[prefixed] if prefixed in metadata else metadata.get(key)
 
 
 def merge_metadata(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -409,11 +409,11 @@ def set_views(
     repeated = [name for key, name in names if _is_repeated(name, metadata[name], read if key in _PATHS else embedded)]
     hidden = [key for key in (*repeated, *_read_once(node)) if key not in keep_keys]
     written_as = _names(metadata, CONTEXT) if context else []
-    own = [] if show_context_to_llm else written_as
+    prefixed = [] if show_context_to_llm else written_as
     every = (key for key in metadata if key not in (*written_as, *keep_keys)) if EVERY_KEY in leave_out_keys else ()
     left_out = [*ours, *hidden, *every, *(key for key in leave_out_keys if key != EVERY_KEY)]
     node.excluded_embed_metadata_keys = _hiding(node.excluded_embed_metadata_keys, left_out)
-    node.excluded_llm_metadata_keys = _hiding(node.excluded_llm_metadata_keys, [*ours, *own])
+    node.excluded_llm_metadata_keys = _hiding(node.excluded_llm_metadata_keys, [*ours, *prefixed])
 
 
 def headings_of_ours(metadata: Mapping[str, Any]) -> list[str]:

@@ -58,20 +58,20 @@ def step(name: str, /, **facts: str | float) -> Iterator[dict[str, str | int | f
         **facts: What is known when it begins.
     """
     span: dict[str, Any] = {"id_": f"contextual.{name}-{uuid.uuid4()}", "bound_args": _TAKES_ANY.bind(**facts)}
-    parent, told = active_span_id.get(), dict(facts)
+    parent, facts_of_step = active_span_id.get(), dict(facts)
     token = active_span_id.set(span["id_"])
     _dispatcher.span_enter(**span, parent_id=parent)
     began = time.monotonic()
     try:
-        yield told
+        yield facts_of_step
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
-        _dispatcher.event(StepEvent(step=name, seconds=time.monotonic() - began, facts=told, error=reason))
+        _dispatcher.event(StepEvent(step=name, seconds=time.monotonic() - began, facts=facts_of_step, error=reason))
         _dispatcher.span_drop(**span, err=error)
         raise
     else:
-        _dispatcher.event(StepEvent(step=name, seconds=time.monotonic() - began, facts=told))
-        _dispatcher.span_exit(**span, result=told)
+        _dispatcher.event(StepEvent(step=name, seconds=time.monotonic() - began, facts=facts_of_step))
+        _dispatcher.span_exit(**span, result=facts_of_step)
     finally:
         active_span_id.reset(token)
 

@@ -72,7 +72,7 @@ def test_eight_bits_change_little(local):
 
 def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(local):
     """They are taken only where the processor adds up without overflow; then the bits are the same."""
-    both = [onnx._open_session(onnx._own_model(), precise=precise) for precise in (None, True)]
+    both = [onnx._open_session(onnx._bundled_model(), precise=precise) for precise in (None, True)]
     for text in ("a", "The gateway times out. " * 30, "\U0001f600 0 " * 20):
         ids = [101, *local._tokenizer().encode(text, add_special_tokens=False).ids[:254], 102]
         feed = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [[0] * len(ids)]}
@@ -138,7 +138,7 @@ def test_empty_input_and_blank_text(local):
 
 
 def test_threads_that_come_first_together_load_the_model_once(monkeypatch):
-    loads, load = [], onnx._own_model
+    loads, load = [], onnx._bundled_model
     monkeypatch.setattr(onnx, "_own_model", lambda: (loads.append(1), load())[1])
     onnx._loaded.cache_clear()
     together = threading.Barrier(8)

@@ -6,6 +6,7 @@ Imports for type checkers count too: a reader follows them like all others.
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -55,3 +56,12 @@ def test_no_files_import_one_another_in_a_circle():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"circle of imports: {' -> '.join(error.args[1])}")
+
+
+def test_the_page_on_design_names_files_that_there_are():
+    page = (PACKAGE.parent / "docs" / "design.md").read_text("utf-8")
+    walks = page.partition("## Two walks")[2].partition("## The state")[0]
+    files = set(re.findall(r"`((?:app/)?[a-z_]+/[a-z_]+)(?::\w+)?`", walks))
+    assert len(files) > 12
+    assert not [name for name in files if not (PACKAGE / f"{name}.py").is_file()]
+    assert len(page.split()) <= 1_700, "two pages"

@@ -297,8 +297,8 @@ def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[s
 def _inherited(document: BaseNode) -> str:
     """Return the front matter of a first chunk that is cut again, where our parser wrote it."""
     source, key = source_of(document), metadata.FRONT_MATTER
-    own = key if source is not None and key not in source.metadata else metadata.prefixed_key(key)
-    return str(document.metadata.get(own) or "")
+    name = key if source is not None and key not in source.metadata else metadata.prefixed_key(key)
+    return str(document.metadata.get(name) or "")
 
 
 def span_metadata(chunk: str, span: Span, theirs: dict[str, Any], *, headers: bool, unread: bool) -> dict[str, Any]:
@@ -361,6 +361,6 @@ def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:
     return {**({} if is_known else {metadata.DATE: day.isoformat()}), metadata.DATE_TS: dates.epoch_seconds(day)}
 
 
-def excluded(given: Sequence[str], ours: Iterable[str], names: dict[str, str]) -> list[str]:
+def excluded(brought: Sequence[str], ours: Iterable[str], names: dict[str, str]) -> list[str]:
     """Return the keys that a view leaves out: those given, and some of ours under the names that they have."""
-    return [*given, *(names[key] for key in ours if key in names and names[key] not in given)]
+    return [*brought, *(names[key] for key in ours if key in names and names[key] not in brought)]

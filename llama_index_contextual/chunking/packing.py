@@ -114,7 +114,7 @@ class Piece(NamedTuple):
 
     Attributes:
         start: Offset of its first character, overlap included.
-        own: Offset at which what the chunk before does not hold starts.
+        fresh: Offset at which what the chunk before does not hold starts.
         end: Offset after its last character that is not white space.
         tokens: Exactly.
         kinds: The kinds of what starts in it.
@@ -122,7 +122,7 @@ class Piece(NamedTuple):
     """
 
     start: int
-    own: int
+    fresh: int
     end: int
     tokens: int
     kinds: set[str]

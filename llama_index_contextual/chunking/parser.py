@@ -265,12 +265,12 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             first = {} if number else node_metadata.first_metadata(document, front, span)
             shown = readable(chunk)
             unread = self.tokenizer == "minilm" and is_unread(shown)
-            own = node_metadata.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
+            of_span = node_metadata.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
             values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
             if self.include_metadata:
-                values = metadata.merge_metadata(theirs, {**filters, **ours, **first, **own})
+                values = metadata.merge_metadata(theirs, {**filters, **ours, **first, **of_span})
             hidden = [*filters, metadata.PATH]  # beside the name that the document brought
-            hidden += [] if own.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
+            hidden += [] if of_span.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
             node = _node(node_id, chunk, placed, document, values, source, hidden)
             if shown != chunk:
                 metadata.hide_encoded_bytes(node, shown)

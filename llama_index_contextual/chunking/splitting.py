@@ -146,7 +146,7 @@ def _outline(text: str, body: int, settings: ChunkSettings, *, unread: int, mark
 def _describe(text: str, piece: Piece, group: list[Section], outline: Outline, ends: Sequence[int], size: int) -> Span:
     if len(group) > 1:
         offsets = outline.offsets
-        group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.own]
+        group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.fresh]
     first, merged = group[0], False
     starts_with_heading = outline.kinds[first.first] == "heading" and outline.offsets[first.first] >= piece.start
     if len(group) > 1 and starts_with_heading:
@@ -167,7 +167,7 @@ def _describe(text: str, piece: Piece, group: list[Section], outline: Outline, e
         tokens=piece.tokens,
         overflow=piece.tokens > size,
         continues=_continues(text, piece.atom or _long_table(piece, outline, size)),
-        overlap=piece.own - piece.start,
+        overlap=piece.fresh - piece.start,
         open=Open(group[-1].path, group[-1].levels),
         merged=tuple(dict.fromkeys(section.path[0] for section in group if section.path)) if merged else (),
     )

@@ -153,7 +153,7 @@ _MOST_LEXICAL: Final = 2000  # characters for the keyword arm
 
 
 class PatternContextGenerator(ContextGenerator):
-    """Say ``From file: search/engine.py. In: class Engine. Defines: function search.``.
+    """Contexts of source code: ``From file: search/engine.py. In: class Engine. Defines: function search.``.
 
     What is embedded stays that short. The keyword arm gets, besides, what the chunk's comments say first; the chunk
     that the file begins with also gets every name that the file defines. What belongs to the file is kept once, so that

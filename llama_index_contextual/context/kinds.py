@@ -63,8 +63,8 @@ def resolve_generator(
         from llama_index_contextual.context.requests import LLMOptions
 
         more = [field.name for field in fields(LLMOptions)]
-        own = signature(LLMContextGenerator).parameters.keys() - {"options"}
-        _refuse(options, f"context={LLM!r}", (*own, *more))
+        of_generator = signature(LLMContextGenerator).parameters.keys() - {"options"}
+        _refuse(options, f"context={LLM!r}", (*of_generator, *more))
         chosen = LLMOptions(**{key: options.pop(key) for key in more if key in options})
         return LLMContextGenerator(**{"fallback": _FALLBACK, **options}, options=chosen)
     make: Callable[..., ContextGenerator] = FREE[name]

@@ -47,12 +47,12 @@ def model_name(llm: LLM) -> str:
         name = llm.metadata.model_name
         if name and name != "unknown":
             return name
-    own = {field: info for field, info in type(llm).model_fields.items() if field not in LLM.model_fields}
-    values = {field: getattr(llm, field) for field in own if "key" not in field}
+    settings = {field: info for field, info in type(llm).model_fields.items() if field not in LLM.model_fields}
+    values = {field: getattr(llm, field) for field in settings if "key" not in field}
     chosen = {
         field: value
         for field, value in sorted(values.items())
-        if isinstance(value, str | int | float) and value != own[field].default
+        if isinstance(value, str | int | float) and value != settings[field].default
     }
     return f"{llm.class_name()}#{short_hash(chosen)[:8]}" if chosen else str(llm.class_name())
 

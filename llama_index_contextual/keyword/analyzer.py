@@ -32,7 +32,7 @@ _VERSION: Final = 6  # raise it whenever the same settings give other terms: per
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs
-_OWN_LANGUAGE: Final = 80  # characters of a paragraph that says itself which language it is in
+_PARAGRAPH_LANGUAGE: Final = 80  # characters of a paragraph that says itself which language it is in
 _MEMO_LIMIT: Final = 50_000  # words, 24 MB at most; then it starts afresh
 
 # A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
@@ -207,11 +207,11 @@ class Analyzer:
     def _by_language(self, text: str) -> Iterator[tuple[str, str]]:
         """Yield the paragraphs of a text, each with its language; a short one has that of the whole text."""
         whole = self.language_of(text)
-        if self.language != "auto" or len(text) < _OWN_LANGUAGE:
+        if self.language != "auto" or len(text) < _PARAGRAPH_LANGUAGE:
             yield whole, text
             return
         for paragraph in _BLANK.split(text):
-            yield self.language_of(paragraph) if len(paragraph) >= _OWN_LANGUAGE else whole, paragraph
+            yield self.language_of(paragraph) if len(paragraph) >= _PARAGRAPH_LANGUAGE else whole, paragraph
 
     def _lookup(self, code: str, word: str, *, whole: bool = False) -> tuple[str, ...]:
         """Return the terms of a word in a language; ``whole`` keeps its stop words."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LANGUAGES: Final = ("en", "es", "zh", "ja")
 # Those that count besides where a text is in one of them: "hier" is yesterday in French, and here in German.
-OWN_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
-_BUNDLED: Final = (*DEFAULT_LANGUAGES, *OWN_LANGUAGES)
+FURTHER_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
+_BUNDLED: Final = (*DEFAULT_LANGUAGES, *FURTHER_LANGUAGES)
 T = TypeVar("T")
 _PHRASES: Final = {
     "greetings": "greeting",
@@ -104,23 +104,23 @@ def unaccented(text: str) -> str:
 
 def lexicon_of(text: str, languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
     """Return the words that count in a text: of some languages, and of its own where they are the default ones."""
-    own = tell_language(text) if languages == DEFAULT_LANGUAGES else ""
-    return lexicon(languages, own if own in OWN_LANGUAGES else "")
+    further = tell_language(text) if languages == DEFAULT_LANGUAGES else ""
+    return lexicon(languages, further if further in FURTHER_LANGUAGES else "")
 
 
 @lru_cache(maxsize=16)
-def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES, own: str = "") -> Lexicon:
+def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES, further: str = "") -> Lexicon:
     """Load languages by name or by the path of a YAML file.
 
     Args:
-        languages: Names of :data:`DEFAULT_LANGUAGES` and :data:`OWN_LANGUAGES`, or paths.
-        own: One more name, "" for none. (Phrases are whole messages: with the default, those of all names count.)
+        languages: Names of :data:`DEFAULT_LANGUAGES` and :data:`FURTHER_LANGUAGES`, or paths.
+        further: One more name, "" for none. (Phrases are whole messages: with the default, those of all names count.)
 
     Raises:
         SettingError: A language is unknown or its file is malformed.
     """
-    phrases = [*languages, *(OWN_LANGUAGES if languages == DEFAULT_LANGUAGES else ())]
-    languages = (*languages, own) if own else languages
+    phrases = [*languages, *(FURTHER_LANGUAGES if languages == DEFAULT_LANGUAGES else ())]
+    languages = (*languages, further) if further else languages
     loaded = [_load(language) for language in languages]
     numbers: dict[str, int] = {}
     units: dict[str, str] = {}
@@ -129,7 +129,7 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES, own: str = "") -> Le
             numbers.update(_with_unaccented({str(word): int(n) for word, n in (data.get(key) or {}).items()}))
         units.update(_with_unaccented({str(word): unit for word, unit in (data.get("units") or {}).items()}))
     stop_words = {word.casefold() for data in loaded for word in _entries(data, "stop_words")}
-    stop_words = stop_words.union(*map(listed_stop_words, set(OWN_LANGUAGES) & {*languages}))
+    stop_words = stop_words.union(*map(listed_stop_words, set(FURTHER_LANGUAGES) & {*languages}))
     return Lexicon(
         phrases=_phrases(map(_load, phrases)),
         stop_words=frozenset(stop_words | {unaccented(word) for word in stop_words}),

@@ -266,8 +266,12 @@ class KeywordIndex:
             StorageError: The folder cannot be written.
         """
         state, engine = self.state, self.engine
-        own = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
-        content = {"settings": {**(settings or {}), **own}, "stamp": stamp, "analyzer": engine.analyzer.fingerprint}
+        scoring = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
+        content = {
+            "settings": {**(settings or {}), **scoring},
+            "stamp": stamp,
+            "analyzer": engine.analyzer.fingerprint,
+        }
         lines = [b"\t".join([json.dumps(one.node_id).encode(), one.record]) for one in state.stored.values()]
         starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
         nodes: dict[str, npt.NDArray[Any]] = {

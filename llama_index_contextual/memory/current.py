@@ -41,8 +41,8 @@ _MOST_KEY_WORDS: Final = 6
 _MOST_VALUE_WORDS: Final = 12  # what follows a colon, or is the paragraph below a heading; more of them tell a story
 _MOST_WORDS: Final = 20  # of a sentence
 _LEAST_SHARED: Final = 2  # words that two sentences of one fact share, stop words left out
-_ASKED_SHARE: Final = 0.6  # of what the best sentence holds of the message; one with less is not what is asked for
-_SURELY_ASKED: Final = 0.8  # the same, of statements
+_SUBJECT_SHARE: Final = 0.6  # of what the best sentence holds of the message; one with less is not what is asked for
+_SURE_SHARE: Final = 0.8  # the same, of statements
 _NEAR: Final = 0.45  # of the best score; in prose only such hits are compared
 _MOST_COMPARED: Final = 25
 _DATE, _TIME, _PERCENT = _UNITS = ("a date", "a time", "%")
@@ -99,12 +99,12 @@ def statements(text: str, titles: tuple[str, ...]) -> tuple[Statement, ...]:
         if one.kind != "text" or one.text.endswith(_ASKS):
             continue
         title = sentences[one.title].text.strip("# \t") if one.title is not None else ""
-        own = _folded(title) if title and not _is_day(title) else ()
-        place = above if not own or own in above else (*above, own)
+        heading = _folded(title) if title and not _is_day(title) else ()
+        place = above if not heading or heading in above else (*above, heading)
         plain = _CLOCK.sub("", _MARKS.sub("", one.text, count=1), count=1).replace("**", "").replace("__", "")
         key, value = _key_and_value(plain)
-        if not key and own and below[one.title] == 1 and len(value) <= _MOST_VALUE_WORDS:
-            key, place = own, tuple(part for part in place if part != own)
+        if not key and heading and below[one.title] == 1 and len(value) <= _MOST_VALUE_WORDS:
+            key, place = heading, tuple(part for part in place if part != heading)
         if len(value) <= (_MOST_VALUE_WORDS if key else _MOST_WORDS):
             results.append(Statement(text[one.start : one.end], one.start, one.day, place, key, value))
     keys = Counter((one.place, one.key) for one in results)
@@ -163,10 +163,10 @@ def newer_values_first(
         message: What they answer. A unit counts that is a word of it; dates, times and percentages always do.
         terms: Cuts a text into terms, as those of the hits are.
     """
-    order, asked = list(ranked), {*terms(message), *_UNITS}
+    order, wanted_terms = list(ranked), {*terms(message), *_UNITS}
     near = [one for one in ranked[:_MOST_COMPARED] if one.score >= _NEAR * ranked[0].score]
-    values = {one.id: value for one in near if (value := _value_in(one, asked, terms))}
-    least = _ASKED_SHARE * max((value.worth for value in values.values()), default=0.0)
+    values = {one.id: value for one in near if (value := _value_in(one, wanted_terms, terms))}
+    least = _SUBJECT_SHARE * max((value.worth for value in values.values()), default=0.0)
     values = {id_: value for id_, value in values.items() if value.worth >= least}
     for one in near:
         if (value := values.get(one.id)) is None:
@@ -197,7 +197,7 @@ class _Value:
         )
 
 
-def _value_in(one: PoolHit, asked: Collection[str], terms: Callable[[str], Collection[str]]) -> _Value | None:
+def _value_in(one: PoolHit, wanted_terms: Collection[str], terms: Callable[[str], Collection[str]]) -> _Value | None:
     node, weights = one.node, one.terms
     values: list[_Value] = []
     for sentence in split_sentences(node.get_content()):
@@ -205,7 +205,7 @@ def _value_in(one: PoolHit, asked: Collection[str], terms: Callable[[str], Colle
         if day is None or sentence.kind != "text" or not (quantities := _quantities(sentence.text, terms)):
             continue
         held = frozenset(terms(sentence.text))
-        wanted = {unit: numbers for unit, numbers in quantities.items() if unit in asked}
+        wanted = {unit: numbers for unit, numbers in quantities.items() if unit in wanted_terms}
         order = day, path_of(node.metadata), value_of(node.metadata, START_LINE) or 0
         values.append(_Value(math.fsum(weights[term] for term in weights.keys() & held), held, wanted, order))
     return max(values, key=lambda value: value.worth, default=None)
@@ -281,14 +281,14 @@ def newest_first(
         As many hits at most, and by id what of them is current.
     """
     order, current, mentions = list(chosen), dict[str, Current](), dict[str, list[_Mention]]()
-    asked_for = _asked_for(chosen, terms)
+    requested = _requested(chosen, terms)
     for one in chosen:
-        for asked in asked_for[one.id] if one in order else ():
-            near = [other for other in ranked if other.id != one.id and asked.held <= other.terms.keys()]
+        for wanted in requested[one.id] if one in order else ():
+            near = [other for other in ranked if other.id != one.id and wanted.held <= other.terms.keys()]
             mentions |= {other.id: _mentions(other) for other in near if other.id not in mentions}
             every = (mention for other in near for mention in mentions[other.id])
-            others = [mention for mention in every if mention.statement.is_about_the_same(asked.statement)]
-            history = sorted([asked, *others], key=lambda mention: mention.order)
+            others = [mention for mention in every if mention.statement.is_about_the_same(wanted.statement)]
+            history = sorted([wanted, *others], key=lambda mention: mention.order)
             if (last := _current_of(history)) is None:
                 continue
             newest = history[-1].hit
@@ -296,10 +296,10 @@ def newest_first(
             at = min(order.index(hit) for hit in (one, newest) if hit in order)
             known = [mention.statement for mention in history]
             says_no_more = {
-                id_ for id_, each in asked_for.items() if each and all(mention.statement in known for mention in each)
+                id_ for id_, each in requested.items() if each and all(mention.statement in known for mention in each)
             }
-            gone = says_no_more | {newest.id}
-            before, after = ([hit for hit in part if hit.id not in gone] for part in (order[:at], order[at:]))
+            removed = says_no_more | {newest.id}
+            before, after = ([hit for hit in part if hit.id not in removed] for part in (order[:at], order[at:]))
             order = [*before, newest, *after]
             break
     return order[: len(chosen)], current
@@ -311,7 +311,7 @@ def _mentions(one: PoolHit) -> list[_Mention]:
     return [_Mention(one, each, each_day) for each in every if (each_day := each.day or day)]
 
 
-def _asked_for(chosen: Sequence[PoolHit], terms: Callable[[str], Collection[str]]) -> dict[str, list[_Mention]]:
+def _requested(chosen: Sequence[PoolHit], terms: Callable[[str], Collection[str]]) -> dict[str, list[_Mention]]:
     """Return the statements of each chosen hit that hold most of the message, the best first."""
     worth = dict[str, list[tuple[float, _Mention]]]()
     for one in chosen:
@@ -320,7 +320,7 @@ def _asked_for(chosen: Sequence[PoolHit], terms: Callable[[str], Collection[str]
         worth[one.id] = [(math.fsum(weights[term] for term in each.held), each) for each in held]
     best = max((value for pairs in worth.values() for value, _ in pairs), default=0.0)
     most = max((sum(one.terms.values()) for one in chosen), default=0.0)
-    least = max(_SURELY_ASKED * best, _LEAST_SHARE * most)
+    least = max(_SURE_SHARE * best, _LEAST_SHARE * most)
     return {
         id_: [each for value, each in sorted(pairs, key=lambda pair: -pair[0]) if value >= least > 0]
         for id_, pairs in worth.items()

@@ -44,7 +44,7 @@ _STATES: Final = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
 
 def clean_message(message: str) -> str:
     """Leave out fenced code and an earlier digest that was pasted in or quoted; trim to 1,000 characters at a space."""
-    lines = (_BLANKS.sub(" ", line).strip() for line in _own_lines(message.replace(NOTHING, " ").splitlines()))
+    lines = (_BLANKS.sub(" ", line).strip() for line in _unquoted_lines(message.replace(NOTHING, " ").splitlines()))
     text = "\n".join(line for line in lines if line)
     if len(text) <= MAX_QUERY_CHARS:
         return text
@@ -53,7 +53,7 @@ def clean_message(message: str) -> str:
     return text[: cut if cut > MAX_QUERY_CHARS // 2 else MAX_QUERY_CHARS].rstrip()
 
 
-def _own_lines(lines: Sequence[str]) -> Iterator[str]:
+def _unquoted_lines(lines: Sequence[str]) -> Iterator[str]:
     """Leave out the lines of fenced code, of an earlier digest, and of an earlier digest that is quoted."""
     fence, in_digest, before = "", False, ""
     for line in lines:
@@ -183,9 +183,9 @@ def read_message(
     """
     text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
-    own_words = split_words(_blank(text, dates))
-    asides = {word for word in own_words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
-    has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in own_words if word not in asides)
+    message_words = split_words(_blank(text, dates))
+    asides = {word for word in message_words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
+    has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in message_words if word not in asides)
     subject = _subject(plain(text) if plain else text, asides)
     return ParsedMessage(text, form_of(text), dates, subject, has_subject, len(message) > MAX_MESSAGE)
 

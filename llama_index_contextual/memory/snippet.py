@@ -85,10 +85,10 @@ def split_sentences(text: str) -> tuple[Sentence, ...]:
         paragraph = text[begin:stop]
         kind = _kind(paragraph)
         if kind == "heading":
-            own_level = len(paragraph) - len(paragraph.lstrip("#"))
+            heading_level = len(paragraph) - len(paragraph.lstrip("#"))
             dated = date_from_heading(paragraph)
-            if dated or own_level <= level:
-                day, level = dated, own_level if dated else 0
+            if dated or heading_level <= level:
+                day, level = dated, heading_level if dated else 0
         starts = [0] if kind != "text" else [0, *sentence_starts(paragraph, 0, len(paragraph), language)]
         for start, end in zip(starts, [*starts[1:], len(paragraph)], strict=True):
             if sentence := " ".join(paragraph[start:end].split()):
@@ -199,15 +199,15 @@ def _adjoin(sentences: Sequence[Sentence], left: int, right: int) -> bool:
 
 def _introduced(sentences: Sequence[Sentence], held: list[set[str]], weights: Mapping[str, float]) -> list[float]:
     """Return each sentence's share of the worth of its introduction, and of the one before it in its paragraph."""
-    own = [math.fsum(weights[term] for term in terms) for terms in held]
+    weight_of = [math.fsum(weights[term] for term in terms) for terms in held]
     led = []
     for index, one in enumerate(sentences):
         shares = [0.0]
         if one.kind == "text":
             leads = [lead for lead in (one.title, one.lead) if lead is not None]
-            shares += [own[lead] * _INTRODUCED / (1 + _FADES * (index - lead - 1)) for lead in leads]
+            shares += [weight_of[lead] * _INTRODUCED / (1 + _FADES * (index - lead - 1)) for lead in leads]
         if index and sentences[index - 1].block == one.block:
-            shares.append(own[index - 1] * _AFTERWARDS)
+            shares.append(weight_of[index - 1] * _AFTERWARDS)
         led.append(max(shares))
     return led
 
@@ -232,8 +232,8 @@ def _by_gain(
     """Yield the sentences that add terms or are introduced by some, those that add most first."""
 
     def gain(index: int) -> tuple[float, int]:
-        own = math.fsum(weights[term] for term in held[index] - covered)
-        return (own * (1 if sentences[index].kind == "text" else _HEADING_SHARE) + led[index], -index)
+        weight_of = math.fsum(weights[term] for term in held[index] - covered)
+        return (weight_of * (1 if sentences[index].kind == "text" else _HEADING_SHARE) + led[index], -index)
 
     covered = set(held[first])
     left = {index for index, terms in enumerate(held) if (terms or led[index]) and index != first}

@@ -110,8 +110,8 @@ def _requests(queries: Sequence[ArmQuery]) -> list[list[ArmQuery]]:
     requests: list[list[ArmQuery]] = []
     shared: dict[Arm, list[ArmQuery]] = {}
     for query in queries:
-        if (own := shared.get(query.arm)) is not None:
-            own.append(query)
+        if (queries_of_arm := shared.get(query.arm)) is not None:
+            queries_of_arm.append(query)
             continue
         requests.append([query])
         if isinstance(query.arm.retriever, ContextualVectorRetriever):

@@ -220,9 +220,9 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
     def get_persist_args(self) -> dict[str, Any]:
         """Return every setting that persisting keeps."""
         engine = self.index.engine
-        return {**self._own_settings(), "k1": engine.k1, "b": engine.b, "analyzer": self.analyzer.settings}
+        return {**self._retriever_settings(), "k1": engine.k1, "b": engine.b, "analyzer": self.analyzer.settings}
 
-    def _own_settings(self) -> dict[str, Any]:
+    def _retriever_settings(self) -> dict[str, Any]:
         """Return the settings that are persisted beside the index's."""
         filters = None if self.filters is None else self.filters.model_dump(mode="json")
         return {"similarity_top_k": self.similarity_top_k, "filters": filters}
@@ -244,7 +244,7 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
             encoding: Ignored: the format fixes it.
             stamp: What the index was made from (a version, a hash); loading can ask for it.
         """
-        self.index.save(Path(path), stamp=stamp, settings=self._own_settings())
+        self.index.save(Path(path), stamp=stamp, settings=self._retriever_settings())
 
     @classmethod
     def from_persist_dir(

@@ -136,11 +136,11 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self._retrievers = retrievers
         self._arms = arms_of(retrievers, retriever_weights)
         self._retriever_weights = [arm.weight for arm in self._arms]
-        self._own_llm = llm
+        self._chosen_llm = llm
 
     @property
     def _llm(self) -> LLM:  # type: ignore[override]  # LlamaIndex sets an attribute, and so needs a key
-        return resolve_llm(self._own_llm) if self._own_llm else Settings.llm
+        return resolve_llm(self._chosen_llm) if self._chosen_llm else Settings.llm
 
     @property
     def arms(self) -> dict[str, float]:

@@ -78,7 +78,7 @@ _WEIGHTS: Final = {"es": 1.6}  # of a guess: short Spanish lines look like Portu
 _READ: Final = 500  # characters that the detector reads
 _GUESSES: Final = 20  # languages that it names
 _SAMPLE: Final = 200  # words that are looked at
-_TOLD: Final = 200  # texts whose languages stand for those of all
+_SAMPLE_SIZE: Final = 200  # texts whose languages stand for those of all
 _NAMED: Final = 0.01  # a share below it is not named
 _LONGEST: Final = 2000  # characters
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
@@ -120,7 +120,7 @@ def tell_language(text: str) -> str:
 
 def sample_of(items: Any) -> Any:
     """Return at most 200 of the items of a list or an array, evenly spread."""
-    return items[:: max(1, -(-len(items) // _TOLD))]
+    return items[:: max(1, -(-len(items) // _SAMPLE_SIZE))]
 
 
 def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:

@@ -8,11 +8,11 @@ from datetime import date
 import pytest
 
 from llama_index_contextual.keyword.dates_in_text import MEANINGS, find_dates
-from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon, lexicon_of
+from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, FURTHER_LANGUAGES, lexicon, lexicon_of
 from llama_index_contextual.memory.gate import gate
 
 TODAY = date(2026, 4, 10)  # a Friday
-SPACED = [code for code in (*DEFAULT_LANGUAGES, *OWN_LANGUAGES) if code not in {"zh", "ja"}]
+SPACED = [code for code in (*DEFAULT_LANGUAGES, *FURTHER_LANGUAGES) if code not in {"zh", "ja"}]
 
 SMALL_TALK = {
     "greeting": ["Guten Morgen!", "Bonjour", "Buongiorno a tutti", "Hoe gaat het?", "Tudo bem?", "Добрый день!"],

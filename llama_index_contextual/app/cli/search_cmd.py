@@ -47,7 +47,7 @@ def search(
         explanation, hits = find(index, text, filters=filters)
         if not hits:
             output.tell("Nothing found.")
-        _tell_said(explanation.remarks)
+        _print_remarks(explanation.remarks)
         if as_json:
             output.print_json(explanation.to_dict() if explain else [_as_data(index, hit) for hit in hits])
         elif explain and hits:
@@ -58,7 +58,7 @@ def search(
                 _print_hit(index, number, hit, analyzer, full=full)
 
 
-def _tell_said(lines: Sequence[str]) -> None:
+def _print_remarks(lines: Sequence[str]) -> None:
     """Write what of a question was changed, and which hits were left out by which option."""
     for line in lines:
         output.tell(line.replace("min_score=", "--min-score "))
@@ -125,7 +125,7 @@ def ask(
     with target.open(create=False) as index:
         writer = CitedSynthesizer(index.settings.configuration["context_options.llm"])
         explanation, hits = find(index, text, filters=filters, per_file=0)
-        _tell_said(explanation.remarks)
+        _print_remarks(explanation.remarks)
     if not hits:
         output.tell(NOTHING)
     answer: list[Sentence] = []

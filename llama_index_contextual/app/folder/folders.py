@@ -133,8 +133,8 @@ class Folders:
                 discovery.problems.append(Problem(f"{name}/", f"{reason}or llama-index-contextual delete --in {name}"))
                 continue
             include, left_out = collection.include or rules.include, (*rules.exclude, *collection.exclude)
-            own_rules = rules.changed(include=include, exclude=left_out)
-            part = find_files(collection.folder, own_rules, below=rest, exclude=exclude, **options)
+            folder_rules = rules.changed(include=include, exclude=left_out)
+            part = find_files(collection.folder, folder_rules, below=rest, exclude=exclude, **options)
             discovery.files += [file._replace(path=f"{name}/{file.path}") for file in part.files]
             discovery.problems += [
                 replace(problem, path=f"{name}/{problem.path.removeprefix('./')}") for problem in part.problems

@@ -96,8 +96,8 @@ def _paragraphs(shape: Any, *, is_list: bool) -> str:
     has_items, around = False, list[int]()
     for paragraph in shape.iter("{*}p"):
         properties = paragraph.find("{*}pPr")
-        given = "0" if properties is None else attribute(properties, "lvl")
-        level = min(int(given), 8) if given.isdecimal() else 0
+        level_text = "0" if properties is None else attribute(properties, "lvl")
+        level = min(int(level_text), 8) if level_text.isdecimal() else 0
         number = None if properties is None else properties.find("{*}buAutoNum")
         counts = {at: count for at, count in counts.items() if at < level or (at == level and number is not None)}
         text = " ".join(_runs(paragraph).split())

@@ -85,8 +85,8 @@ def resolve_settings(
     database = _database(layout, folders)
     state = _checked(_state(database), database, layout, folders)
     choices = {key: value for key, value in state.choices.items() if is_harmless(key, value)}
-    refused = [key for key in state.choices if key not in choices and not _is_said(key, arguments, config)]
-    missing = {key: kind for key, kind in state.objects.items() if not _is_said(key, arguments, config)}
+    refused = [key for key in state.choices if key not in choices and not _is_explicit(key, arguments, config)]
+    missing = {key: kind for key, kind in state.objects.items() if not _is_explicit(key, arguments, config)}
     config = with_remembered(config, choices)
     folders, descriptions = _described(folders)
     embedding, cache = (
@@ -131,7 +131,7 @@ def resolve_settings(
     return settings
 
 
-def _is_said(key: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
+def _is_explicit(key: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
     """Return whether the user says now what an index remembers under a key, or what stands in its place."""
     (table, _, name), chosen = key.rpartition("."), config.values
     if key == "collections":

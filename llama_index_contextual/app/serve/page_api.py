@@ -107,7 +107,7 @@ class PageApi:
         Args:
             fields: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` where they narrow it.
         """
-        question, filters = _asked(fields)
+        question, filters = _parsed_query(fields)
         explanation, hits = ask(self._index, question, _HITS, filters, per_file=0)
         notes = _by_note(hits)
         least = [] if hits else self._least(question, filters)
@@ -154,7 +154,7 @@ class PageApi:
         try:
             if self._writer is None:
                 raise SettingError("no language model is set. Cure: serve --llm MODEL")
-            question, filters = _asked(fields)
+            question, filters = _parsed_query(fields)
             explanation, hits = ask(self._index, question, _SOURCES, filters, per_file=0)
             cards = [self._card([hit], number) for number, hit in enumerate(hits, 1)]
             yield {
@@ -214,7 +214,7 @@ class PageApi:
         return sorted(nodes, key=sort_key)
 
 
-def _asked(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | None]:
+def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | None]:
     """The question of a request, and its filters.
 
     Raises:

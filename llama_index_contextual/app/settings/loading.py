@@ -89,8 +89,8 @@ def load_configuration(
         SettingError: A file cannot be read, or a value cannot work. The message names file, option or variable.
     """
     root = Path(folder).expanduser()
-    own = root / FILE
-    files = [_of_user(root), _of_folder(own) if file is None else _entries(_file(file))]
+    folder_file = root / FILE
+    files = [_of_user(root), _of_folder(folder_file) if file is None else _entries(_file(file))]
     further = {} if over is None else _entries(_file(over))
     first = {
         key: Entry(value, SETTINGS[key].option or key) for key, value in (options or {}).items() if value is not None
@@ -100,7 +100,7 @@ def load_configuration(
     if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that names it
         beside = Path(origin).parent if origin.endswith(".toml") else Path()
         values[_PROMPT] = Entry(read_text(beside / prompt), origin)
-    return _checked(values, own if own.is_file() else None)
+    return _checked(values, folder_file if folder_file.is_file() else None)
 
 
 def with_remembered(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
@@ -157,9 +157,9 @@ def _of_folder(path: Path) -> dict[str, Entry]:
     if keys:
         _checked(entries)  # a mistake is an error, also in what does not count
         names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
-        own = f'[{_FOLDERS}."{path.parent.resolve()}"] in {user_folder() / USER_FILE}'
+        place = f'[{_FOLDERS}."{path.parent.resolve()}"] in {user_folder() / USER_FILE}'
         warnings.warn(
-            f"{path}: {names} not obeyed: a folder may not set this by itself. Cure: options, variables, or {own}.",
+            f"{path}: {names} not obeyed: a folder may not set this by itself. Cure: options, variables, or {place}.",
             ContextualWarning,
             stacklevel=3,
         )

@@ -190,7 +190,7 @@ def session(folder: str | None) -> Any:
 
 @lru_cache(maxsize=4)
 def _loaded(folder: str | None) -> Any:
-    return _open_session(_own_model() if folder is None else _model_in(folder))
+    return _open_session(_bundled_model() if folder is None else _model_in(folder))
 
 
 def _open_session(model: bytes | str, *, precise: bool | None = None) -> Any:
@@ -231,7 +231,7 @@ def _adds_up() -> bool:
     return all((run(None, {"rows": np.full((rows, 64), 255, np.uint8)})[0] == 255 * 127 * 64).all() for rows in (1, 9))
 
 
-def _own_model() -> bytes:
+def _bundled_model() -> bytes:
     """The weights of the data package, whose code is never imported, ready to run in eight bits."""
     spec = find_spec(_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
