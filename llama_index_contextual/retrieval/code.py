@@ -58,6 +58,7 @@ _ENOUGH: Final = 2  # words that a name has to share with a question
 _MOST_REPEATS: Final = 3
 
 
+@lru_cache(maxsize=65_536)
 def is_code(path: str) -> bool:
     """Return whether a path is that of a source file."""
     return PurePosixPath(path).suffix.lower() in _SUFFIXES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +11,7 @@ from llama_index_contextual.metadata import HEADER_PATH, HEADING_LEVEL, PATH, TI
 from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 
@@ -26,6 +27,8 @@ _MOST_WORDS: Final = 16  # of a name
 _DOCUMENT, _HEADING = 1.0, 0.5
 
 
+# The same few paths, titles and headings come again with each question.
+@lru_cache(maxsize=65_536)
 def folded_name(text: str) -> str:
     """Return a name without case, accents, brackets of a link, and with spaces for all separators."""
     text = text.strip().strip(_QUOTES).strip()
@@ -45,12 +48,26 @@ def opening_of(text: str) -> str:
     return " ".join(titles)
 
 
-def names_of_path(path: str) -> Iterator[str]:
-    """Yield the names of a file: its path, the file's name, and both without the suffix, folded."""
+@lru_cache(maxsize=65_536)
+def names_of_path(path: str) -> frozenset[str]:
+    """Names of a file: its path, the file's name, and both without the suffix, folded."""
     pure = PurePosixPath(path.replace("\\", "/"))
-    for one in (pure, pure.with_suffix("") if pure.suffix and pure.stem else pure):
-        parts = one.parts
-        yield from (folded_name("/".join(parts[start:])) for start in range(len(parts)))
+    both = (pure.parts, pure.with_suffix("").parts if pure.suffix and pure.stem else ())
+    return frozenset(folded_name("/".join(parts[start:])) for parts in both for start in range(len(parts)))
+
+
+@lru_cache(maxsize=65_536)
+def _document_names(path: str, title: str, *aliases: str) -> frozenset[str]:
+    """Names of a document, folded."""
+    named = (title, *(part for one in aliases for part in one.split(",")))
+    return names_of_path(path) | frozenset(map(folded_name, named))
+
+
+@lru_cache(maxsize=65_536)
+def _section_names(header_path: str) -> frozenset[str]:
+    """The first and the last title of a header path, folded."""
+    titles = heading_titles({HEADER_PATH: header_path, HEADING_LEVEL: 1})
+    return frozenset(map(folded_name, (*titles[:1], *titles[-1:])))
 
 
 def named_documents(query: str, arm: ContextualBM25Retriever, node_ids: Sequence[str]) -> dict[str, tuple[str, float]]:
@@ -64,19 +81,12 @@ def named_documents(query: str, arm: ContextualBM25Retriever, node_ids: Sequence
     name = folded_name(query) if len(query) <= _LONGEST else ""
     if not 0 < len(name.split()) <= _MOST_WORDS or not node_ids:
         return {}
-    keys = (PATH, _FILE_PATH, TITLE, HEADER_PATH, *_ALIASES)
-    columns = {key: arm.values(key, node_ids) for key in keys}
-    of_path: dict[str, bool] = {}
+    columns = [arm.values(key, node_ids) for key in (PATH, _FILE_PATH, TITLE, HEADER_PATH, *_ALIASES)]
     found: dict[str, tuple[str, float]] = {}
     for node_id in node_ids:
-        values = {key: values.get(node_id) for key, values in columns.items()}
-        path = str(values[PATH] or values[_FILE_PATH] or "")
-        if path not in of_path:
-            of_path[path] = name in names_of_path(path)
-        sections = heading_titles({HEADER_PATH: values[HEADER_PATH], HEADING_LEVEL: 1})
-        names = [str(values[TITLE] or ""), *(part for key in _ALIASES for part in str(values[key] or "").split(","))]
-        if of_path[path] or name in map(folded_name, names):
-            found[node_id] = (path or node_id, _DOCUMENT)
-        elif sections and name in {folded_name(sections[0]), folded_name(sections[-1])}:
-            found[node_id] = (path or node_id, _HEADING)
+        path, file_path, title, header_path, *aliases = (str(values.get(node_id) or "") for values in columns)
+        if name in _document_names(path or file_path, title, *aliases):
+            found[node_id] = (path or file_path or node_id, _DOCUMENT)
+        elif name in _section_names(header_path):
+            found[node_id] = (path or file_path or node_id, _HEADING)
     return found
