@@ -33,7 +33,10 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
         shown = json.loads(run("search", question, "-f", notes, "--min-score", 0, "--json").stdout)
         assert 0 < shown[0]["score"] < 0.05
     outside = run("search", "freeze", "-f", notes, "--path", "nowhere/")
-    assert outside.stderr.splitlines() == ["Nothing found.", "no chunk passes the filters: none has path ~ 'nowhere/'"]
+    assert outside.stderr.splitlines() == [
+        "Nothing found.",
+        "no chunk passes the filters: none has 'nowhere/' in its path",
+    ]
     found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
     assert 0.9 < found[0]["score"] <= 1
 
@@ -198,3 +201,11 @@ def test_hits_show_what_is_said_of_their_folders(run, tmp_path):
     assert hit["description"] == ["docs: Manual of the shop Atlas"]
     with ContextualIndex.open(tmp_path) as index:
         assert all("docs: Manual of the shop Atlas" in node.metadata["context"] for node in index.nodes())
+
+
+def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tmp_path):
+    (tmp_path / "a.md").write_text("---\ntags: [sqlite3, python]\n---\n# Database\n\nThe database is small.\n", "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    found = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
+    message = "no chunk passes the filters: none has the tag 'sqlite' (tags that there are: sqlite3)"
+    assert found.stderr.splitlines() == ["Nothing found.", message]

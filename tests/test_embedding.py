@@ -139,7 +139,7 @@ def test_empty_input_and_blank_text(local):
 
 def test_threads_that_come_first_together_load_the_model_once(monkeypatch):
     loads, load = [], onnx._bundled_model
-    monkeypatch.setattr(onnx, "_own_model", lambda: (loads.append(1), load())[1])
+    monkeypatch.setattr(onnx, "_bundled_model", lambda: (loads.append(1), load())[1])
     onnx._loaded.cache_clear()
     together = threading.Barrier(8)
 

@@ -23,6 +23,7 @@ from llama_index_contextual.keyword.filters import (
     items_of,
     keys_of,
     tag_filter,
+    tag_of,
 )
 from llama_index_contextual.keyword.lexicon import HAS_CJK, Lexicon, lexicon_of, split_words, unaccented
 from llama_index_contextual.keyword.node_index import KeywordIndex

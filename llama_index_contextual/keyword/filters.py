@@ -50,10 +50,14 @@ _LISTS: Final = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator
 
 
 def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
-    """Return a filter as a message names it: ``path ~ 'people/'``, ``date >= 2026-04-09``."""
+    """A filter as a message names it: ``'people/' in its path``, ``the tag 'sqlite'``, ``date >= 2026-04-09``."""
+    if (tag := tag_of(part)) is not None:
+        return f"the tag {tag!r}"
     if isinstance(part, MetadataFilters):
         return f"({f' {(part.condition or FilterCondition.AND).value} '.join(map(filter_in_words, part.filters))})"
-    operator = "~" if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else part.operator.value
+    if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE:
+        return f"{part.value!r} in its {part.key}"
+    operator = part.operator.value
     if part.key == DATE_TS and isinstance(part.value, (int, float)):
         return f"date {operator} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
     key = part.key.removeprefix(ITEMS)
@@ -171,6 +175,15 @@ def tag_filter(tag: str) -> MetadataFilters:
     value = tag.strip().lstrip("#").strip("/")
     filters = [item_filter(key, value, FilterOperator.CONTAINS) for key in (TAGS, INLINE_TAGS)]
     return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
+
+
+def tag_of(part: MetadataFilter | MetadataFilters) -> str | None:
+    """The tag of a filter that :func:`tag_filter` made; None of another one."""
+    if not isinstance(part, MetadataFilters) or len(part.filters) != len((TAGS, INLINE_TAGS)):
+        return None
+    first = part.filters[0]
+    value = first.value if isinstance(first, MetadataFilter) else None
+    return value if isinstance(value, str) and part == tag_filter(value) else None
 
 
 def select(filters: MetadataFilters, column_test: ColumnTest, size: int) -> Bools:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +16,10 @@ from llama_index_contextual.keyword import (
     filter_in_words,
     having,
     keys_of,
+    tag_of,
     unknown_words,
 )
+from llama_index_contextual.metadata import INLINE_TAGS, TAGS
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrieval.search import KeywordSearch, StoreReader
 
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
+_NEAREST: Final = 3  # tags that a message names
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
@@ -59,7 +64,11 @@ class KeywordReads:
         """Return those of this view's filters that no node passes, in words; each is tried by itself."""
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
         alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
-        return self._reader.ask(lambda store: [words for words, part in alone.items() if not store.count(part)])
+
+        def work(store: KeywordSearch) -> list[str]:
+            return [words + _nearest_tags(store, part) for words, part in alone.items() if not store.count(part)]
+
+        return self._reader.ask(work)
 
     def keys_that_no_node_has(self) -> list[str]:
         """Return the metadata keys that this view's filters name and no node has."""
@@ -127,3 +136,16 @@ class KeywordReads:
 def groups_of(analyzer: Analyzer, text: str) -> Sequence[Group]:
     """Return the terms of a query, which a fusion needs three times for each question."""
     return tuple(analyzer.query_groups(text))
+
+
+def _nearest_tags(store: KeywordSearch, filters: MetadataFilters) -> str:
+    """The tags of an index that are nearest to the tag of a filter, as the end of a sentence; "" for other filters."""
+    tag = tag_of(filters.filters[0])
+    if tag is None:
+        return ""
+    ids = store.selected_ids()
+    values = [value for key in (TAGS, INLINE_TAGS) for value in store.values(key, ids).values() if value]
+    listed = [value if isinstance(value, list | tuple) else str(value).split(",") for value in values]
+    counts = Counter(str(one).strip() for several in listed for one in several)
+    near = get_close_matches(tag, counts, _NEAREST, 0.5) or [one for one, _ in counts.most_common(_NEAREST)]
+    return f" (tags that there are: {', '.join(near)})" if near else " (nothing has a tag)"

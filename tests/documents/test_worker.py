@@ -1,5 +1,6 @@
 """A document harms nothing but its own conversion: what hangs, crashes, is a bomb or is hostile is named and left."""
 
+import json
 import os
 import signal
 import subprocess
@@ -129,3 +130,19 @@ def test_an_encrypted_office_file_is_named_as_such(worker, tmp_path):
     path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(2000))
     with pytest.raises(DocumentError, match="encrypted"):
         convert(worker, path)
+
+
+def test_a_fault_of_ours_is_not_blamed_on_the_file():
+    """The place where an exception was raised tells whose it is: a library's says that the file is damaged."""
+    from llama_index_contextual.app.folder import formats, sandbox
+
+    def raised(call, *arguments):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            call(*arguments)
+        return caught.value
+
+    ours = sandbox._problem(raised(formats.converter_of, None), "pdf")
+    assert ours.startswith("a fault of llama-index-contextual, not of the file (formats.py, line ")
+    assert ours.endswith("Cure: report it, or ignore the file.")
+    theirs = sandbox._problem(raised(json.loads, "{"), "ipynb")
+    assert theirs.startswith("it is damaged or no ipynb file (JSONDecodeError: ")

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
@@ -202,7 +203,7 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"problem": "its conversion needs too much memory. Cure: ignore it, or raise megabytes in [documents]."}
     except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document
-        return {"problem": f"it is damaged or no {job['suffix'][1:]} file ({type(error).__name__}: {error})"[:300]}
+        return {"problem": _problem(error, job["suffix"][1:])}
     if (
         sum(len(part.text) for part in converted.parts) > formats.MOST_CHARS
         or len(converted.parts) > formats.MOST_PARTS
@@ -210,6 +211,16 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
         most = f"{formats.MOST_CHARS:,} characters of text, or {formats.MOST_PARTS:,} pages or sheets"
         return {"problem": f"it holds more than {most}. Cure: split it, or ignore it."}
     return converted.to_dict()
+
+
+def _problem(error: Exception, kind: str) -> str:
+    """The reason of a failed conversion: damage, where a library refused the file; a fault of ours elsewhere."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    seen = f"{type(error).__name__}: {error}"[:200]
+    if Path(place.filename).parent != Path(__file__).parent:
+        return f"it is damaged or no {kind} file ({seen})"
+    where = f"{Path(place.filename).name}, line {place.lineno}"
+    return f"a fault of llama-index-contextual, not of the file ({where}: {seen}). Cure: report it, or ignore the file."
 
 
 def _lower(resource: Any, what: int, value: int, *, hard: bool = True) -> None:
