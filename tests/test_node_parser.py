@@ -263,7 +263,7 @@ def test_a_table_above_the_size_of_a_chunk_has_its_header_row_in_the_context():
     rows = "".join(f"| Berth {n} | {n * 3} | {n * 7} |\n" for n in range(60))
     text = f"# Fees\n\nPaid monthly.\n\n| Berth | Length | Fee |\n| --- | --- | --- |\n{rows}"
     document = Document(text=text, id_="fees.md", metadata={"path": "fees.md"})
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=200)
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=200, keep_blocks=True)
     nodes = ContextualNodePostprocessor()(parser.get_nodes_from_documents([document]))
     [long] = [node for node in nodes if node.metadata.get("overflow")]
     assert "| Berth | Length | Fee |" in long.metadata["context"]

@@ -40,7 +40,8 @@ class ChunkSettings(Checked, BaseModel):
             None is LlamaIndex's ``Settings.tokenizer``.
         min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
         keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``; its chunk is marked
-            ``overflow``. Otherwise it is cut at ``chunk_size``, between lines or rows.
+            ``overflow``. Otherwise it is cut at ``chunk_size``, between lines or rows: whole tables of reports cost 4
+            points of recall@5 (``benchmarks/results/documents.md``).
         cut_at_rules: Whether every rule (``---``) ends a chunk, however small.
         semantic: False packs lines to the budget and ignores all structure.
     """
@@ -49,7 +50,7 @@ class ChunkSettings(Checked, BaseModel):
     chunk_overlap: int = 80
     tokenizer: str | Callable[[str], Any] | None = None
     min_chunk_size: int = 50
-    keep_blocks: bool = True
+    keep_blocks: bool = False
     cut_at_rules: bool = True
     semantic: bool = True
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword import Analyzer
 
 FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
+PROSE: Final = 0.5  # factor of the signals for a question with a question mark, which is about more than a name
 _SUFFIXES: Final = frozenset(
     """
     .c .cc .cjs .cpp .cs .cxx .dart .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m .mjs .php .pl .pm .py .pyi
@@ -118,6 +119,7 @@ def code_signals(
             mass[path] += math.exp(-rank / _FADES)  # type: ignore[assignment]  # a counter of floats
             members[path].append(node_id)
     most = max(mass.values(), default=1.0)
+    factor = PROSE if "?" in query else 1.0
     asks_for_tests = not question_words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
     signals: dict[str, dict[str, float]] = defaultdict(dict)
     for path, node_ids in members.items():
@@ -136,7 +138,7 @@ def code_signals(
             exact = any(name in identifiers or name.lower() == lower for name in names[node_id])
             for signal, value in (*of_file.items(), ("exact", float(exact))):
                 if value:
-                    signals[signal][node_id] = value
+                    signals[signal][node_id] = factor * value
     return dict(signals)
 
 

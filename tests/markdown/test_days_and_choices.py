@@ -50,11 +50,11 @@ TABLE = "| a | b |\n|---|---|\n" + "".join(f"| {n} | {n} |\n" for n in range(12)
 @pytest.mark.parametrize("block", [FENCE, TABLE], ids=["fence", "table"])
 def test_fences_and_tables_can_stay_whole(block):
     text = f"Words before it.\n\n{block}\nWords after it.\n"
-    assert block.strip() not in words(text, chunk_size=40, keep_blocks=False)
-    assert block.strip() in words(text, chunk_size=40)
-    assert block.strip() in words(text, chunk_size=10)  # six times as much
-    assert block.strip() not in words(text, chunk_size=7)  # more than eight times
-    [whole] = [node for node in nodes(text, chunk_size=60, chunk_overlap=0)
+    assert block.strip() not in words(text, chunk_size=40)
+    assert block.strip() in words(text, chunk_size=40, keep_blocks=True)
+    assert block.strip() in words(text, chunk_size=10, keep_blocks=True)  # six times as much
+    assert block.strip() not in words(text, chunk_size=7, keep_blocks=True)  # more than eight times
+    [whole] = [node for node in nodes(text, chunk_size=60, chunk_overlap=0, keep_blocks=True)
                if block.strip() in node.text]  # fmt: skip
     assert whole.metadata["overflow"]
 
