@@ -15,6 +15,7 @@ ABSENT = [
     "typer", "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "watchfiles", "mcp",
     "simsimd", "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "fastembed", "ray",
     "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.vector_stores.chroma",
+    "pytest", "_pytest", "pytest_asyncio",
 ]  # fmt: skip
 BLOCK = f"""
 import sys

@@ -1,0 +1,91 @@
+"""Write the bill of materials: every package that an installation brings, with version, licence and who asks for it.
+
+python benchmarks/dependencies.py      # in an environment with all extras, such as .venv of "make test"
+"""
+
+from datetime import datetime, timezone
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from platform import machine, python_version, system
+
+import tomllib
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "benchmarks" / "results" / "dependencies.md"
+HEADING = "## Every package\n"
+LICENCE = "License :: OSI Approved :: "
+LONGEST = 40  # letters of a licence's name; what is longer is its text
+NO_PRODUCT = {"dev", "ray"}  # extras of tests and of a cluster
+
+
+def licence(package: Distribution) -> str:
+    """Name of a package's licence, from its metadata."""
+    fields = package.metadata
+    expression = fields.get("License-Expression") or ""
+    classified = [name.removeprefix(LICENCE) for name in fields.get_all("Classifier") or () if name.startswith(LICENCE)]
+    name = expression or ", ".join(classified) or (fields.get("License") or "").strip().split("\n")[0]
+    return name if 0 < len(name) <= LONGEST else "in its package"
+
+
+def wanted(requirements: list[str], extras: frozenset[str] = frozenset()) -> list[Requirement]:
+    """Requirements that hold on this platform, with one of the extras or with none."""
+    parsed = map(Requirement, requirements)
+    return [
+        need
+        for need in parsed
+        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras | {""})
+    ]
+
+
+def closure(requirements: list[str], found: dict[str, set[str]]) -> None:
+    """Add to ``found`` each package that the requirements bring, with the packages that ask for it."""
+    todo = [(need, "this package") for need in wanted(requirements)]
+    seen: set[tuple[str, str, frozenset[str]]] = set()
+    while todo:
+        need, asker = todo.pop()
+        name, key = canonicalize_name(need.name), (canonicalize_name(need.name), asker, frozenset(need.extras))
+        if key in seen or name == "llama-index-contextual":
+            continue
+        seen.add(key)
+        try:
+            package = distribution(name)
+        except PackageNotFoundError:
+            continue  # a platform's, or replaced by another
+        found.setdefault(name, set()).add(asker)
+        todo += [(below, name) for below in wanted(package.requires or [], frozenset(need.extras))]
+
+
+def table(names: list[str], found: dict[str, set[str]]) -> str:
+    """Markdown table of packages."""
+    rows = ["| package | version | licence | asked for by |", "|---|---|---|---|"]
+    for name in names:
+        askers = sorted(found[name], key=lambda asker: (asker != "this package", asker))
+        more = f" and {len(askers) - 2} more" if len(askers) > 2 else ""
+        package = distribution(name)
+        rows.append(f"| {name} | {package.version} | {licence(package)} | {', '.join(askers[:2])}{more} |")
+    return "\n".join(rows)
+
+
+def page() -> str:
+    """The page, with its tables made anew; what stands above them stays."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    above = PAGE.read_text("utf-8").partition(HEADING)[0]
+    base: dict[str, set[str]] = {}
+    closure(project["dependencies"], base)
+    today = datetime.now(timezone.utc).date()
+    where = f"{today}, {system()} {machine()}, CPython {python_version()}"
+    parts = [above.rstrip(), HEADING.rstrip(), where, f"### The base: {len(base)}", table(sorted(base), base)]
+    for extra, requirements in project["optional-dependencies"].items():
+        if extra in NO_PRODUCT:
+            continue
+        found: dict[str, set[str]] = {}
+        closure(requirements, found)
+        beyond = sorted(found.keys() - base)
+        parts += [f"### `[{extra}]`: {len(beyond)} more", table(beyond, found)]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
