@@ -17,7 +17,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from llama_index_contextual.app.evaluation.metrics import interval
+from llama_index_contextual.app.evaluation.comparison import interval
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
 
 if TYPE_CHECKING:

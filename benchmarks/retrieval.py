@@ -13,7 +13,7 @@ ranked chunks are from, and "in 20" how many different pages the first 20 chunks
 ``context: `` before a context. The last rows are ours less others, question by question.
 
 A second table splits the questions into those that need context and the rest, by two rules
-(``llama_index_contextual.app.evaluation.metrics``), and gives the failures that contexts avoid in each part.
+(``benchmarks/context_need.py``), and gives the failures that contexts avoid in each part.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from uuid import uuid4
 import chromadb
 import numpy as np
 from common import RememberingEmbedding, intervals, machine, markdown_table
+from context_need import NEEDED, ContextNeed, failures_avoided, signed
 from datasets import (
     DataSet,
     Question,
@@ -51,8 +52,6 @@ from shipped import shipped_index
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
-from llama_index_contextual.app.evaluation.comparison import signed
-from llama_index_contextual.app.evaluation.metrics import NEEDED, ContextNeed, failures_avoided
 from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT

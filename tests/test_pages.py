@@ -276,7 +276,7 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
     arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
     questions = [Question(f"port {long}", (Passage(text="port 80"),)), Question("timeout", (Passage(text="is 60"),))]
     rows = {"text alone": arms[0], f"headings {long}": arms[1]}
-    compared = compare(rows, questions, top_k=[1, 3, 5, 10], nodes=nodes)
+    compared = compare(rows, questions, top_k=[1, 3, 5, 10])
     pages = {
         "preview": chunks_page(nodes, title=long, budget=60),
         "evaluate": html_report(compared, long).replace("<details>", "<details open>"),

@@ -39,7 +39,6 @@ def test_keywords_find_and_nothing_is_embedded(opened, index):
         assert paths(retriever.retrieve(QUESTION))[0] == "memory/2026-01-28.md"
         assert asyncio.run(retriever.aretrieve("lock.toml"))[0].node.metadata["path"] == "guide.md"
         assert found.status(check=True).problems == []
-        assert found.likeness() == (0, 0, 0)
 
 
 def test_a_first_refresh_reports_neither_embedded_nor_reused_chunks(opened):

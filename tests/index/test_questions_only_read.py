@@ -21,7 +21,6 @@ QUESTIONS = {
     "its status": lambda index: index.status(),
     "verify": lambda index: index.status(check=True),
     "all nodes": lambda index: index.nodes(),
-    "how alike chunks are": lambda index: index.likeness(),
     "how fresh it is": lambda index: index.freshness(),
     "an estimate": lambda index: index.estimate(),
     "memory": lambda index: MemoryContext(index).get("Which vegetable does Cookie like?"),

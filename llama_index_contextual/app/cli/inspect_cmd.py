@@ -250,7 +250,6 @@ def evaluate(
         list[str] | None,
         typer.Option(help="NAME=FILE: a row with the settings of FILE, like contextual.toml; several times."),
     ] = None,
-    rerank: Annotated[list[str] | None, typer.Option(help="A row with this reranker; several times.")] = None,
     top_k: Annotated[
         list[int] | None, typer.Option("--top-k", "-k", min=1, help="Hits to count; several times. Default: 5, 10, 20")
     ] = None,
@@ -266,7 +265,7 @@ def evaluate(
     from llama_index_contextual.app.evaluation import html_report, load_questions
 
     options: dict[str, Any] = {
-        "contexts": context, "top_k": top_k, "rerank": rerank, "storage": target.storage,
+        "contexts": context, "top_k": top_k, "storage": target.storage,
         "variants": dict(map(_variant, variant or [])), "embed_model": target.settings.get("embed_model"),
     }  # fmt: skip
     comparison = measure(

@@ -5,9 +5,10 @@ from llama_index_contextual.app.evaluation.comparison import (
     RetrieverScores,
     compare,
     html_report,
+    mean_reciprocal_rank,
+    recall_at,
 )
 from llama_index_contextual.app.evaluation.folder import evaluate
-from llama_index_contextual.app.evaluation.metrics import mean_reciprocal_rank, recall_at
 from llama_index_contextual.app.evaluation.questions import Passage, Question, load_questions
 
 __all__ = [

@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,13 +16,13 @@ from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from llama_index.core.schema import BaseNode
 
 
 MOST_BYTES: Final = 20_000_000
-_SUFFIXES: Final = (".jsonl", ".json", ".csv")
+_SUFFIXES: Final = (".jsonl", ".csv")
 _FIELDS: Final = ("question", "path", "lines", "text", "page")
 _LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
 
@@ -66,8 +67,8 @@ class Passage:
             SettingError: The passage has lines, but the chunk's metadata has none.
         """
         if self.path is not None:
-            parts = _path(self.path).parts
-            if not any(path.parts[-len(parts) :] == parts for path in _paths(node)):
+            paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
+            if not any(path and f"/{_path(str(path))}".endswith(f"/{_path(self.path)}") for path in paths):
                 return False
         if self.page and str(names.value_of(node.metadata, names.PAGE_LABEL)) != self.page:
             return False
@@ -96,35 +97,18 @@ class Question:
         return frozenset(passage for passage in self.gold if passage.is_in(node))
 
 
-def answers_of(
-    questions: Sequence[Question], nodes: Sequence[BaseNode]
-) -> list[tuple[Question, dict[Passage, list[BaseNode]]]]:
-    """Each question with the chunks that hold each of its passages; a passage that no chunk holds has none."""
-    files: dict[str, list[BaseNode]] = {}  # by the last part of every name of their file, so that few are looked at
-    for node in nodes:
-        for name in {path.name for path in _paths(node)}:
-            files.setdefault(name, []).append(node)
-
-    def holders(passage: Passage) -> list[BaseNode]:
-        candidates = nodes if passage.path is None else files.get(_path(passage.path).name, [])
-        return [node for node in candidates if passage.is_in(node)]
-
-    return [(question, {passage: holders(passage) for passage in question.gold}) for question in questions]
-
-
 def load_questions(path: str | Path) -> list[Question]:
-    """Read questions from a file: ``.jsonl`` (one object per line), ``.json`` (a list of objects), or ``.csv``.
+    """Questions of a file: ``.jsonl``, an object a line, or ``.csv`` with a row of headings.
 
-    Each entry has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"``, ``12`` or
-    ``[12, 16]``), ``path`` and ``page``, or ``text``. An answer in several places needs several entries with the
-    same question.
+    Each entry has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"`` or ``12``),
+    ``path`` and ``page``, or ``text``. An answer in several places needs several entries with the same question.
 
     Raises:
         DocumentError: The file or one of its entries cannot be read. The message names the line.
     """
     file = Path(path)
     if file.suffix.lower() not in _SUFFIXES:
-        raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {', '.join(_SUFFIXES)}")
+        raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {' or '.join(_SUFFIXES)}")
     try:
         text = read_file(file, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -133,7 +117,7 @@ def load_questions(path: str | Path) -> list[Question]:
         raise DocumentError(f"{file}: {error} Cure: name a file of questions, each with question and path.") from error
     passages: dict[str, list[Passage]] = {}
     unread: set[str] = set()
-    for place, entry in _entries(file, text):
+    for place, entry in (_rows if file.suffix.lower() == ".csv" else _objects)(file, text):
         question, passage = _parse(entry, place)
         passages.setdefault(question, []).append(passage)
         unread |= set(map(str, entry)) - set(_FIELDS)
@@ -144,31 +128,25 @@ def load_questions(path: str | Path) -> list[Question]:
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
 
 
-def _entries(file: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of a file, each with its place as a message names it."""
-    kind = file.suffix.lower()
-    if kind == ".csv":
-        rows = csv.DictReader(text.splitlines(keepends=True))
-        try:
-            for row in rows:
-                yield f"{file}:{rows.line_num}", {key: value for key, value in row.items() if key and value}
-        except csv.Error as error:
-            raise DocumentError(f"{file}:{rows.line_num} is no CSV: {error}") from error
-    elif kind == ".json":
-        entries = _decoded(text, str(file))
-        if not isinstance(entries, list):
-            raise DocumentError(f"{file} holds no list. Cure: write [...], or one object per line in a .jsonl file.")
-        yield from ((f"{file}:{number}", entry) for number, entry in enumerate(entries, 1))
-    else:
-        lines = ((f"{file}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
-        yield from ((place, _decoded(line, place)) for place, line in lines)
-
-
-def _decoded(text: str, place: str) -> Any:
+def _rows(file: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a table, each with its place as a message names it."""
+    rows = csv.DictReader(text.splitlines(keepends=True))
     try:
-        return json.loads(text)
+        for row in rows:
+            yield f"{file}:{rows.line_num}", {key: value for key, value in row.items() if key and value}
+    except csv.Error as error:
+        raise DocumentError(f"{file}:{rows.line_num} is no CSV: {error}") from error
+
+
+def _objects(file: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the objects of lines of JSON, each with its place as a message names it."""
+    number = 0
+    try:
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                yield f"{file}:{number}", json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{place} is no JSON: {error}") from error
+        raise DocumentError(f"{file}:{number} is no JSON: {error}") from error
 
 
 def _parse(entry: Any, place: str) -> tuple[str, Passage]:
@@ -177,44 +155,24 @@ def _parse(entry: Any, place: str) -> tuple[str, Passage]:
     for field in ("question", "path", "text"):
         if not isinstance(entry.get(field, ""), str):
             raise DocumentError(f"{place}: {field}={entry[field]!r} is no text")
-    question = str(entry.get("question") or "").strip()
-    if not question:
+    if not (question := entry.get("question", "").strip()):
         raise DocumentError(f'{place} has no "question"')
+    page, lines = entry.get("page") or "", entry.get("lines") or ""
+    if not isinstance(page, int | str) or isinstance(page, bool):
+        raise DocumentError(f"{place}: page={page!r} is no page. Cure: a number, or the name of a sheet")
+    ends = _LINES.fullmatch(str(lines))
+    if ends is None and lines:
+        raise DocumentError(f'{place}: lines={lines!r} are no lines. Cure: write "12-16" or 12')
+    pair = (int(ends[1]), int(ends[2] or ends[1])) if ends else None
     try:
-        page = _page(entry.get("page"))
-        return question, Passage(entry.get("path") or None, _lines(entry.get("lines")), entry.get("text") or None, page)
+        return question, Passage(entry.get("path") or None, pair, entry.get("text") or None, str(page) or None)
     except SettingError as error:
         raise DocumentError(f"{place}: {error}") from error
 
 
-def _lines(value: Any) -> tuple[int, int] | None:
-    if value in (None, ""):
-        return None
-    match = _LINES.fullmatch(str(value)) if isinstance(value, int | str) else None
-    pair = (match[1], match[2] or match[1]) if match else value if isinstance(value, list) else ()
-    try:
-        first, last = map(int, pair)
-    except (TypeError, ValueError):
-        raise SettingError(f'lines={value!r} are no lines. Cure: write "12-16", 12 or [12, 16]') from None
-    return first, last
-
-
-def _page(value: Any) -> str | None:
-    if value in (None, ""):
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise SettingError(f"page={value!r} is no page. Cure: a number, or the name of a sheet")
-    return str(value)
-
-
-def _paths(node: BaseNode) -> list[PurePosixPath]:
-    """All names of a chunk's file."""
-    paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
-    return [_path(str(path)) for path in paths if path]
-
-
-def _path(text: str) -> PurePosixPath:
-    return PurePosixPath(text.replace("\\", "/"))
+@lru_cache(maxsize=4096)  # the same few files again and again
+def _path(text: str) -> str:
+    return PurePosixPath(text.replace("\\", "/")).as_posix().lstrip("/")
 
 
 def _normalised(text: str) -> str:

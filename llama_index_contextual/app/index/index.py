@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import Reindex
-    from llama_index_contextual.app.index.status import IndexStatus, Likeness
+    from llama_index_contextual.app.index.status import IndexStatus
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.settings.schema import Configuration
@@ -338,7 +338,3 @@ class ContextualIndex(IndexQueries):
         place = Path(path) if Path(path).is_absolute() else self.settings.folders.place(Path(path).as_posix())
         documents = self.settings.reading.load_file(place.resolve())
         return preview_of(*documents, pipeline.parser, pipeline.contexts)
-
-    def likeness(self) -> Likeness:
-        """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""
-        return self._storage.reader.ask(inspection.likeness)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.schema import Floats, Rows
+    from llama_index_contextual.app.store.schema import Rows
     from llama_index_contextual.app.store.snapshot import Snapshot
     from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, Nearness, TermScores
 
@@ -224,11 +224,6 @@ class IndexView:
         among = self._among(filters, node_ids)
         hits = self._caches.vectors(self.snapshot).nearest(embeddings, top_k, among) if embeddings else []
         return [self._best(rows, scores, top_k) for rows, scores in hits]
-
-    def unit_vectors(self) -> Floats:
-        """Vectors of all chunks that have one, of length 1, in the order of the chunks' numbers."""
-        found = dict(self._caches.vectors(self.snapshot).vectors_of(self.snapshot.rows()))
-        return np.stack([found[row] for row in sorted(found)]) if found else np.zeros((0, 1), np.float32)
 
     def cache_problems(self, *, embeds: bool) -> list[str]:
         """Return how the caches differ from the chunks, a sentence each."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from llama_index_contextual import metadata as names
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import gather, read_all
 from llama_index_contextual.app.folder.walk import Problem
@@ -283,40 +280,3 @@ def _vectors(settings: IndexSettings, snapshot: Snapshot) -> Iterator[str]:
     sample = [vector for _, vector in settings.paid.vectors(embedder.model, snapshot.embed_hashes(rows[:_SAMPLE]))]
     if faults := [fault for vector in sample if (fault := vector_problem(vector))]:
         yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."
-
-
-class Likeness(NamedTuple):
-    """How alike the chunks of an index are.
-
-    Contexts of phrases that all chunks share push the mean up and the spread down, until nothing can be told from
-    anything.
-
-    Attributes:
-        mean: Mean cosine of the vectors of two different chunks, -1 to 1; 0 where there are fewer than two.
-        spread: Standard deviation of that cosine.
-        shared: The share of a chunk's five nearest chunks that have the same context, 0 to 1; an empty context is none.
-    """
-
-    mean: float
-    spread: float
-    shared: float
-
-
-def likeness(view: IndexView) -> Likeness:
-    """See :meth:`ContextualIndex.likeness`. The mean is of all chunks, the rest of 500 of them against all."""
-    snapshot = view.snapshot
-    units = view.unit_vectors()
-    count = len(units)
-    if count < 2:  # noqa: PLR2004
-        return Likeness(0.0, 0.0, 0.0)
-    total = units.sum(axis=0)
-    mean = float((total @ total - count) / (count * (count - 1)))
-    contexts = np.array([names.context_of(row.metadata) for row in snapshot.nodes()], object)
-    chosen = np.random.default_rng(0).permutation(count)[:_COMPARED]
-    cosines = units[chosen] @ units.T
-    itself = (np.arange(len(chosen)), chosen)
-    rest = np.delete(cosines.ravel(), itself[0] * count + itself[1])  # without each chunk's cosine to itself
-    cosines[itself] = -np.inf
-    near = np.argsort(-cosines, axis=1)[:, : min(_NEIGHBOURS, count - 1)]
-    same = (contexts[near] == contexts[chosen][:, None]) & (contexts[chosen] != "")[:, None]
-    return Likeness(mean, float(rest.std()), float(same.mean()))

@@ -1,4 +1,4 @@
-"""HTML that runs nothing and loads nothing: pages from templates, tables, and Markdown with matched words marked.
+"""HTML that runs nothing and loads nothing: pages from templates, and Markdown with matched words marked.
 
 HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link leads to a page of the
 web in another window, or to another document where the caller says how that is addressed. A callout shows its title.
@@ -7,10 +7,8 @@ web in another window, or to another document where the caller says how that is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
-from io import StringIO
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -20,9 +18,6 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
-from rich.console import Console
-from rich.table import Table as Grid
-from rich.text import Text
 
 from llama_index_contextual import metadata
 from llama_index_contextual.text import WIKI_LINK, is_markdown, readable
@@ -36,7 +31,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.serve.marking import Marker
 
-_WIDTH: Final = 200  # characters of a table
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})(.*)$", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
 _CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\](?:\|[^\]\n]{0,40}\])?[+-]?[ \t]*([^\n]*)\n?")
@@ -66,37 +60,6 @@ def node_html(node: BaseNode, marker: Marker, address: Callable[[str], str], tex
 def _environment() -> Environment:
     loader = PackageLoader("llama_index_contextual", "app/serve/templates")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of texts, and what there is to know of its figures. ``str`` of it is plain text.
-
-    Attributes:
-        title: The heading of its section in a report; "" for none.
-        header: The names of the columns.
-        rows: One text for each column. The first names the row.
-        remarks: Sentences about the table.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    remarks: Sequence[str] = ()
-
-    def __str__(self) -> str:
-        grid = Grid(self.header[0], box=None, pad_edge=False)
-        for column in self.header[1:]:
-            grid.add_column(column, justify="right")
-        for row in self.rows:
-            grid.add_row(*map(Text, row))
-        console = Console(file=StringIO(), width=_WIDTH, record=True, force_jupyter=False)
-        console.print(grid)
-        return "\n".join([*(line.rstrip() for line in console.export_text().splitlines()), *self.remarks])
-
-    def to_html(self) -> str:
-        """An HTML fragment."""
-        return render("table.html", table=self)
 
 
 # Markdown
