@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from llama_index_contextual.chunking.front_matter import (
-    FrontMatter,
-    inline_tags,
-    prose_lines,
-    read_front_matter,
-    with_fences,
-    without_comments,
-)
-from llama_index_contextual.chunking.packing import ChunkSettings
-from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser, usual_size
-from llama_index_contextual.chunking.sections import TOP, Open
-from llama_index_contextual.chunking.splitting import Span, headings_of, split_markdown
+from llama_index_contextual.chunking.front_matter import inline_tags, read_front_matter, without_comments
+from llama_index_contextual.chunking.outline import headings_of
+from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.chunking.splitting import ChunkSettings, split_markdown
 
-__all__ = ["HeadingAwareMarkdownNodeParser", "usual_size"]
+__all__ = [
+    "ChunkSettings",
+    "HeadingAwareMarkdownNodeParser",
+    "headings_of",
+    "inline_tags",
+    "read_front_matter",
+    "split_markdown",
+    "without_comments",
+]

@@ -25,49 +25,55 @@ _PART: Final = 1_000_000  # characters that are parsed together
 _OF_LINES: Final = frozenset({"CodeBlock", "HtmlBlock", "Table"})  # what follows their first lines means nothing alone
 _NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces what follows, as a colon does
-
+_VISIBLE: Final = re.compile(r"\S")
+_TAGS: Final = re.compile("<[^<>]*>")
+# A line that is no rule and stands in a hundred lists and quotes: a million take seconds, and mark nothing.
+_DEEP_LINE: Final = re.compile(
+    r"^(?![ \t\r-]*$|[ \t\r*]*$)((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)([^\n]*)", re.MULTILINE
+)
+_FENCE_MARK: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 # CommonMark takes a fence or heading right under "<CodeGroup>" for part of an HTML block, and the comments in that code
 # for headings. Nobody means that: in MDX, where such names come from, a component holds Markdown.
-_COMPONENT_LINE: Final = re.compile(r"[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n")
-_COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
-_BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
+_COMPONENTS: Final = re.compile(
+    r"^(?:[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n)+((?=[ \t]*(?:```|~~~|#{1,6}[ \t])))?", re.MULTILINE
+)
+_TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 # A heading of HTML that stands alone on its line, as converters write them. One around an image alone has no title.
 HTML_HEADING: Final = re.compile(
     r"^( {0,3})<h([1-6])(?:[ \t][^<>\n]*)?>((?:(?!</?h[1-6]\b)[^\n])*)</h\2>[ \t]*$", re.MULTILINE | re.IGNORECASE
 )
-# A line around code of Jekyll or Hugo, which is no Markdown: its comments would be headings.
-_HIGHLIGHT: Final = re.compile(r"^ {0,3}\{(?:%-?|\{<)[ \t]*(end|/)?[ \t]*highlight\b([^\n]*)$", re.MULTILINE)
-_FENCE: Final = "~" * 8
-_FENCE_MARK: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
-_DEEPEST_CONTAINER: Final = 50
-_VISIBLE: Final = re.compile(r"\S")
-_ENDS_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)  # quick to look for
-_TAGS: Final = re.compile("<[^<>]*>")
-_DEEP_LINE: Final = re.compile(r"^((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)[^\n]*", re.MULTILINE)
-# Comments of several lines in MDX, Liquid, Hugo and Obsidian, by what they begin with. No line in one is a heading.
-_COMMENTS: Final = {
+# Comments of several lines in MDX, Hugo, Liquid and Obsidian, and code of Jekyll or Hugo: no line in one is a heading.
+_OPENING: Final = re.compile(
+    r"(\{/\*)|(\{\{/\*)|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}|^[ \t]*(%%)"
+    r"|^ {0,3}\{(?:%-?|\{<)[ \t]*(highlight)\b[ \t]*([^\s%}>]*)"
+)
+_CLOSING: Final = {
     "{/*": re.compile(r"\*/\}"),
     "{{/*": re.compile(r"\*/\}\}"),
     "{%": re.compile(r"\{%-?[ \t]*endcomment[ \t]*-?%\}"),
     "%%": re.compile("%%"),
+    "highlight": re.compile(r"^ {0,3}\{(?:%-?|\{<)[ \t]*(?:end|/)[ \t]*highlight\b"),
 }
-_COMMENT: Final = re.compile(r"(\{/\*)|(\{\{/\*)|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}|^[ \t]*(%%)")
-_MAY_COMMENT: Final = ("{/*", "endcomment", "%%")  # quick to look for
+_FENCE: Final = "~" * 8
+# Quick to look for: what may open one of these, a component, a heading of HTML, and what holds others.
+_MAY_OPEN: Final = ("{/*", "endcomment", "%%", "highlight")
+_MAY_BE_COMPONENT: Final = re.compile("</[A-Z]")
+_MAY_BE_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)
+_MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|\{\{[%<])", re.MULTILINE)
 # What stands around a callout, a panel or a step: no heading in it heads what follows.
 _CONTAINER: Final = re.compile(
     r" {0,3}(?:(:{3,})[ \t]*(\S)?|[<\x01](/)?([A-Z][\w.]*|details|aside)\b[^<>\n]*(?<!/)>[ \t]*$"
     r"|\{\{[%<][ \t]*(/)?[ \t]*(\w[\w/-]*)[^{}\n]*[%>]\}\}[ \t]*$)"
 )
-_MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|\{\{[%<])", re.MULTILINE)
 _EDGE: Final = re.compile(r"^ {0,3}(?:`{3}|~{3}|:::|[<\x01]/?[A-Zda]|\{\{[%<])[^\n]*", re.MULTILINE)
-_TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
+_DEEPEST_CONTAINER: Final = 50
 
 
 Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and its value
 
 
 def mask(text: str, body: int = 0, unread: int = 0) -> str:
-    """Return a copy of the same length that parses alike, in which one character is one byte.
+    """A copy of the same length that parses alike, in which one character is one byte.
 
     pyromark counts UTF-8 bytes. No character beyond ASCII means anything to Markdown's blocks, so replacing each by a
     ``?`` makes its offsets those of the text: no conversion. Front matter becomes blank lines, a byte order mark
@@ -89,45 +95,51 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
             text = " " + text[1:]
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
-    if any(mark in text for mark in _MAY_COMMENT):
-        text = _without_comments(text)
-    if _COMPONENT.search(text):
-        text = _as_paragraphs(text)
-    if _ENDS_HEADING.search(text):
+    if any(mark in text for mark in _MAY_OPEN):
+        text = _as_markdown(text)
+    if _MAY_BE_COMPONENT.search(text):
+        text = _COMPONENTS.sub(lambda run: run[0].replace("<", _TAG_MARK) if run[1] is not None else run[0], text)
+    if _MAY_BE_HEADING.search(text):
         text = HTML_HEADING.sub(_as_heading, text)
-    if "highlight" in text:
-        text = _highlighted_as_fences(text)
-    text = _DEEP_LINE.sub(_shallow, text)
+    text = _DEEP_LINE.sub(lambda line: line[1] + "x" * len(line[2]), text)
     return "\n" * body + text[body:] if body else text
 
 
-def _without_comments(text: str) -> str:
-    """Return a text in which comments of several lines are paragraphs; one that does not end stays as it is."""
+def _as_markdown(text: str) -> str:
+    """A text with paragraphs for comments of several lines, and fences for the tags around highlighted code."""
     parts: list[str] = []
-    held: list[str] = []  # lines of a comment that is open
-    closing: re.Pattern[str] | None = None
+    held: list[str] = []  # the lines of what is open; where it does not end, they stay as they are
+    opening: re.Match[str] | None = None
     fence = ""
     for line in text.splitlines(keepends=True):
-        if closing is not None:
-            end = closing.search(line)
-            held.append(_VISIBLE.sub("x", line[: end.end()]) + line[end.end() :] if end else _VISIBLE.sub("x", line))
-            if end:
-                parts += held
-                held, closing = [], None
+        if opening is None:
+            fence, is_code = fence_after(fence, line)
+            opening = None if is_code else _OPENING.search(line)
+            if opening and _CLOSING[next(filter(None, opening.groups()))].search(line, opening.end()):
+                opening = None
+            (held if opening else parts).append(line)
             continue
-        fence, is_code = fence_after(fence, line)
-        opening = None if is_code else _COMMENT.search(line)
-        if opening and not _COMMENTS[opening[opening.lastindex or 0]].search(line, opening.end()):
-            closing = _COMMENTS[opening[opening.lastindex or 0]]
-            held = [line[: opening.start()] + _VISIBLE.sub("x", line[opening.start() :])]
-            continue
-        parts.append(line)
-    done = sum(map(len, parts))
-    return "".join(parts) + text[done:]
+        held.append(line)
+        closing = _CLOSING[next(filter(None, opening.groups()))].search(line)
+        if closing and opening[5]:
+            bare, first = line.rstrip("\n"), held[0].rstrip("\n")
+            parts += [
+                f"{_FENCE} {opening[6]}".ljust(len(first)),
+                "\n",
+                *held[1:-1],
+                _FENCE.ljust(len(bare)),
+                line[len(bare) :],
+            ]
+        elif closing:
+            comment = "".join([*held[:-1], line[: closing.end()]])
+            parts += [comment[: opening.start()], _VISIBLE.sub("x", comment[opening.start() :]), line[closing.end() :]]
+        if closing:
+            held, opening = [], None
+    return "".join([*parts, *held])
 
 
 def containers_of(masked: str) -> list[tuple[int, int]]:
-    """Return where callouts, components and their kind begin and end, by their ends; those that end nowhere do not."""
+    """Where callouts, components and their kind begin and end, by their ends; those that end nowhere do not."""
     if not _MAY_CONTAIN.search(masked):
         return []
     found: list[tuple[int, int]] = []
@@ -151,7 +163,7 @@ def containers_of(masked: str) -> list[tuple[int, int]]:
 
 
 def fence_after(fence: str, line: str) -> tuple[str, bool]:
-    """Return the fence that is open after a line, or "", and whether the line is part of one.
+    """The fence that is open after a line, or "", and whether the line is part of one.
 
     Args:
         fence: The one that is open before it.
@@ -166,44 +178,9 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
 
 
 def _as_heading(line: re.Match[str]) -> str:
-    """Return a heading of Markdown that is as long as one of HTML."""
+    """A heading of Markdown that is as long as one of HTML."""
     title = _TAGS.sub("", line[3]).strip()
     return f"{line[1]}{'#' * int(line[2])} {title}".ljust(len(line[0])) if title else line[0]
-
-
-def _highlighted_as_fences(text: str) -> str:
-    """Return a text in which fences stand for the tags around highlighted code, and are as long."""
-    parts, done, opening = [], 0, None
-    for tag in _HIGHLIGHT.finditer(text):
-        if not tag[1]:
-            opening = opening or tag
-        elif opening:
-            language = opening[2].split(maxsplit=1)[0].rstrip("%}>") if opening[2].strip() else ""
-            parts += [text[done : opening.start()], f"{_FENCE} {language}".ljust(len(opening[0]))]
-            parts += [text[opening.end() : tag.start()], _FENCE.ljust(len(tag[0]))]
-            done, opening = tag.end(), None
-    return "".join([*parts, text[done:]])
-
-
-def _shallow(line: re.Match[str]) -> str:
-    """Return a line without the lists and quotes inside a hundred others: a million take seconds, and mark nothing."""
-    whole = line[0]
-    is_rule = not whole.strip(" \t\r-") or not whole.strip(" \t\r*")
-    return whole if is_rule else line[1] + "x" * (len(whole) - len(line[1]))
-
-
-def _as_paragraphs(text: str) -> str:
-    """Mark the components that stand right above a fence or heading, so that they begin no HTML block."""
-    parts: list[str] = []
-    done = 0
-    for below in _BELOW_TAG.finditer(text):
-        first = end = below.end()
-        while first > done and _COMPONENT_LINE.match(text, start := text.rfind("\n", done, first - 1) + 1 or done):
-            first = start
-        if first < end:
-            parts += text[done:first], text[first:end].replace("<", _TAG_MARK)
-            done = end
-    return "".join(parts) + text[done:] if parts else text
 
 
 def blocks_of(masked: str) -> Iterator[Block]:

@@ -15,9 +15,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.node_parser.node_utils import default_id_func
-from llama_index.core.schema import MetadataMode, TextNode
+from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
+from llama_index_contextual.chunking.outline import Heading, Path
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import dates, without_surrogates
 
@@ -60,7 +61,6 @@ _DAYS_OF_FRONT_MATTER: Final = (
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
 _MOST_TAGS: Final = 2000  # characters of inline tags
-_MOST_TITLES: Final = 4  # that a chunk of many sections names
 _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 # Metadata of one chunk, which is not true of the chunks that it is cut into. Our parser writes more of it than others.
@@ -146,40 +146,38 @@ class Origin(NamedTuple):
     Attributes:
         offset: Where the node starts in its document.
         line: On which line, 1-based; 0 where unknown.
-        headings: Titles of the headings that it stands under, outermost first.
-        level: Level of the innermost of them, 0 for none or unknown.
+        path: The headings that it stands under; the level is known of the innermost alone.
     """
 
     offset: int = 0
     line: int = 1
-    headings: tuple[str, ...] = ()
-    level: int = 0
+    path: Path = ()
 
-    def path(self, inner: Sequence[str]) -> tuple[str, ...]:
-        """Return the headings of a chunk that has some of its own; a heading that both name stands there once."""
-        outer = self.headings
+    def under(self, inner: Path) -> Path:
+        """The headings of a chunk that has some of its own; a heading that both name stands there once."""
+        outer = self.path
         for shared in range(min(len(outer), len(inner)), 0, -1):
-            if outer[-shared:] == tuple(inner[:shared]):
-                return (*outer, *inner[shared:])
+            if all(one.title == other.title for one, other in zip(outer[-shared:], inner, strict=False)):
+                return (*outer[:-shared], *inner)
         return (*outer, *inner)
 
 
 def origin_of(node: BaseNode) -> Origin:
-    """Return where a node stands in the document that it was cut from: at the beginning, if it is a document.
+    """The place of a node in the document that it was cut from; the beginning, if it is a document.
 
     LlamaIndex's parsers write down at which character a chunk starts, but not on which line, and nothing can be read
     but its own text. So without a ``start_line`` the line is unknown, except at the beginning.
     """
     if source_of(node) is None:
         return Origin()
-    headings = tuple(metadata.heading_titles(node.metadata))
+    titles = metadata.heading_titles(node.metadata)
     level = _positive(metadata.value_of(node.metadata, metadata.HEADING_LEVEL), 0)
-    start = node.start_char_idx if isinstance(node, TextNode) else None
-    end = node.end_char_idx if isinstance(node, TextNode) else None
+    levels = [0] * (len(titles) - 1) + [level]
+    path = tuple(Heading(*both, dates.date_from_heading(both[1])) for both in zip(levels, titles, strict=False))
+    start, end = (getattr(node, name, None) for name in ("start_char_idx", "end_char_idx"))
     if start is None or end is None or end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):
-        return Origin(headings=headings, level=level)  # changed since, or never placed
-    line = _positive(metadata.value_of(node.metadata, metadata.START_LINE), 0 if start else 1)
-    return Origin(start, line, headings, level)
+        return Origin(path=path)  # changed since, or never placed
+    return Origin(start, _positive(metadata.value_of(node.metadata, metadata.START_LINE), 0 if start else 1), path)
 
 
 def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
@@ -301,37 +299,35 @@ def _inherited(document: BaseNode) -> str:
     return str(document.metadata.get(name) or "")
 
 
-def span_metadata(chunk: str, span: Span, theirs: dict[str, Any], *, headers: bool, unread: bool) -> dict[str, Any]:
-    """Return the metadata of one chunk.
+def span_metadata(
+    chunk: str, span: Span, lines: tuple[int, int], theirs: dict[str, Any], *, headers: bool, size: int
+) -> dict[str, Any]:
+    """The metadata of one chunk.
 
     Args:
         chunk: Its text.
-        span: Where it stands.
+        span: Where it stands in its document.
+        lines: Its first and its last line; 0 where unknown.
         theirs: What its document brought.
         headers: Whether it names the headings above it.
-        unread: Whether the local model knows hardly any of its words.
+        size: The tokens that it should have at most.
     """
     values: dict[str, Any] = {}
-    path = metadata.short_header_path(span.headings or _joined(span.merged)) if headers else ""
+    path = metadata.short_header_path([heading.title for heading in span.path]) if headers else ""
     if path or metadata.HEADER_PATH not in theirs:
         values[metadata.HEADER_PATH] = path
-    values[metadata.HEADING_LEVEL] = span.level
-    if span.start_line:
-        values[metadata.START_LINE] = span.start_line
-        values[metadata.END_LINE] = span.end_line
+    values[metadata.HEADING_LEVEL] = span.path[-1].level if span.path else 0
+    if lines[0]:
+        values[metadata.START_LINE], values[metadata.END_LINE] = lines
     values[metadata.CONTENT_TYPE] = span.kind
     values[metadata.TOKEN_COUNT] = span.tokens
     values[metadata.CHUNK_HASH] = blake2b(chunk.encode(), digest_size=16).hexdigest()
-    if span.overflow:
+    if span.tokens > size:
         values[metadata.OVERFLOW] = True
-    if unread:
-        values[metadata.UNREAD] = True
     if span.continues:
         values[metadata.CONTINUES] = span.continues
-    for title in reversed(span.headings):
-        if day := dates.date_from_heading(title):
-            values.update(_date_metadata(day, theirs))
-            break
+    if day := next((heading.day for heading in reversed(span.path) if heading.day), None):
+        values.update(_date_metadata(day, theirs))
     return values
 
 
@@ -347,12 +343,6 @@ def _drop_stale_chunk_metadata(theirs: dict[str, Any], of_document: Mapping[str,
         theirs.pop(metadata.prefixed_key(key), None)
         if key not in of_document:
             theirs.pop(key, None)
-
-
-def _joined(titles: Sequence[str]) -> list[str]:
-    """Return one title for small sections side by side, which have no heading in common."""
-    shown = titles if len(titles) <= _MOST_TITLES else [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
-    return [metadata.TITLE_SEPARATOR.join(title for title in shown if title)]
 
 
 def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:

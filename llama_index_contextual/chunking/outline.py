@@ -1,19 +1,29 @@
-"""Where a Markdown document may be cut, and what stands there.
+"""Where a Markdown document may be cut, and the sections that its headings make.
 
-One pass over the blocks gives a *ruler*: the offsets at which blocks, list items and sections start, how good a
-place to cut each is, and which ranges (code fences, tables) want to stay whole. No tree is built: what the packer
-needs is marks in order.
+One pass over the blocks gives marks in order: the offsets at which blocks, list items and sections start, how good a
+place to cut each is, and which ranges (code fences, tables) want to stay whole. No tree is built. Sections are runs of
+marks; small ones merge into groups.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from heapq import merge
+from itertools import chain, pairwise, takewhile
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from llama_index_contextual.chunking.markdown import KINDS, blocks_of, containers_of, mask
+import pyromark
+
+from llama_index_contextual.chunking.front_matter import read_front_matter
+from llama_index_contextual.chunking.markdown import HTML_HEADING, KINDS, blocks_of, containers_of, mask
+from llama_index_contextual.metadata import shortened
+from llama_index_contextual.text import date_from_heading
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
@@ -36,13 +46,25 @@ _DEEP: Final = 10  # containers, every second one a list: any deeper, and an ite
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
 _MARKUP: Final = frozenset({"text", "html"})  # kinds that may be no more than anchors, comments, closing tags
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
-
 # A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
 _ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
+_LINE_END: Final = re.compile(r"\r\n?|\n")
 
-# A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
-# line.
-Heading: TypeAlias = tuple[int, int, int, int]
+_TITLE_PARSER: Final = pyromark.Markdown(
+    options=pyromark.Options.ENABLE_HEADING_ATTRIBUTES
+    | pyromark.Options.ENABLE_STRIKETHROUGH
+    | pyromark.Options.ENABLE_WIKILINKS
+)
+# An ATX heading without inline markup but code and an {#id} at its end: most of them, so most need no second parse.
+_PLAIN_ATX: Final = re.compile(
+    r" {0,3}#{1,6}(?:[ \t]([^\\*_\[\]<>&~{}^#\r\n]*))?"
+    r"(?:(?<=[ \t])(?:\{[ \t]*#[\w-]+[ \t]*\}|#+)[ \t]*)?(?:\r\n?|\n|\Z)"
+)
+_CODE: Final = re.compile(r"[^`]*(?:`[^`\s](?:[^`]*[^`\s])?`(?!`)[^`]*)*")  # in single backticks
+_REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
+_DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
+_SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo's {{% heading "whatsnext" %}}
+_BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
 
 
 class Atom(NamedTuple):
@@ -63,7 +85,7 @@ class Atom(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """The marks of one document, in ascending order, as parallel lists.
+    """The marks of a document, at line starts and at most one an offset, in ascending order, as parallel lists.
 
     One object a mark costs more than parsing it, and a document may have millions.
 
@@ -73,6 +95,8 @@ class Outline:
         kinds: What starts there: ``"heading"``, ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``,
             ``"html"``, ``"rule"``; the kind of the outermost block inside containers.
         atoms: Code blocks and tables by the index of the mark that they start at.
+        headings: Four numbers for each top-level heading: the index of its mark, its level (1 to 6), the offsets of
+            its first character and after its last line.
         containers: Where callouts and components begin and end, by their ends.
     """
 
@@ -80,22 +104,18 @@ class Outline:
     strengths: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     atoms: dict[int, Atom] = field(default_factory=dict)
+    headings: array[int] = field(default_factory=lambda: array("q"))
     containers: list[tuple[int, int]] = field(default_factory=list)
-    _headings: array[int] = field(default_factory=lambda: array("q"))  # the four numbers of each
 
-    @property
-    def headings(self) -> Iterator[Heading]:
-        """Return the document's headings, in order."""
-        numbers = iter(self._headings)
-        return zip(numbers, numbers, numbers, numbers, strict=True)
-
-    def add_heading(self, *heading: int) -> None:
-        """Add the numbers of a heading."""
-        self._headings.extend(heading)
+    def add(self, offset: int, strength: int, kind: str) -> None:
+        """Add a mark after the others."""
+        self.offsets.append(offset)
+        self.strengths.append(strength)
+        self.kinds.append(kind)
 
 
 def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
-    """Find the marks of a document.
+    """The marks of a document.
 
     Args:
         text: The document.
@@ -103,92 +123,74 @@ def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
         unread: Where a block ends that looks like front matter and cannot be read.
     """
     masked = mask(text, body, unread)
-    marks = _Marker(masked, body)
-    for start, end, tag, value in blocks_of(masked):
-        if start < marks.top_end:
-            marks.nested(start, end, tag, value)
-        else:
-            marks.top(start, end, tag, value)
-    marks.close()
-    marks.outline.containers = containers_of(masked)
-    return marks.outline
+    marker = _Marker(masked, body)
+    for block in blocks_of(masked):
+        marker.add(*block)
+    marker.uncovered(len(masked))
+    outline = marker.outline
+    if not outline.offsets:
+        marker.mark(body, BLOCK, "text")
+    outline.add(len(masked), SECTION, "")
+    outline.containers = containers_of(masked)
+    return outline
 
 
 class _Marker:
-    """Writes marks, at line starts and at most one an offset."""
+    """Writes the marks of blocks."""
 
     def __init__(self, masked: str, body: int) -> None:
         self.outline = Outline()
-        self.top_end = body  # where the last top-level block ends; what starts before that is inside it
         self._masked = masked
+        self._end = body  # of the last top-level block; what starts before that is inside it
         self._containers: list[tuple[int, str]] = []  # (end, tag) of the lists, items and quotes around
-        self._last = -1  # offset of the last mark
         self._line = (0, 0)  # an offset, and where its line starts
         self._previous = ""  # kind of the last top-level block
         self._after_rule = False
 
-    def top(self, start: int, end: int, tag: str, value: Any) -> None:
-        kind = KINDS[tag]
-        if start - self.top_end > 1:
-            self._uncovered(start)
-        previous = self._previous
-        strength = self._strength(start, kind)
-        self.top_end = end
-        if kind != "heading" or previous not in _MARKUP or not self._anchored(start):
-            self._mark(start, strength, kind)
-        if kind != "rule" or previous not in {"", "heading"}:  # a rule right under a heading changes nothing
-            self._after_rule = kind == "rule"
-            self._previous = kind
-        if kind == "heading":
-            marks = self.outline
-            marks.add_heading(len(marks.offsets) - 1, int(value["level"][1]), start, end)
-        elif value is not None:
-            self._detail(start, end, kind, value)
+    def add(self, start: int, end: int, tag: str, value: Any) -> None:
+        kind, outline, containers = KINDS[tag], self.outline, self._containers
+        while containers and start >= containers[-1][0]:
+            containers.pop()
+        if start < self._end:
+            self.mark(start, self._strength_inside(tag), self._previous)
+        else:
+            self.uncovered(start)
+            previous = self._previous
+            strength = self._strength(start, kind)
+            self._end = end
+            if kind != "heading" or previous not in _MARKUP or not self._joins_anchors(start):
+                self.mark(start, strength, kind)
+            if kind != "rule" or previous not in {"", "heading"}:  # a rule right under a heading changes nothing
+                self._after_rule, self._previous = kind == "rule", kind
+            if kind == "heading":
+                outline.headings.extend((len(outline.offsets) - 1, int(value["level"][1]), start, end))
+        if kind in {"code", "table"}:
+            info = value.get("Fenced", "") if value.__class__ is dict else ""
+            outline.atoms[len(outline.offsets) - 1] = Atom(self._line_of(start), end, kind, info)
         if tag in _CONTAINERS:
-            self._containers = [(end, tag)]
+            containers.append((end, tag))
 
     def _strength(self, start: int, kind: str) -> int:
-        """Return how good a place to cut the start of a top-level block is."""
-        masked, previous = self._masked, self._previous
+        """How good a place to cut the start of a top-level block is."""
+        previous = self._previous
         if previous == "heading" or kind == "rule":
             return GLUED
         if kind == "heading":
             return SECTION
         if self._after_rule:
             return RULE
-        if (
-            previous == "text"
-            and kind in _INTRODUCED
-            and masked[max(0, start - 80) : start].rstrip("*_ \t\n")[-1:] == ":"
-        ):
-            return INTRO
+        if previous == "text" and kind in _INTRODUCED:
+            above = self._masked[max(0, start - 80) : start].rstrip("*_ \t\n")
+            return INTRO if above.endswith(":") else BLOCK
         return BLOCK
 
-    def nested(self, start: int, end: int, tag: str, value: Any) -> None:
-        containers = self._containers
-        while start >= containers[-1][0]:
-            containers.pop()
+    def _strength_inside(self, tag: str) -> int:
         if tag == "Item":
-            depth = sum(1 for _, outer in containers[:_DEEP] if outer != "Item")
-            strength = max(NESTED, ITEM + 5 - 5 * depth)
-        else:
-            strength = CONTINUATION if containers[-1][1] == "Item" else NESTED
-        self._mark(start, strength, self._previous)
-        if value is not None:
-            self._detail(start, end, KINDS[tag], value)
-        if tag in _CONTAINERS:
-            containers.append((end, tag))
+            depth = sum(outer != "Item" for _, outer in self._containers[:_DEEP])
+            return max(NESTED, ITEM + 5 - 5 * depth)
+        return CONTINUATION if self._containers[-1][1] == "Item" else NESTED
 
-    def close(self) -> None:
-        marks = self.outline
-        self._uncovered(len(self._masked))
-        if not marks.offsets:
-            self._mark(self.top_end, BLOCK, "text")
-        marks.offsets.append(len(self._masked))
-        marks.strengths.append(SECTION)
-        marks.kinds.append("")
-
-    def _anchored(self, start: int) -> bool:
+    def _joins_anchors(self, start: int) -> bool:
         """Move a heading's start to the anchors and comments right above it; return False where there are none."""
         marks = self.outline
         total = first = len(marks.offsets)
@@ -205,36 +207,259 @@ class _Marker:
         del marks.offsets[first + 1 :]
         return True
 
-    def _detail(self, start: int, end: int, kind: str, value: Any) -> None:
-        """Note a fence or table, to be kept whole."""
-        if kind in {"code", "table"}:
-            info = value.get("Fenced", "") if value.__class__ is dict else ""
-            first = self._line_of(start)
-            self.outline.atoms[len(self.outline.offsets) - 1] = Atom(first, end, kind, info)
-
-    def _uncovered(self, start: int) -> None:
-        """Mark text that no event covers: link reference definitions."""
-        between = self._masked[self.top_end : start]
+    def uncovered(self, start: int) -> None:
+        """Mark text before a block that no event covers: link reference definitions."""
+        between = self._masked[self._end : start] if start - self._end > 1 else ""
         if between and not between.isspace():
-            offset = self.top_end + len(between) - len(between.lstrip())
-            self._mark(offset, GLUED if self._previous == "heading" else BLOCK, "text")
+            offset = self._end + len(between) - len(between.lstrip())
+            self.mark(offset, GLUED if self._previous == "heading" else BLOCK, "text")
             self._previous = "text"
 
     def _line_of(self, offset: int) -> int:
-        """Return where the line of an offset starts; of a line with a million marks no part is looked at twice."""
+        """Where the line of an offset starts; of a line with a million marks no part is searched twice."""
         seen, line = self._line if offset >= self._line[0] else (0, 0)
         line = self._masked.rfind("\n", seen, offset) + 1 or line
         self._line = offset, line
         return line
 
-    def _mark(self, start: int, strength: int, kind: str) -> None:
-        masked = self._masked
+    def mark(self, start: int, strength: int, kind: str) -> None:
+        """Add a mark at the start of the line, if there is none."""
+        masked, offsets = self._masked, self.outline.offsets
         if start and masked[start - 1] != "\n":
             # pyromark lets an item that a tab indents start at the end of the line before
             start = start + 1 if masked[start] == "\n" else self._line_of(start)
-        if start > self._last:
-            self._last = start
-            marks = self.outline
-            marks.offsets.append(start)
-            marks.strengths.append(strength)
-            marks.kinds.append(kind)
+        if not offsets or start > offsets[-1]:
+            self.outline.add(start, strength, kind)
+
+
+class Heading(NamedTuple):
+    """A heading that is open at a place: its level (1 to 6), its title, and the date in that."""
+
+    level: int
+    title: str
+    day: date | None = None
+
+
+Path: TypeAlias = tuple[Heading, ...]  # the headings that are open at a place, outermost first
+
+
+class Section(NamedTuple):
+    """A heading and what stands under it before the next heading of any level, or a part of that between two rules.
+
+    Attributes:
+        first: Index of its first mark.
+        last: Index of the mark after it.
+        path: The headings above it, outermost first, its own included.
+        bare: Whether there is nothing but the heading.
+        alone: Whether it starts a chunk, however small it is: its own title has a date, or a rule forces a cut.
+    """
+
+    first: int
+    last: int
+    path: Path = ()
+    bare: bool = False
+    alone: bool = False
+
+    @property
+    def day(self) -> date | None:
+        """The date in the innermost title that has one."""
+        return next((heading.day for heading in reversed(self.path) if heading.day), None)
+
+
+def find_sections(text: str, outline: Outline, *, cut_at_rules: bool = False, above: Path = ()) -> Iterator[Section]:
+    """The sections of a document in order; the text above its first heading is one, under what is above it.
+
+    Args:
+        text: The document.
+        outline: Its marks.
+        cut_at_rules: Whether a section ends at each rule (``---``) as well.
+        above: Headings that are open where it begins, as they are for a page of a file.
+    """
+    kinds, end = outline.kinds, len(outline.offsets) - 1
+    # The marks right after a rule; one at the top or right under a heading parts nothing.
+    rules = [
+        mark
+        for mark in range(2, end if cut_at_rules else 0)
+        if kinds[mark - 1] == "rule" and kinds[mark] != "rule" and kinds[mark - 2] != "heading"
+    ]
+    before = Section(0, 0, above)
+    for section in chain(_starts(text, outline, above), [Section(end, end)]):
+        first, last = before.first, section.first
+        inside = rules[bisect_left(rules, first) : bisect_left(rules, last)]
+        bare = before.bare and last - first == 1
+        for start, stop in pairwise(sorted({first, *inside, last})):
+            alone = before.alone or start > first or start in inside[:1]
+            yield before._replace(first=start, last=stop, bare=bare, alone=alone)
+        before = section
+
+
+def _starts(text: str, outline: Outline, path: Path) -> Iterator[Section]:
+    """The start of each section, with what is true of it; a container's end starts one, too.
+
+    What follows a callout stands under what is open at its beginning. Only a title of the document stays open: a
+    heading of the first level inside a container, where none stands above it.
+    """
+    saved: dict[int, Path] = {}
+    edges = sorted((edge, number) for number, pair in enumerate(outline.containers) for edge in pair)
+    places = merge(
+        ((start, mark, level, title) for mark, level, start, title in titled_headings(text, outline)),
+        ((edge, number, 0, "") for edge, number in edges),
+        key=itemgetter(0),
+    )
+    for offset, mark, level, title in places:
+        if level:
+            depth = len(path)
+            while depth and path[depth - 1].level >= level:  # also right after a jump from H1 to H3 and back to H2
+                depth -= 1
+            day = date_from_heading(title)
+            path = (*path[:depth], Heading(level, title, day))
+            yield Section(mark, mark, path, bare=True, alone=day is not None)
+        elif mark not in saved:
+            saved[mark] = path
+        elif path != (outer := saved[mark]) and (path[0].level != 1 or (outer and outer[0].level == 1)):
+            path = outer
+            first = bisect_left(outline.offsets, offset)
+            yield Section(first, first, path)
+
+
+def common_path(sections: Sequence[Section]) -> Path:
+    """The deepest headings that all sections share.
+
+    A heading without text of its own does not count where the next section stands under it, as its title is in that
+    path, nor after sections with text: they do not stand under it.
+    """
+    counted = [
+        one
+        for one, below in pairwise(sections)
+        if not (one.bare and len(one.path) < len(below.path) and one.path == below.path[: len(one.path)])
+    ] + [sections[-1]]
+    while len(counted) > 1 and counted[-1].bare:
+        counted.pop()
+    levels = zip(*(one.path for one in counted), strict=False)
+    shared = takewhile(lambda level: all(one == level[0] for one in level), levels)
+    return tuple(level[0] for level in shared)
+
+
+def group_sections(
+    sections: Iterable[Section], cumulative: Sequence[int], min_size: int, size: int
+) -> Iterator[list[Section]]:
+    """Sections, merged where they have fewer than ``min_size`` tokens and a neighbour of one parent and day.
+
+    Small sections join one another until they are large enough; one that is large enough joins nothing before it but
+    bare headings, so what is inserted between two whole sections moves no boundary elsewhere. A small section that is
+    followed by a large one joins what precedes. A section that is ``alone`` joins nothing but bare headings before it.
+
+    Args:
+        sections: In order.
+        cumulative: Tokens before each mark.
+        min_size: In tokens.
+        size: No merge of two sections that fit this many tokens exceeds it. A section that does not fit is cut anyway,
+            so a small neighbour joins it, and shares a piece with its beginning or end.
+    """
+    before: list[Section] = []
+    group: list[Section] = []
+    for section in sections:
+        if group and _joins(group, section, cumulative, min_size, size):
+            group.append(section)
+            continue
+        if before and _joins_backwards(before, group, cumulative, min_size, size):
+            before += group
+        else:
+            if before:
+                yield before
+            before = group
+        group = [section]
+    if before and _joins_backwards(before, group, cumulative, min_size, size):
+        before += group
+        group = []
+    yield from filter(None, (before, group))
+
+
+def _tokens(first: Section, last: Section, cumulative: Sequence[int]) -> int:
+    return cumulative[last.last] - cumulative[first.first]
+
+
+def _joins(group: list[Section], section: Section, cumulative: Sequence[int], min_size: int, size: int) -> bool:
+    tokens = _tokens(group[0], group[-1], cumulative)
+    if section.alone or section.day != group[-1].day:
+        return tokens < size and all(part.bare and part.day is None for part in group)
+    if group[-1].bare:
+        return tokens < size
+    if tokens >= min_size or not _related(group[0], section):
+        return False
+    return _tokens(section, section, cumulative) < min_size and _tokens(group[0], section, cumulative) <= size
+
+
+def _joins_backwards(
+    before: list[Section], group: list[Section], cumulative: Sequence[int], min_size: int, size: int
+) -> bool:
+    if group[-1].day != before[-1].day or any(section.alone for section in group):
+        return False
+    is_bare = all(section.bare for section in group)
+    if _tokens(group[0], group[-1], cumulative) >= min_size and not is_bare:
+        return False
+    if _tokens(before[0], group[-1], cumulative) > size >= _tokens(before[-1], before[-1], cumulative):
+        return False
+    return is_bare or _related(before[-1], group[0])
+
+
+def _related(before: Section, section: Section) -> bool:
+    """Whether both are under the same parent, or the second is under the first."""
+    return before.path[:-1] == section.path[:-1] or section.path[: len(before.path)] == before.path
+
+
+def headings_of(text: str) -> list[tuple[str, int, int]]:
+    """The title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
+    front, ends = read_front_matter(text), line_ends(text)
+    headings = titled_headings(text, outline_of(text, front.end, front.unread))
+    return [(title, level, bisect_right(ends, start) + 1) for _, level, start, title in headings]
+
+
+def line_ends(text: str) -> array[int]:
+    """The offset after each line end: LF, CR LF or CR."""
+    return array("q", (match.end() for match in _LINE_END.finditer(text)))
+
+
+def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int, str]]:
+    """The index of the mark, the level, the offset and the title of each heading.
+
+    A title is on one line and without marks, link targets, anchors. One of more than
+    :data:`~llama_index_contextual.metadata.MOST_CHARS` characters is cut, as it is copied to every chunk below it.
+    """
+    defined: set[str] | None = None
+    numbers = iter(outline.headings)
+    for mark, level, start, end in zip(numbers, numbers, numbers, numbers, strict=True):
+        plain = _PLAIN_ATX.match(text, start, end)
+        if plain and ("`" not in plain[0] or _CODE.fullmatch(plain[1] or "")):
+            title = " ".join((plain[1] or "").replace("`", "").split())
+        else:
+            source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
+            title = " ".join("".join(map(_shown, _TITLE_PARSER.events(HTML_HEADING.sub(r"# \3", source)))).split())
+            title = _SHORTCODE.sub(r"\1", title) if "{{" in title else title
+            if "[" in title:
+                if defined is None:
+                    defined = {label.casefold() for label in _DEFINITION.findall(text)}
+                title = _without_references(title, defined)
+            title = _BLOCK_ID.sub("", title)
+        yield mark, level, start, shortened(title)
+
+
+def _shown(event: Any) -> str:
+    """The text of a parser's event in a heading."""
+    if isinstance(event, str):
+        return " "  # a line break inside a setext heading
+    ((kind, value),) = event.items()
+    if kind == "InlineHtml":
+        return " " if str(value)[:3].lower() == "<br" else ""
+    return str(value) if kind in {"Text", "Code"} else ""
+
+
+def _without_references(title: str, defined: set[str]) -> str:
+    """A title with the label of each reference link that the document defines, of a footnote none; others stay."""
+
+    def label(match: re.Match[str]) -> str:
+        if (match[2] or match[1]).casefold() not in defined:
+            return match[0]
+        return "" if match[1].startswith("^") else match[1]
+
+    return _REFERENCE.sub(label, title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -27,18 +28,17 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_index_contextual import metadata
 from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.front_matter import FrontMatter, inline_tags, read_front_matter
-from llama_index_contextual.chunking.packing import ChunkSettings
-from llama_index_contextual.chunking.sections import TOP, Open
-from llama_index_contextual.chunking.splitting import Span, split_markdown
+from llama_index_contextual.chunking.outline import Path, line_ends
+from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, readable, without_surrogates
+from llama_index_contextual.text import MARKDOWN_TYPE, encoded_runs, is_markdown, without_runs, without_surrogates
 from llama_index_contextual.text.tokens import is_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _ANYTHING: Final = "*"
-_PICTURE: Final = Span(0, 0, 0, 0, (), 0, "image", 0)  # of an image without text
+_PICTURE: Final = Span(0, 0, (), "image", 0)  # of an image without text
 # The same words each time, so that Python shows the warning once.
 _UNREAD: Final = (
     "Some chunks are mostly in a script that the local model does not know, or in words of over 100 letters. Their "
@@ -104,7 +104,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                     f"tokenizer={settings['tokenizer']!r} was a callable and cannot be read back. "
                     "Cure: pass the callable again, or use a named tokenizer"
                 )
-            size = settings.get("chunk_size", usual_size(type(self)))
+            size = settings.get("chunk_size", type(self).model_fields["chunk_size"].default)
             for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
                 if settings.get(name) is None:
                     usual = type(self).model_fields[name].default
@@ -147,7 +147,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """Return the name under which LlamaIndex serialises it."""
         return "HeadingAwareMarkdownNodeParser"
 
-    def split_document(self, document: BaseNode, above: Open | None = None) -> tuple[str, FrontMatter, list[Span]]:
+    def split_document(self, document: BaseNode, above: Path | None = None) -> tuple[str, FrontMatter, list[Span]]:
         """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
 
         Args:
@@ -162,7 +162,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             settings = self.model_copy(update={"min_chunk_size": max(self.min_chunk_size, self.chunk_size // 2)})
         has_front = markdown and self.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
-        spans = split_markdown(text, settings=settings, front=front, above=above or TOP, markdown=markdown)
+        spans = split_markdown(text, settings=settings, front=front, above=above or (), markdown=markdown)
         if not spans and front.values:  # a note of properties alone: they are all there is to find
             spans = split_markdown(text, settings=self, front=FrontMatter(), markdown=False)
         return text, front, spans
@@ -173,7 +173,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
         self._check_identities(nodes)
         parsed: dict[int, list[BaseNode]] = {}
-        ends: dict[int, Open] = {}
+        ends: dict[int, Path] = {}
         seen: Counter[tuple[str, str]] = Counter()  # for all documents: two may have one id
         for position, before in get_tqdm_iterable(node_metadata.reading_order(nodes), show_progress, "Parsing nodes"):
             above = None if before is None else ends[before]
@@ -209,11 +209,11 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         return nodes
 
     def _parse_document(
-        self, document: BaseNode, seen: Counter[tuple[str, str]], above: Open | None
-    ) -> tuple[list[BaseNode], Open]:
+        self, document: BaseNode, seen: Counter[tuple[str, str]], above: Path | None
+    ) -> tuple[list[BaseNode], Path]:
         """Return the nodes of a document, and the headings that are open at its end."""
         if isinstance(document, IndexNode):  # cut, it would lose what it stands for
-            return [document], above or TOP
+            return [document], above or ()
         document = node_metadata.with_bounded_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
@@ -224,19 +224,19 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         if not spans and isinstance(document, ImageDocument | ImageNode):
             spans = [_PICTURE]
         elif not spans and _holds_more_than_text(document):
-            return [document], above or TOP
+            return [document], above or ()
         if text != document.get_content(metadata_mode=MetadataMode.NONE):
             document = document.model_copy()  # the caller's document stays as it is; only its hash needs clean text
             document.set_content(text)
         nodes = self._nodes(document, text, front, spans, seen)
         if self.include_prev_next_rel:
             _link(nodes)
-        return [*nodes], spans[-1].open if spans and spans[-1] is not _PICTURE else above or TOP
+        return [*nodes], spans[-1].open if spans and spans[-1] is not _PICTURE else above or ()
 
     def _nodes(
         self, document: BaseNode, text: str, front: FrontMatter, spans: list[Span], seen: Counter[tuple[str, str]]
     ) -> list[TextNode]:
-        """Return a node for each span of a document.
+        """A node for each span of a document.
 
         Args:
             document: Its text is clean.
@@ -255,32 +255,50 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
         identity, origin = node_metadata.identity_of(document, self.id_from), node_metadata.origin_of(document)
+        runs, ends = encoded_runs(text), line_ends(text)
+        kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
-            chunk, placed = text[span.start : span.end], _placed(span, origin)
+            chunk = text[span.start : span.end]
+            placed = span._replace(
+                start=origin.offset + span.start, end=origin.offset + span.end, path=origin.under(span.path)
+            )
+            is_placed = origin.line and span.end
+            lines = [origin.line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
             if self.id_func is not node_metadata.hash_id:
                 node_id = self.id_func(number, document)
-            first = {} if number else node_metadata.first_metadata(document, front, span)
-            shown = readable(chunk)
-            unread = self.tokenizer == "minilm" and is_unread(shown)
-            of_span = node_metadata.span_metadata(chunk, placed, theirs, headers=self.preserve_headers, unread=unread)
-            values: tuple[dict[str, Any], dict[str, str]] = ({}, {})
-            if self.include_metadata:
-                values = metadata.merge_metadata(theirs, {**filters, **ours, **first, **of_span})
+            values = node_metadata.span_metadata(
+                chunk, placed, (lines[0], lines[1]), theirs, headers=self.preserve_headers, size=self.chunk_size
+            )
+            shown = without_runs(text, runs, span.start, span.end) if runs else chunk
+            if self.tokenizer == "minilm" and is_unread(shown):
+                values[metadata.UNREAD] = True
             hidden = [*filters, metadata.PATH]  # beside the name that the document brought
-            hidden += [] if of_span.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
-            node = _node(node_id, chunk, placed, document, values, source, hidden)
+            hidden += [] if values.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
+            first = {} if number else node_metadata.first_metadata(document, front, span)
+            merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
+            node = kind(
+                id_=node_id,
+                text=chunk,
+                start_char_idx=placed.start,
+                end_char_idx=placed.end,
+                metadata=merged if self.include_metadata else {},
+                relationships={NodeRelationship.SOURCE: source},
+                **shared,
+            )
+            for name, ours_hidden in (
+                ("excluded_embed_metadata_keys", (*node_metadata.HIDDEN_FROM_EMBED, *hidden)),
+                ("excluded_llm_metadata_keys", (*node_metadata.BOOKKEEPING, *hidden)),
+            ):
+                brought = getattr(document, name)
+                left_out = [names[key] for key in ours_hidden if key in names and names[key] not in brought]
+                setattr(node, name, [*brought, *(left_out if self.include_metadata else ())])
             if shown != chunk:
                 metadata.hide_encoded_bytes(node, shown)
             nodes.append(node)
         return nodes
-
-
-def usual_size(kind: type[HeadingAwareMarkdownNodeParser]) -> int:
-    """Return the chunk size of a parser that is given none; a subclass may have another."""
-    return int(kind.model_fields["chunk_size"].default)
 
 
 def _has_markdown_type(document: BaseNode) -> bool:
@@ -301,48 +319,13 @@ def _holds_more_than_text(document: BaseNode) -> bool:
     return not is_known or any(getattr(document, name, None) is not None for name in resources)
 
 
-def _node(
-    node_id: str,
-    chunk: str,
-    span: Span,
-    document: BaseNode,
-    values: tuple[dict[str, Any], dict[str, str]],
-    source: RelatedNodeInfo,
-    filters: Sequence[str],
-) -> TextNode:
-    shown, names = values
-    no_vector, no_prompt = (*node_metadata.HIDDEN_FROM_EMBED, *filters), (*node_metadata.BOOKKEEPING, *filters)
-    fields = {
-        "id_": node_id,
-        "text": chunk,
-        "start_char_idx": span.start,
-        "end_char_idx": span.end,
-        "metadata": shown,
-        "excluded_embed_metadata_keys": node_metadata.excluded(document.excluded_embed_metadata_keys, no_vector, names),
-        "excluded_llm_metadata_keys": node_metadata.excluded(document.excluded_llm_metadata_keys, no_prompt, names),
-        "metadata_separator": getattr(document, "metadata_separator", "\n"),
-        "metadata_template": getattr(document, "metadata_template", "{key}: {value}"),
-        "text_template": getattr(document, "text_template", "{metadata_str}\n\n{content}"),
-        "relationships": {NodeRelationship.SOURCE: source},
-    }
-    if not isinstance(document, ImageDocument | ImageNode):
-        return TextNode(**fields)
-    picture = ("image", "image_path", "image_url", "image_mimetype", "text_embedding")
-    return ImageNode(**fields, **{name: getattr(document, name, None) for name in picture})
-
-
-def _placed(span: Span, origin: node_metadata.Origin) -> Span:
-    """Return a span of a chunk counted from the beginning of the chunk's document; line 0 where it is unknown."""
-    if origin == node_metadata.Origin():
-        return span
-    return span._replace(
-        start=origin.offset + span.start,
-        end=origin.offset + span.end,
-        start_line=origin.line and origin.line + span.start_line - 1,
-        end_line=origin.line and origin.line + span.end_line - 1,
-        headings=origin.path(span.headings),
-        level=span.level or origin.level,
-    )
+def _class_and_fields(document: BaseNode) -> tuple[type[TextNode], dict[str, Any]]:
+    """The class of a document's nodes, and what they have of the document."""
+    names = ["metadata_separator", "metadata_template", "text_template"]
+    kind = ImageNode if isinstance(document, ImageDocument | ImageNode) else TextNode
+    if kind is ImageNode:
+        names += ["image", "image_path", "image_url", "image_mimetype", "text_embedding"]
+    return kind, {name: getattr(document, name) for name in names if hasattr(document, name)}
 
 
 def _link(nodes: Sequence[TextNode]) -> None:

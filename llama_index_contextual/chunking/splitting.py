@@ -1,33 +1,121 @@
-"""From a document's text to the spans that become its chunks."""
+"""From a document's text to the spans that become its chunks.
+
+A group of sections that fits is one span. Any other is cut at the strongest mark in reach, so that each chunk is as
+full as that allows. What alone exceeds the budget has finer marks inside: lines, rows, sentences, and at last anywhere.
+"""
 
 from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual.chunking.cut_points import refine
+import regex  # type: ignore[import-untyped]
+from pydantic import BaseModel
+
 from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.chunking.outline import BLOCK, LINE, SECTION, Atom, Outline, outline_of
-from llama_index_contextual.chunking.packing import ChunkSettings, Piece, pack, piece_between
-from llama_index_contextual.chunking.sections import (
-    TOP,
-    Open,
+from llama_index_contextual.chunking.outline import (
+    BLOCK,
+    CHARACTER,
+    CONTINUATION,
+    GLUED,
+    INTRO,
+    LINE,
+    PIECE,
+    SECTION,
+    SENTENCE,
+    SPACE,
+    Atom,
+    Heading,
+    Outline,
+    Path,
     Section,
     common_path,
     find_sections,
     group_sections,
-    titles_of_headings,
+    outline_of,
 )
-from llama_index_contextual.text.tokens import budget_cost, make_scale
+from llama_index_contextual.errors import Checked, SettingError
+from llama_index_contextual.metadata import TITLE_SEPARATOR
+from llama_index_contextual.text import sentence_starts
+from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
 
+_TOKENIZERS: Final = ("cl100k", "minilm", "e5")
+# Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
+_PARTING: Final = frozenset({INTRO, CONTINUATION})
+_SPACE: Final = re.compile(r"\s+")
+_CLUSTER: Final = regex.compile(r"\X")  # what a reader takes for one letter, by Unicode's rules
+_LONGEST_CLUSTER: Final = 32  # characters; a longer one is nothing that anybody reads
+_ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECASE)  # better to cut before than a cell
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
-_LINE: Final = re.compile(r"[^\r\n]*")
-_LINE_END: Final = re.compile(r"\r\n?|\n")
+# By how many tokens a part that stands alone may exceed its share of the whole.
+_SEAM: Final = 4
+# No character is more than four tokens of a byte-level tokenizer.
+_TOKENS_PER_CHARACTER: Final = 4
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
+_MOST_TITLES: Final = 4  # that a chunk of many sections names
+
+
+class ChunkSettings(Checked, BaseModel):
+    """How a text is cut; sizes are in tokens of ``tokenizer``.
+
+    Attributes:
+        chunk_size: A chunk has at most this many tokens. One sentence or code line may have twice as many; its chunk is
+            marked ``overflow``.
+        chunk_overlap: At most this many tokens of whole sentences or blocks are repeated from the chunk before,
+            counted in ``chunk_size``, inside one section only.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a text, or how many.
+            None is LlamaIndex's ``Settings.tokenizer``.
+        min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
+        keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``; its chunk is marked
+            ``overflow``. Otherwise it is cut at ``chunk_size``, between lines or rows: whole tables of reports cost 4
+            points of recall@5 (``benchmarks/results/documents.md``).
+        cut_at_rules: Whether every rule (``---``) ends a chunk, however small.
+        semantic: False packs lines to the budget and ignores all structure.
+    """
+
+    chunk_size: int = 400
+    chunk_overlap: int = 80
+    tokenizer: str | Callable[[str], Any] | None = None
+    min_chunk_size: int = 50
+    keep_blocks: bool = False
+    cut_at_rules: bool = True
+    semantic: bool = True
+
+    if not TYPE_CHECKING:  # a type checker reads the fields instead
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            size = self.chunk_size
+            if size < 1:
+                raise SettingError("is not positive. Cure: a number of tokens such as 400", chunk_size=size)
+            if not 0 <= self.chunk_overlap < size:
+                raise SettingError(
+                    f"is not in 0 to {size - 1}, less than a chunk. Cure: a fifth of the chunk size, {size // 5}, or 0",
+                    chunk_overlap=self.chunk_overlap,
+                )
+            if not 0 <= self.min_chunk_size <= size:
+                raise SettingError(
+                    f"is not in 0 to the chunk size, {size}. Cure: an eighth of it, {size // 8}, or 0",
+                    min_chunk_size=self.min_chunk_size,
+                )
+            if isinstance(self.tokenizer, str) and self.tokenizer not in _TOKENIZERS:
+                raise SettingError(
+                    f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that returns the tokens of a "
+                    "text",
+                    tokenizer=self.tokenizer,
+                )
+
+    @property
+    def hard_bound(self) -> int:
+        """The size that nothing exceeds, in tokens."""
+        return (8 if self.keep_blocks else 2) * self.chunk_size
 
 
 class Span(NamedTuple):
@@ -36,33 +124,24 @@ class Span(NamedTuple):
     Attributes:
         start: Offset of its first character.
         end: Offset after its last character.
-        start_line: 1-based line of its first character.
-        end_line: 1-based line of its last character.
-        headings: Titles of the headings above it, outermost first, its own included.
-        level: Level of the innermost of them, 0 for none.
+        path: The headings above it, outermost first, its own included. Where its sections share none, their outermost
+            titles side by side as those of one heading, of level 0.
         kind: ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``, ``"html"``, ``"heading"`` or ``"mixed"``.
         tokens: How many, in the tokenizer of the settings.
-        overflow: Whether it exceeds ``chunk_size``, because nothing in it may be cut.
         continues: For a later piece of a fence its language; for a later piece of a table, and for a table above
             ``chunk_size``, its header row; else empty.
         overlap: How many of its first characters the chunk before it holds too.
-        merged: Outermost titles of the sections in it, where these share no heading; else empty.
         open: The headings that are open at its end.
     """
 
     start: int
     end: int
-    start_line: int
-    end_line: int
-    headings: tuple[str, ...]
-    level: int
+    path: Path
     kind: str
     tokens: int
-    overflow: bool = False
     continues: str = ""
     overlap: int = 0
-    merged: tuple[str, ...] = ()
-    open: Open = TOP
+    open: Path = ()
 
 
 def split_markdown(
@@ -70,10 +149,10 @@ def split_markdown(
     *,
     settings: ChunkSettings | None = None,
     front: FrontMatter | None = None,
-    above: Open = TOP,
+    above: Path = (),
     markdown: bool = True,
 ) -> list[Span]:
-    """Split a text into spans that cover everything but white space, front matter and a byte order mark.
+    """Spans that cover all of a text but white space, front matter and a byte order mark.
 
     Encoded bytes (a picture in a data URI) are never cut and count as one character; what is nothing else is no span.
 
@@ -85,54 +164,32 @@ def split_markdown(
         markdown: False is for plain text: paragraphs, but no headings, fences, lists.
     """
     settings = settings or ChunkSettings()
+    structured = markdown and settings.semantic
     if front is None:
-        front = read_front_matter(text) if markdown and settings.semantic else FrontMatter()
-    body = front.end
-    if not body and text.startswith("\ufeff"):
-        body = 1
+        front = read_front_matter(text) if structured else FrontMatter()
+    body = front.end or int(text.startswith("\ufeff"))
     if not text[body:].strip():
         return []
-    scale = make_scale(text, settings.tokenizer)
-    outline = _outline(text, body, settings, unread=front.unread, markdown=markdown)
-    titles = titles_of_headings(text, ((start, end) for _, _, start, end in outline.headings))
-    sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules, above=above)
+    scale, size = make_scale(text, settings.tokenizer), settings.chunk_size
+    outline = outline_of(text, body, front.unread) if structured else _plain_outline(text, body, settings)
+    sections = find_sections(text, outline, cut_at_rules=settings.cut_at_rules, above=above)
     sums = scale.cumulative(outline.offsets)
-    groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)
-    ends = _line_ends(text)
     spans: list[Span] = []
-    for group in groups:
+    for group in group_sections(sections, sums, settings.min_chunk_size, size):
         first, last = group[0].first, group[-1].last
-        if sums[last] - sums[first] <= settings.chunk_size:
-            piece = piece_between(text, outline, first, last, scale)
-            if budget_cost(piece.tokens, scale.part(piece.start, piece.end)) <= settings.chunk_size:
-                if piece.end > piece.start and scale.is_text(piece.start, piece.end):
-                    spans.append(_describe(text, piece, group, outline, ends, settings.chunk_size))
-                continue
-        marks = refine(text, outline, sums, (first, last), scale, settings)
-        pieces = pack(text, marks, scale, settings)
-        held = (piece for piece in pieces if scale.is_text(piece.start, piece.end))
-        spans.extend(_describe(text, piece, group, outline, ends, settings.chunk_size) for piece in held)
+        start, stop = outline.offsets[first], outline.offsets[last]
+        end = start + len(text[start:stop].rstrip())
+        tokens = scale.exact(start, end) if end > start else 0
+        if sums[last] - sums[first] <= size and budget_cost(tokens, scale.part(start, end)) <= size:
+            whole = _Piece(start, start, end, tokens, {*outline.kinds[first:last]}, None)
+            pieces: Iterator[_Piece] = iter([whole] if end > start else [])
+        else:
+            pieces = _pack(text, _refine(text, outline, sums, (first, last), scale, settings), scale, settings)
+        spans.extend(_span(text, piece, group, outline) for piece in pieces if scale.is_text(piece.start, piece.end))
     return spans
 
 
-def headings_of(text: str) -> list[tuple[str, int, int]]:
-    """Return the title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
-    front = read_front_matter(text)
-    outline, ends = outline_of(text, front.end, front.unread), _line_ends(text)
-    titles = titles_of_headings(text, ((start, end) for _, _, start, end in outline.headings))
-    return [
-        (title, level, bisect_right(ends, start) + 1)
-        for title, (_, level, start, _) in zip(titles, outline.headings, strict=True)
-    ]
-
-
-def _line_ends(text: str) -> array[int]:
-    return array("q", (match.end() for match in _LINE_END.finditer(text)))
-
-
-def _outline(text: str, body: int, settings: ChunkSettings, *, unread: int, markdown: bool) -> Outline:
-    if markdown and settings.semantic:
-        return outline_of(text, body, unread)
+def _plain_outline(text: str, body: int, settings: ChunkSettings) -> Outline:
     pattern, strength = (_PARAGRAPH_END, BLOCK) if settings.semantic else (_LINE_START, LINE)
     start = body + len(text[body:]) - len(text[body:].lstrip())
     start = max(body, text.rfind("\n", body, start) + 1)
@@ -143,43 +200,50 @@ def _outline(text: str, body: int, settings: ChunkSettings, *, unread: int, mark
     return Outline(offsets, strengths, kinds)
 
 
-def _describe(text: str, piece: Piece, group: list[Section], outline: Outline, ends: Sequence[int], size: int) -> Span:
+class _Piece(NamedTuple):
+    """A chunk before it is described.
+
+    Attributes:
+        start: Offset of its first character, overlap included.
+        fresh: Offset at which what the chunk before does not hold starts.
+        end: Offset after its last character that is not white space.
+        tokens: Exactly.
+        kinds: The kinds of what starts in it.
+        atom: The atom that its first character is in the middle of, or a table that is larger than a chunk may be.
+    """
+
+    start: int
+    fresh: int
+    end: int
+    tokens: int
+    kinds: set[str]
+    atom: Atom | None
+
+
+def _span(text: str, piece: _Piece, group: list[Section], outline: Outline) -> Span:
     if len(group) > 1:
         offsets = outline.offsets
         group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.fresh]
-    first, merged = group[0], False
-    starts_with_heading = outline.kinds[first.first] == "heading" and outline.offsets[first.first] >= piece.start
-    if len(group) > 1 and starts_with_heading:
-        headings, level = common_path(group)
-        merged = not headings
-    else:  # what stands further down in the chunk heads nothing of its beginning
-        headings, level = first.path, first.levels[-1] if first.levels else 0
+    first = group[0]
+    path = first.path  # what stands further down in the chunk heads nothing of its beginning
+    if len(group) > 1 and outline.kinds[first.first] == "heading" and outline.offsets[first.first] >= piece.start:
+        path = common_path(group)
+        titles = [*dict.fromkeys(section.path[0].title for section in group if section.path)] if not path else []
+        if len(titles) > _MOST_TITLES:
+            titles = [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
+        if titles:
+            path = (Heading(0, TITLE_SEPARATOR.join(filter(None, titles))),)
     kinds = piece.kinds - {"heading", "rule"}
-    kind = next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading"
     return Span(
         start=piece.start,
         end=piece.end,
-        start_line=bisect_right(ends, piece.start) + 1,
-        end_line=bisect_right(ends, piece.end - 1) + 1,
-        headings=headings,
-        level=level,
-        kind=kind,
+        path=path,
+        kind=next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading",
         tokens=piece.tokens,
-        overflow=piece.tokens > size,
-        continues=_continues(text, piece.atom or _long_table(piece, outline, size)),
+        continues=_continues(text, piece.atom),
         overlap=piece.fresh - piece.start,
-        open=Open(group[-1].path, group[-1].levels),
-        merged=tuple(dict.fromkeys(section.path[0] for section in group if section.path)) if merged else (),
+        open=group[-1].path,
     )
-
-
-def _long_table(piece: Piece, outline: Outline, size: int) -> Atom | None:
-    """First table of a chunk above ``size``: it is embedded in windows, and the later ones lack the header row."""
-    if piece.tokens <= size or "table" not in piece.kinds:
-        return None
-    marks = range(bisect_left(outline.offsets, piece.start), bisect_left(outline.offsets, piece.end))
-    atoms = (outline.atoms.get(mark) for mark in marks)
-    return next((atom for atom in atoms if atom is not None and atom.kind == "table"), None)
 
 
 def _continues(text: str, atom: Atom | None) -> str:
@@ -189,3 +253,234 @@ def _continues(text: str, atom: Atom | None) -> str:
         return atom.info.split(maxsplit=1)[0][:_MAX_CONTINUES] if atom.info.strip() else ""
     row = _LINE.match(text, atom.start, min(atom.end, atom.start + _MAX_CONTINUES))
     return row[0].strip() if row else ""
+
+
+@dataclass(slots=True)
+class _Marks(Outline):
+    """The marks of one group of sections, with the tokens before each, and the atom that each is in, if any."""
+
+    sums: array[int] = field(default_factory=lambda: array("q"))
+    around: list[Atom | None] = field(default_factory=list)
+
+    def put(self, offset: int, strength: int, kind: str, before: int, atom: Atom | None = None) -> None:
+        """Add a mark after the others."""
+        self.add(offset, strength, kind)
+        self.sums.append(before)
+        self.around.append(atom)
+
+    def is_inside_atom(self, mark: int) -> bool:
+        """Whether a mark is in an atom, and not at its start."""
+        atom = self.around[mark]
+        return atom is not None and atom.start < self.offsets[mark]
+
+
+def _refine(
+    text: str, outline: Outline, sums: Sequence[int], between: tuple[int, int], scale: Scale, settings: ChunkSettings
+) -> _Marks:
+    """The marks of an outline between two, with finer ones inside blocks over the budget.
+
+    Args:
+        text: The document.
+        outline: Its marks.
+        sums: The tokens before each of them.
+        between: Indices of the first mark and of the one after the last.
+        scale: Counts tokens.
+        settings: The budget.
+    """
+    first, last = between
+    cap = 2 * settings.chunk_size
+    size = min(settings.chunk_size, cap - 1)  # alone, a part may have one more token than its share
+    most = settings.hard_bound if settings.keep_blocks else settings.chunk_size
+    step = max(1, settings.chunk_size // _TOKENS_PER_CHARACTER)
+    marks = _Marks()
+    held = sums[first]  # the tokens before the heading, if any, that holds on to the block
+    shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in
+    for index in range(first, last):
+        start, end = outline.offsets[index : index + 2]
+        kind, atom, weight = outline.kinds[index], outline.atoms.get(index), sums[index + 1] - sums[index]
+        if outline.strengths[index]:
+            held = sums[index]
+        marks.put(start, outline.strengths[index], kind, sums[index] + shift, atom)
+        if atom:  # white space below it does not count
+            if weight <= most - _SEAM or _standalone_tokens(text, start, end, scale) <= most:
+                continue
+        elif weight <= size and (kind == "rule" or sums[index + 1] - held <= size):
+            continue  # a paragraph that fits may not fit together with its heading
+        above = sums[index] - held
+        room = cap - above - (above > 0)  # the sum of two parts may be one less than what they have together
+        finer = _cut_points(text, (start, end), kind, atom, scale, room, step)
+        counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
+        for (offset, strength), count in zip(finer, counts[1:], strict=False):
+            marks.put(offset, strength, kind, sums[index] + shift + count, atom)
+        shift += counts[-1] - weight
+    marks.put(outline.offsets[last], SECTION, "", sums[last] + shift)
+    return marks
+
+
+def _cut_points(
+    text: str, block: tuple[int, int], kind: str, atom: Atom | None, scale: Scale, room: int, step: int
+) -> list[tuple[int, int]]:
+    """Places to cut inside one block over the budget: lines or sentences, and inside those over the room too."""
+    start, end = block
+    finer = [place for place in _inside(text, start, end, kind, atom) if not scale.cuts_run(place[0])]
+    offsets = [start, *(offset for offset, _ in finer), end]
+    sums = scale.cumulative(offsets)
+    places: list[tuple[int, int]] = []
+    for number, (low, high) in enumerate(pairwise(offsets)):
+        places += finer[number - 1 : number] if number else []
+        weight = sums[number + 1] - sums[number]
+        if weight > room or (weight > room - _SEAM and _standalone_tokens(text, low, high, scale) > room):
+            inside = _whitespace_cut_points(text, low, high, step)
+            places.extend(place for place in inside if not scale.cuts_run(place[0]))
+    return places
+
+
+def _standalone_tokens(text: str, start: int, end: int, scale: Scale) -> int:
+    """The tokens of a part without the white space below it, and with what is more of the one before it.
+
+    A chunk may start with the indentation of its first line. Without it, ``"😀"`` are two tokens, and ``" 😀"`` is one.
+    """
+    part = text[start:end]
+    stop = start + len(part.rstrip())
+    bare = min(stop, start + len(part) - len(part.lstrip()))
+    return max(scale.cost(begin, stop) for begin in {start, bare})
+
+
+def _inside(text: str, start: int, end: int, kind: str, atom: Atom | None) -> Iterator[tuple[int, int]]:
+    """Places to cut inside one block: (offset, strength)."""
+    if kind == "heading" and atom is None:
+        return
+    if kind != "html" and atom is None:
+        for offset in sentence_starts(text, start, end):  # one that starts its line needs no ">" before it
+            yield offset, LINE if kind == "quote" and text[offset - 1] in "\r\n" else SENTENCE
+        return
+    lines = [match for match in _LINE.finditer(text, start, end) if match[0].strip()]
+    head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
+    for number, (before, line) in enumerate(pairwise(lines), start=1):
+        is_last = atom and atom.kind == "code" and number == len(lines) - 1  # of a fence, as {% endhighlight %}
+        if atom and (number <= head or (is_last and (not line[0].strip("`~> \t\r\n") or "highlight" in line[0]))):
+            yield line.start(), GLUED
+        elif kind == "html" and _ROW.match(line[0]):
+            yield line.start(), PIECE
+        else:
+            yield line.start(), LINE if before.end() == line.start() else PIECE
+
+
+def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
+    """Places to cut inside one sentence or line, at least every ``step`` characters: after white space if any."""
+    while end - start > step:
+        space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
+        start = space + 1 if space > 0 else _between_letters(text, start, start + step)
+        blank = _SPACE.match(text, start, end)
+        start = blank.end() if blank else start
+        if start >= end:
+            return
+        yield start, SPACE if space > 0 else CHARACTER
+
+
+def _between_letters(text: str, start: int, at: int) -> int:
+    """The last offset up to ``at`` that parts no letter from its vowel signs and marks (Thai, Khmer, emoji)."""
+    if text[start : at + 1].isascii():
+        return at
+    last, window = start, text[start : at + _LONGEST_CLUSTER]  # of flags it counts all that stand before
+    for cluster in _CLUSTER.finditer(window):
+        if start + cluster.end() > at:
+            break
+        last = start + cluster.end()
+    return last if last > start else at
+
+
+def _pack(text: str, marks: _Marks, scale: Scale, settings: ChunkSettings) -> Iterator[_Piece]:
+    """The pieces of one group of sections."""
+    offsets, size, bound = marks.offsets, settings.chunk_size, settings.hard_bound
+    first, start = 0, offsets[0]
+    while first < len(offsets) - 1:
+        limit, most = size, bound
+        if start < offsets[first]:
+            limit -= scale.exact(start, offsets[first])
+        while True:
+            last = _choose(marks, first, limit, settings)
+            if start < offsets[first] and (last is None or marks.strengths[last] in _PARTING):
+                alone = _choose(marks, first, size, settings)
+                if last is None or (alone is not None and marks.strengths[alone] not in _PARTING):
+                    start, limit, last = offsets[first], size, alone  # the overlap took the room: do without
+            is_forced = last is None
+            last = _overflowing(marks, first, most, size) if last is None else last
+            end = start + len(text[start : offsets[last]].rstrip())
+            tokens = scale.exact(start, end)
+            over = budget_cost(tokens, scale.part(start, end)) - (bound if is_forced else size)
+            if over <= 0 or (is_forced and last == first + 1):
+                break
+            # the parts' sum was too small: a tokenizer that is not additive
+            limit, most = (limit, most - over) if is_forced else (limit - over, most)
+        if end > offsets[first]:  # something that the chunk before does not hold
+            atom = marks.around[first] if start == offsets[first] and marks.is_inside_atom(first) else None
+            if atom is None and tokens > size:  # it is embedded in windows, and later ones lack the header row
+                atom = next((one for one in marks.around[first:last] if one is not None and one.kind == "table"), None)
+            yield _Piece(start, offsets[first], end, tokens, {*marks.kinds[first:last]}, atom)
+        start = _overlap_start(text, marks, first, last, scale, settings)
+        first = last
+
+
+def _choose(marks: _Marks, first: int, limit: int, settings: ChunkSettings) -> int | None:
+    """The strongest mark in the upper half of the budget, else the last one that fits; None if none does."""
+    sums, strengths = marks.sums, marks.strengths
+    total = len(sums) - 1
+    reach = bisect_right(sums, sums[first] + limit) - 1
+    if reach >= total:
+        return total
+    floor = sums[first] + limit // 2
+    best: int | None = None
+    best_rank = (False, 0)
+    for mark in range(reach, first, -1):
+        if sums[mark] < floor and best is not None:
+            if strengths[best] not in _PARTING or sums[mark] - sums[first] < settings.min_chunk_size:
+                break
+            if sums[best + 1] - sums[mark] > settings.chunk_size:  # what the cut parts does not fit together anyway
+                break
+        rank = (sums[total] - sums[mark] >= settings.min_chunk_size, strengths[mark])
+        if strengths[mark] and rank > best_rank:
+            best, best_rank = mark, rank
+    return best
+
+
+def _overflowing(marks: _Marks, first: int, most: int, size: int) -> int:
+    """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds ``most``."""
+    total, sums = len(marks.offsets) - 1, marks.sums
+    last = first + 1
+    while last < total and not marks.strengths[last] and sums[last] - sums[first] <= most:
+        if marks.kinds[last] == "heading" and sums[last + 1] - sums[first] > size:
+            return last  # one more heading without text; any of them may start a chunk
+        last += 1
+    if sums[last] - sums[first] > most:
+        last = max(first + 1, bisect_right(sums, sums[first] + min(most, size)) - 1)
+    return min(last, total)
+
+
+def _overlap_start(text: str, marks: _Marks, first: int, last: int, scale: Scale, settings: ChunkSettings) -> int:
+    """Where the next piece starts: whole blocks or sentences before ``last``, in the same section."""
+    offsets, sums, kinds, room = marks.offsets, marks.sums, marks.kinds, settings.chunk_overlap
+    at = offsets[last]
+    if not room or last >= len(offsets) - 1 or kinds[last] == "heading":
+        return at
+
+    def may_start(offset: int, kind: str) -> bool:
+        """A part of a quote has to look like one: "Rust" above "> uses the term" would be a paragraph above it."""
+        return kind != "quote" or text[offset - 1] in "\r\n" or "\n" not in text[offset:at].rstrip()
+
+    start = at
+    for mark in range(last - 1, first, -1):
+        if sums[last] - sums[mark] > room or kinds[mark] == "heading":
+            break
+        is_start = not marks.is_inside_atom(mark) and marks.strengths[mark] not in {SPACE, CHARACTER}
+        if is_start and kinds[mark] != "rule" and may_start(offsets[mark], kinds[mark]):
+            start = offsets[mark]
+    kind = kinds[last - 1]
+    if start == at and marks.around[last - 1] is None and kind in {"text", "list", "quote"}:
+        starts = [*(o for o in sentence_starts(text, offsets[last - 1], at) if may_start(o, kind)), at]
+        tail = scale.cumulative(starts)
+        start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
+    while start < at and scale.exact(start, at) > room:
+        later = (offsets[mark] for mark in range(first, last) if kinds[mark] != "rule")
+        start = next((offset for offset in later if offset > start), at)
+    return start

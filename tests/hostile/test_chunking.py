@@ -16,11 +16,11 @@ from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMark
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.chunking import (
     ChunkSettings,
-    cut_points,
     front_matter,
     markdown,
     read_front_matter,
     split_markdown,
+    splitting,
 )
 from llama_index_contextual.chunking.outline import outline_of
 from llama_index_contextual.errors import ContextualWarning
@@ -217,8 +217,8 @@ def test_a_block_that_is_larger_than_a_part_is_parsed_in_parts_and_covered(unit,
 
 def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
     """Each rule holds on to the one before it, so all of them together are over the budget; none has a place to cut."""
-    finer = mock.Mock(wraps=cut_points._cut_points)
-    monkeypatch.setattr(cut_points, "_cut_points", finer)
+    finer = mock.Mock(wraps=splitting._cut_points)
+    monkeypatch.setattr(splitting, "_cut_points", finer)
     text = "Above.\n\n" + "---\n" * 3000
     spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
     assert (spans[0].start, spans[-1].end) == (0, len(text.rstrip()))

@@ -50,7 +50,7 @@ BOUNDED = {
     "app.folder.sheets._ELAPSED": (255, "the same"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
     "retrieval.code._ASSIGNED": (300, "a line that may define a name"),
-    "chunking.cut_points._CLUSTER": (8000, "as much of a text as a chunk takes"),
+    "chunking.splitting._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "chunking.outline._ANCHORS": (200, "a block above a heading"),
 }
 # Expressions that are only matched at one place: no search from every letter.
@@ -76,8 +76,7 @@ ANCHORED = {
     "app.folder.html._ITEM",
     "app.folder.html._NUMBER",
     "app.evaluation.questions._LINES",
-    "chunking.markdown._COMPONENT_LINE",
-    "chunking.cut_points._ROW",
+    "chunking.splitting._ROW",
     "chunking.front_matter._FENCED",
     "chunking.front_matter._KEY",
     "chunking.markdown._CONTAINER",

@@ -1,6 +1,7 @@
 """Cases as data: ``cases/*.md`` hold an input, a line ``%%% expected``, and one line for each chunk."""
 
 import warnings
+from bisect import bisect_right
 from pathlib import Path
 
 import pytest
@@ -8,21 +9,22 @@ from markdown_it import MarkdownIt
 
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.chunking.markdown import mask
-from llama_index_contextual.chunking.outline import outline_of
+from llama_index_contextual.chunking.outline import line_ends, outline_of
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
 SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8, keep_blocks=False)
 
 
-def told(span):
+def described(text, span):
     """A chunk in one line."""
-    facts = [f"L{span.start_line}-L{span.end_line}", span.kind, " / ".join(span.headings)]
-    if span.merged:
-        facts.append(f"merges {'; '.join(span.merged)}")
+    ends = line_ends(text)
+    first, last = bisect_right(ends, span.start) + 1, bisect_right(ends, span.end - 1) + 1
+    facts = [f"L{first}-L{last}", span.kind, " / ".join(heading.title for heading in span.path if heading.level)]
+    facts += [f"merges {heading.title}" for heading in span.path if not heading.level]
     if span.continues:
         facts.append(f"continues {span.continues}")
-    if span.overflow:
+    if span.tokens > SMALL.chunk_size:
         facts.append("over the budget")
     return " | ".join(facts)
 
@@ -31,10 +33,11 @@ def told(span):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_case(case, newline):
     text, expected = case.read_text(encoding="utf-8").split("\n%%% expected\n")
+    text = text.replace("\n", newline)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # of front matter that is none
-        spans = split_markdown(text.replace("\n", newline), settings=SMALL)
-    assert [told(span) for span in spans] == expected.splitlines()
+        spans = split_markdown(text, settings=SMALL)
+    assert [described(text, span) for span in spans] == expected.splitlines()
 
 
 def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language():
@@ -43,7 +46,7 @@ def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language
     assert len(spans) > 1
     assert [span.continues for span in spans] == ["", *["python"] * (len(spans) - 1)]
     assert all(code[span.start - 1] == "\n" for span in spans[1:])
-    assert not any(span.overflow for span in spans)
+    assert not any(span.tokens > 100 for span in spans)
 
 
 def test_a_large_table_is_cut_between_rows_and_later_pieces_know_their_header():
@@ -56,7 +59,7 @@ def test_a_large_table_is_cut_between_rows_and_later_pieces_know_their_header():
 
 def test_a_sentence_overflows_and_a_monster_is_cut():
     [sentence] = split_markdown("word " * 150, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
-    assert sentence.overflow
+    assert sentence.tokens > 100
     spans = split_markdown("word " * 1000, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
     assert max(span.tokens for span in spans) <= 100
 
@@ -117,7 +120,7 @@ def test_a_block_that_cannot_be_read_stays_text_and_heads_nothing(block):
         front = read_front_matter(text, "page.md")
     assert (front.end, front.unread) == (0, text.index("\nText"))
     [span] = split_markdown(text, settings=SMALL.model_copy(update={"chunk_size": 1000}), front=front)
-    assert (span.start, span.headings) == (0, ())
+    assert (span.start, span.path) == (0, ())
 
 
 @pytest.mark.parametrize("tags", ['"#a #b/c"', "[a, b/c]", '["#a", "#b/c"]', "a, b/c", "\n- a\n- '#b/c'"])
@@ -163,7 +166,7 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
             if token.map
             and (token.type in {"fence", "table_open"} or (token.type == "heading_open" and not token.level))
         }
-        ours = {("heading", masked.count("\n", 0, start)) for _, _, start, _ in outline.headings}
+        ours = {("heading", masked.count("\n", 0, start)) for start in outline.headings[2::4]}
         ours |= {
             ("table" if atom.kind == "table" else "fence", masked.count("\n", 0, atom.start))
             for atom in outline.atoms.values()

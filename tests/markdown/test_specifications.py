@@ -11,8 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
 from llama_index_contextual.chunking.markdown import mask
-from llama_index_contextual.chunking.outline import outline_of
-from llama_index_contextual.chunking.sections import titles_of_headings
+from llama_index_contextual.chunking.outline import outline_of, titled_headings
 
 PARSER = MarkdownIt("commonmark").enable("table")
 KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "table_open": "table"}
@@ -65,11 +64,10 @@ def ours(text):
     def place(start, end):
         return trimmed(lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1)
 
-    headings = [*outline.headings]
-    titles = titles_of_headings(text, ((start, end) for _, _, start, end in headings))
+    ends = outline.headings[3::4]
     found = {
         ("heading", *place(start, end), (level, title))
-        for (_, level, start, end), title in zip(headings, titles, strict=True)
+        for (_, level, start, title), end in zip(titled_headings(text, outline), ends, strict=True)
     }
     return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in outline.atoms.values()}
 
