@@ -27,7 +27,7 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.retrieval.names import folded_name
+from llama_index_contextual.retrieval.signals import folded_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -61,7 +61,7 @@ def vector(nodes, embedding):
     client.delete_collection("copies")
     store = ChromaVectorStore(chroma_collection=client.create_collection("copies"))
     store.add(nodes)
-    return ContextualVectorRetriever(store, embed_model=embedding, companion=ContextualBM25Retriever(nodes))
+    return ContextualVectorRetriever(store, embed_model=embedding)
 
 
 def deep(thing):

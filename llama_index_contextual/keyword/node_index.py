@@ -93,6 +93,7 @@ class State:
     stored: dict[int, StoredNode] = field(default_factory=dict)
     _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
     _admitted: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Return the number of nodes that filters admit."""
@@ -126,9 +127,11 @@ class State:
         """Return the nodes' values of a metadata key; None where one has none."""
         return {node_id: metadata_of(record).get(key) for node_id, record in self._records(node_ids)}
 
-    def texts(self, node_ids: Iterable[str]) -> dict[str, str]:
-        """Return the texts of those of the ids that are indexed."""
-        return {node_id: text_of(record) for node_id, record in self._records(node_ids)}
+    def records(self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]) -> Sequence[T | None]:
+        """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
+        missing = [node_id for node_id in node_ids if node_id not in self._made]
+        self._made.update({one: make(metadata_of(record), text_of(record)) for one, record in self._records(missing)})
+        return [self._made.get(node_id) for node_id in node_ids]
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""

@@ -1,29 +1,40 @@
-"""The arms of a fusion: their names, weights and filters."""
+"""The arms of a fusion: their names, weights and filters, and their answers to a question, all at once."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import logging
 import math
+import warnings
 from collections.abc import Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
+from llama_index.core.schema import BaseNode, QueryBundle
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, DamagedError, RetrievalError, SettingError, StorageError
+from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrieval.fusion import Mode
+from llama_index_contextual.retrieval.fusion import Mode, Ranking
+from llama_index_contextual.retrieval.stores import Flow, arun, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
+from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
+    from llama_index.core.schema import NodeWithScore
     from llama_index.core.vector_stores.types import MetadataFilters
 
-
+logger = logging.getLogger(__name__)
 KEYWORD_WEIGHT: Final = 0.6
 
 
@@ -43,40 +54,35 @@ class Arm:
 
     @property
     def is_keyword(self) -> bool:
-        """Return whether it matches words: it says so (``kind == "keyword"``), or it is a BM25 retriever."""
+        """Whether it matches words, which ``kind == "keyword"`` declares, or is a BM25 retriever."""
         return _is_keyword(self.retriever)
 
     @property
     def ours(self) -> ContextualBM25Retriever | ContextualVectorRetriever | None:
-        """Return the retriever if it answers with ids, so that of a pool of 100 candidates 10 nodes are read."""
+        """The retriever if it answers with ids, so that of a pool of 100 candidates 10 nodes are read."""
         arm = self.retriever
         return arm if isinstance(arm, ContextualBM25Retriever | ContextualVectorRetriever) else None
 
     @property
     def has_filters(self) -> bool:
-        """Return whether it leaves out some nodes."""
+        """Whether it leaves out some nodes."""
         return getattr(self.retriever, "filters", None) is not None
 
     @property
     def computes(self) -> bool:
-        """Return whether it computes in a thread, so that an event loop has nothing to wait for."""
-        return self.ours is not None and not self.asks_async
-
-    @property
-    def asks_async(self) -> bool:
-        """Return whether it asks a store on an event loop."""
-        return isinstance(self.retriever, ContextualVectorRetriever) and self.retriever.asks_async
-
-    def with_query_filters(self, filters: MetadataFilters | None) -> Arm:
-        """Return an arm that evaluates the filters of a query's operators, where it can."""
-        return self.filtered(filters) if self.ours is not None and self.ours.filters_words else self
+        """Whether it computes in a thread, so that an event loop has nothing to wait for."""
+        return self.ours is not None and not getattr(self.ours, "asks_async", False)
 
     def filtered(self, filters: MetadataFilters | None) -> Arm:
-        """Return an arm that returns only what the filters admit."""
+        """An arm that returns only what the filters admit."""
         return replace(self, retriever=cast("Any", self.retriever).with_filters(filters))
 
+    def with_query_filters(self, filters: MetadataFilters | None) -> Arm:
+        """An arm that evaluates the filters of a query's operators, where it can."""
+        return self.filtered(filters) if self.ours is not None and self.ours.filters_words else self
+
     def without_filters(self) -> Arm | None:
-        """Return an arm over all chunks; None where it is not ours, or its scores are not comparable."""
+        """An arm over all chunks; None where it is not ours, or its scores are not comparable."""
         retriever = self.ours
         if retriever is None or (isinstance(retriever, ContextualVectorRetriever) and not retriever.gives_cosines):
             return None
@@ -86,7 +92,7 @@ class Arm:
 
 
 def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
-    """Return the arms as a list.
+    """The arms as a list.
 
     Raises:
         SettingError: They are not a sequence of retrievers; the message says what was probably meant.
@@ -108,9 +114,9 @@ def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
 
 
 def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None) -> list[Arm]:
-    """Return retrievers as arms, with distinct names and weights that sum to 1.
+    """Retrievers as arms, with distinct names and weights that sum to 1.
 
-    A name is the retriever's own ``name``, "bm25", "vector", or its class. By default keyword arms share
+    A name is the retriever's ``name``, "bm25", "vector", or its class. By default keyword arms share
     :data:`KEYWORD_WEIGHT` and the others the rest.
 
     Raises:
@@ -137,13 +143,13 @@ def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None
 
 
 def default_mode(retrievers: Sequence[BaseRetriever], weights: object, k: object) -> Mode:
-    """Return the mode for arms: learned for those that the model was trained on, else by ranks."""
+    """The mode for arms: learned for those that the model was trained on, else by ranks."""
     trained = keyword_of(retrievers) is not None and len({_is_keyword(retriever) for retriever in retrievers}) > 1
     return Mode.LEARNED if trained and weights is None and k is None else Mode.RECIPROCAL_RANK
 
 
 def keyword_of(retrievers: Iterable[BaseRetriever]) -> ContextualBM25Retriever | None:
-    """Return the first keyword retriever of ours."""
+    """The first keyword retriever of ours."""
     return next((retriever for retriever in retrievers if isinstance(retriever, ContextualBM25Retriever)), None)
 
 
@@ -156,7 +162,7 @@ def _is_weight(value: object) -> bool:
 
 
 def name_of(retriever: Any) -> str:
-    """Return the name of a retriever as an arm: its own, "bm25", "vector", or its class."""
+    """Name of a retriever as an arm: its ``name``, "bm25", "vector", or its class."""
     name = getattr(retriever, "name", None)
     if isinstance(name, str):
         return name
@@ -164,3 +170,202 @@ def name_of(retriever: Any) -> str:
         return "bm25"
     is_vector = isinstance(retriever, (ContextualVectorRetriever, VectorIndexRetriever))
     return "vector" if is_vector else type(retriever).__name__
+
+
+# Answers
+
+
+class ArmAnswer(NamedTuple):
+    """The answer of an arm to a query: candidates, best first, or the error with which it failed.
+
+    ``number`` is that of the query, 0 for the original; ``query`` is the arm's copy of it, because LlamaIndex's
+    retrievers write the embedding into it.
+    """
+
+    arm: Arm
+    number: int
+    query: QueryBundle
+    candidates: list[Candidate]
+    error: Exception | None = None
+
+
+def copy_of(query: QueryBundle, text: str | None = None) -> QueryBundle:
+    """A copy of a query, optionally with another text."""
+    return QueryBundle(
+        query.query_str if text is None else text,
+        image_path=query.image_path,
+        custom_embedding_strs=query.custom_embedding_strs,
+        embedding=query.embedding,
+    )
+
+
+@contextmanager
+def shared_snapshot(arms: Iterable[Arm]) -> Iterator[None]:
+    """Let the arms answer a question from one state of their stores; a store without one fails when it is searched."""
+    with ExitStack() as stack:
+        for retriever in (arm.ours for arm in arms):
+            if retriever is not None:
+                with suppress(Exception):
+                    stack.enter_context(retriever.snapshot())
+        yield
+
+
+def ask_arms(
+    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, *, to_keywords: bool = True
+) -> list[ArmAnswer]:
+    """Ask all arms at once and wait: the first query every arm, the others keyword arms, or those that are none.
+
+    Keyword arms compute for about a millisecond, and Python runs one thread at a time, so the caller's thread asks them
+    and the last of the others. One more thread would win nothing, and on a busy machine each change of threads costs
+    several milliseconds.
+    """
+    requests = _requests(arms, queries, to_keywords=to_keywords)
+    others = [request for request in requests if not request[0].arm.is_keyword]
+    running = [in_thread(run, _ask(request, pool)) for request in others[:-1]]
+    answers = [run(_ask(request, pool)) for request in requests if request not in others[:-1]]
+    return _in_order(arms, [*answers, *(future.result() for future in running)])
+
+
+async def aask_arms(
+    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, *, to_keywords: bool = True
+) -> list[ArmAnswer]:
+    """The answers of :func:`ask_arms`, without blocking the event loop."""
+    requests = _requests(arms, queries, to_keywords=to_keywords)
+    return _in_order(arms, await asyncio.gather(*(arun(_ask(request, pool)) for request in requests)))
+
+
+def _in_order(arms: Sequence[Arm], parts: Sequence[list[ArmAnswer]]) -> list[ArmAnswer]:
+    answers = [answer for part in parts for answer in part]
+    return sorted(answers, key=lambda answer: (answer.number, arms.index(answer.arm)))
+
+
+def _requests(arms: Sequence[Arm], queries: Sequence[QueryBundle], *, to_keywords: bool) -> list[list[ArmAnswer]]:
+    """Empty answers, one list a call: several queries for our vector arms, one for all others."""
+    requests: list[list[ArmAnswer]] = []
+    for arm in arms:
+        empty = [
+            ArmAnswer(arm, number, copy_of(query), [])
+            for number, query in enumerate(queries)
+            if number == 0 or arm.is_keyword is to_keywords
+        ]
+        requests += [empty] if isinstance(arm.retriever, ContextualVectorRetriever) else [[one] for one in empty]
+    return requests
+
+
+def _ask(request: list[ArmAnswer], pool: int) -> Flow[list[ArmAnswer]]:
+    """Ask an arm, and return its answers; whatever it raises is one of them."""
+    arm, queries = request[0].arm, [one.query for one in request]
+    retriever: Any = arm.retriever
+    try:
+        with step("arm", arm=name_of(retriever), query=request[0].number, queries=len(request)) as facts:
+            if isinstance(retriever, ContextualVectorRetriever):
+                found = yield (
+                    partial(retriever.candidates_of_each, queries, pool),
+                    partial(retriever.acandidates_of_each, queries, pool),
+                )
+                candidates = [_best_highest(one) for one in found]
+            elif isinstance(retriever, ContextualBM25Retriever):
+                work = partial(retriever.candidates, queries[0], pool)
+                candidates = [(yield work, partial(asyncio.to_thread, work))]
+            else:
+                work = partial(retriever.retrieve, queries[0])
+                alone = partial(_in_thread, work) if _blocks(retriever) else partial(retriever.aretrieve, queries[0])
+                candidates = [_plain(arm, (yield work, alone), pool)]
+            facts["candidates"] = sum(map(len, candidates))
+    except Exception as error:  # noqa: BLE001  the answers of the other arms stand
+        return [one._replace(error=error) for one in request]
+    return [one._replace(candidates=found) for one, found in zip(request, candidates, strict=True)]
+
+
+async def _in_thread(work: Any) -> Any:
+    return await asyncio.wrap_future(in_thread(work))  # a thread of its own: it may hang
+
+
+def _blocks(retriever: Any) -> bool:
+    """Whether a retriever of another package would compute on the event loop, as LlamaIndex's default does."""
+    if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it tells which one would run
+        return True
+    store = getattr(retriever, "_vector_store", None)
+    return isinstance(store, BasePydanticVectorStore) and type(store).aquery is BasePydanticVectorStore.aquery
+
+
+def _plain(arm: Arm, results: Sequence[NodeWithScore], pool: int) -> list[Candidate]:
+    """Candidates of an arm, best first; those without a score come last, in the arm's order.
+
+    A score of 0 of an arm that matches words means that nothing matches. Where all scores of another arm are 0, it has
+    none.
+    """
+    if arm.is_keyword:
+        results = [result for result in results if result.score != 0]
+    scores = [None if result.score is None or math.isnan(result.score) else result.score for result in results]
+    if not any(scores):
+        scores = [None] * len(results)
+    candidates = [
+        Candidate(result.node.node_id, score, result.node) for result, score in zip(results, scores, strict=True)
+    ]
+    if isinstance(arm.retriever, VectorIndexRetriever):
+        candidates = _best_highest(candidates)
+    return sorted(candidates, key=lambda hit: math.inf if hit.score is None else -hit.score)[:pool]
+
+
+def _best_highest(candidates: list[Candidate]) -> list[Candidate]:
+    """Hits of a store, which come best first, with scores that fall: distances, as of FAISS, rise."""
+    scores = [candidate.score for candidate in candidates if candidate.score is not None]
+    if len(scores) < len(candidates) or not scores or scores[0] >= scores[-1] or scores != sorted(scores):
+        return candidates
+    return [Candidate(hit.node_id, -score, hit.node) for hit, score in zip(candidates, scores, strict=True)]
+
+
+def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[str] | None) -> list[Ranking]:
+    """The rankings of the arms that answered; their weights sum to 1 again where others failed.
+
+    Args:
+        answers: Of all arms to all queries.
+        pool: Candidates of each that count.
+        admitted: Ids that a query's operators admit, for arms that do not evaluate them; None for all.
+    """
+    good = [answer for answer in answers if answer.error is None]
+    arms = [answer.arm for answer in good]
+    present = sum(arm.weight for arm in dict.fromkeys(arms)) or 1.0
+    rankings = []
+    for arm, number, _, candidates, _ in good:
+        if admitted is not None:
+            candidates = [candidate for candidate in candidates if candidate.node_id in admitted]  # noqa: PLW2901
+        # An arm's weight is shared by its queries, so that variants do not make it more important.
+        rankings.append(Ranking(arm.name, number, arm.weight / present / arms.count(arm), candidates[:pool]))
+    return rankings
+
+
+def report_failures(answers: Sequence[ArmAnswer]) -> list[str]:
+    """Warn of arms that failed, and return the warnings.
+
+    Raises:
+        DamagedError: One met damage of the database, which may have lost what the others did not find, either.
+        StorageError: All failed with the same error of the storage, which names the cure.
+        RetrievalError: All failed in other ways.
+    """
+    failed = [(answer.arm.name, answer.error) for answer in answers if answer.error is not None]
+    notes = list(dict.fromkeys(f"arm {name!r} failed: {type(error).__name__}: {error}" for name, error in failed))
+    for _, error in failed:
+        if isinstance(error, DamagedError):
+            raise error
+    if failed and len(failed) == len(answers):
+        first = failed[0][1]
+        if isinstance(first, StorageError) and len({str(error) for _, error in failed}) == 1:
+            raise first
+        raise RetrievalError(f"No retrieval arm could answer: {'; '.join(notes)}") from first
+    for note in notes:
+        message = f"Retrieval degraded: {note}; the other arms answered."
+        logger.warning(message)
+        warnings.warn(message, ContextualWarning, stacklevel=2)
+    return notes
+
+
+def read_nodes(arms: Iterable[Arm], node_ids: Iterable[str]) -> dict[str, BaseNode]:
+    """Nodes by id, from keyword arms first, because they have nodes in memory."""
+    missing, nodes = list(node_ids), dict[str, BaseNode]()
+    for arm in sorted(arms, key=lambda arm: not arm.is_keyword):
+        if missing and arm.ours is not None:
+            nodes |= arm.ours.nodes(missing)
+            missing = [node_id for node_id in missing if node_id not in nodes]
+    return nodes

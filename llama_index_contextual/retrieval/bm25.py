@@ -4,49 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
+from collections import Counter
+from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import SettingError, StorageError, whole
+from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import (
     K1,
     Analyzer,
     B,
     Candidate,
     KeywordIndex,
+    TermEvidence,
     both,
     check_filters,
     checked_nodes,
+    filter_in_words,
+    having,
+    keys_of,
     parse_query,
+    tag_of,
+    unknown_words,
 )
-from llama_index_contextual.retrieval.keyword_reads import KeywordReads, groups_of
-from llama_index_contextual.retrieval.stored import stored_ids, stored_nodes
+from llama_index_contextual.metadata import INLINE_TAGS, TAGS
+from llama_index_contextual.retrieval.stores import stored_nodes
+from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.retrieval.search import KeywordSearch, StoreReader
+    from llama_index_contextual.keyword import Group, TermScores
+    from llama_index_contextual.retrieval.stores import KeywordSearch, StoreReader
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
+_NEAREST: Final = 3  # tags that a message names
+_AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
-class ContextualBM25Retriever(KeywordReads, BM25Retriever):
+class ContextualBM25Retriever(BM25Retriever):
     """A ``BM25Retriever`` of LlamaIndex with the same sources, ``similarity_top_k``, filters and persistence.
 
     The engine is another one: it follows single edits, and all views of an index share it. Documents and queries
     have the same analyzer. Adding or deleting a node touches that node only, and scores still equal those of a full
     rebuild. Scores are BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
     not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
-    say "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
+    answer "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
     ``hash``) to those of the vector store. A query may hold the operators of
     :mod:`llama_index_contextual.keyword.query`. It is thread-safe: readers work on an immutable state, writers take
     turns.
@@ -54,7 +68,7 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
     Args:
         nodes: What to index; may be empty.
         similarity_top_k: Most nodes a query returns; any size.
-        analyzer: Makes the terms; default ``Analyzer()``, with ``language`` if that is given.
+        analyzer: Makes the terms; default ``Analyzer()``, with ``language`` if that is set.
         filters: Nodes that this retriever may return; the index holds all.
         k1: BM25's term saturation, greater than 0.
         b: BM25's length normalisation, 0 to 1.
@@ -99,13 +113,9 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
 
     @classmethod
     def over(
-        cls,
-        reader: StoreReader[KeywordSearch],
-        *,
-        analyzer: Analyzer | None = None,
-        **settings: Any,
+        cls, reader: StoreReader[KeywordSearch], *, analyzer: Analyzer | None = None, **settings: Any
     ) -> ContextualBM25Retriever:
-        """Return a retriever over a store that something else changes; it keeps no index of its own.
+        """A retriever over a store that something else changes.
 
         Args:
             reader: Gives the newest state of the store.
@@ -125,7 +135,7 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
         vector_store: BasePydanticVectorStore | None = None,
         **settings: Any,
     ) -> ContextualBM25Retriever:
-        """Return a retriever over exactly one of four sources.
+        """A retriever over exactly one of four sources.
 
         Args:
             index: A ``VectorStoreIndex``; from its vector store where that stores text (Chroma leaves the docstore
@@ -136,7 +146,7 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
             settings: As for the class.
 
         Raises:
-            SettingError: None or several sources are given, or the store cannot list its nodes.
+            SettingError: There is no source or more than one, or the store cannot list its nodes.
         """
         sources = {"index": index, "nodes": nodes, "docstore": docstore, "vector_store": vector_store}
         names = [name for name, value in sources.items() if value is not None]
@@ -174,56 +184,117 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
         self.index.add(new)
 
     def delete(self, node_ids: Iterable[str]) -> int:
-        """Delete nodes by id and return how many there were; unknown ids are ignored."""
+        """Delete nodes by id and return their number; unknown ids are ignored."""
         return self.index.delete(node_ids)
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualBM25Retriever:
-        """Return a view that returns only what these filters and this view's own admit. It shares the index."""
+        """A view that returns only nodes that these filters and this view's admit. It shares the index."""
         view = copy.copy(self)
         view.filters = both(self.filters, filters)
         return view
 
     # Answering
 
-    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Return ids and scores of the best ``top_k``, best first; [] for a query without terms."""
-        return self._reader.ask(lambda store: self._matches(store, query.query_str, top_k))
+    def ask(self, work: Callable[[KeywordSearch], T]) -> T:
+        """Result of ``work``, which only reads, for the newest state of the store."""
+        return self._reader.ask(work)
 
-    def _matches(self, store: KeywordSearch, text: str, top_k: int) -> list[Candidate]:
-        """Answer a query with its operators, or as plain text where no node satisfies them."""
+    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
+        """Ids and scores of the best ``top_k``, best first; [] for a query without terms."""
+        return self.ask(lambda store: self._matches(store, query.query_str, top_k)[0])
+
+    def _matches(self, store: KeywordSearch, text: str, top_k: int) -> tuple[list[Candidate], MetadataFilters | None]:
+        """Hits of a query with its operators, or as plain text where no node satisfies them, and its filters."""
         parsed = parse_query(text, self.analyzer, self.may_exclude)
         filters = both(self.filters, parsed.filters)
-        matches = store.keyword_query(groups_of(self.analyzer, parsed.text), top_k, filters)
+        matches = store.keyword_query(self.groups(parsed.text), top_k, filters)
         if matches or not parsed.operators or store.count(filters):
-            return matches
-        return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters)
+            return matches, filters
+        return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters), self.filters
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         def work(store: KeywordSearch) -> list[NodeWithScore]:
-            matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
+            matches, filters = self._matches(store, query_bundle.query_str, self.similarity_top_k)
             if not matches and query_bundle.query_str.strip():
-                filters = both(
-                    self.filters, parse_query(query_bundle.query_str, self.analyzer, self.may_exclude).filters
-                )
-                ids = store.selected_ids(filters) or store.selected_ids(self.filters)
-                matches = [Candidate(node_id, 0.0) for node_id in ids[: self.similarity_top_k]]
+                matches = [Candidate(one, 0.0) for one in store.selected_ids(filters)[: self.similarity_top_k]]
             nodes = store.nodes(match.node_id for match in matches)
             return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
 
-        return self._reader.ask(work)
+        return self.ask(work)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
+    # Reading nodes and terms
+
+    def __len__(self) -> int:
+        return self.ask(lambda store: store.count())
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """A context in which everything that is read comes from one state of the store."""
+        return self._reader.snapshot()
+
+    def groups(self, text: str) -> Sequence[Group]:
+        """Terms of a query."""
+        return _groups_of(self.analyzer, text)
+
+    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+        """Ids of the nodes that these filters and this view's admit."""
+        all_filters = both(self.filters, filters)
+        return self.ask(lambda store: store.selected_ids(all_filters))
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that are indexed."""
+        ids = list(node_ids)
+        return self.ask(lambda store: store.nodes(ids))
+
+    def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
+        """Share of each term of a query in the score of each node."""
+        ids = list(node_ids)
+        return self.ask(lambda store: store.term_scores(self.groups(text), ids))
+
+    def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
+        """Terms of a query that each node holds, most important first; [] for a node that holds none."""
+        ids = list(dict.fromkeys(node_ids))
+        return dict(zip(ids, self.term_scores(text, ids).evidence(), strict=True))
+
+    def unknown(self, text: str) -> list[str]:
+        """Words of a text that no node holds."""
+        terms = self.term_scores(text, [])
+        missing = [group for group, number in zip(terms.groups, terms.frequencies, strict=True) if not number]
+        return unknown_words(text, self.analyzer, missing)
+
+    def may_exclude(self, word: str) -> bool:
+        """Whether ``-word`` can be an operator: it is a word of English or the index, and no flag in a chunk."""
+
+        def work(store: KeywordSearch) -> bool:
+            hits = store.keyword_query(self.groups(word), _READ_FOR_FLAGS)
+            texts = [node.get_content() for node in store.nodes(hit.node_id for hit in hits).values()]
+            flag = f"-{word}"
+            written = any(flag in text and flag in (part.strip(_AROUND) for part in text.split()) for text in texts)
+            return (bool(hits) or is_spelled(word)) and not written
+
+        return self.ask(work)
+
+    def empty_filters(self) -> tuple[list[str], list[str]]:
+        """Those of this view's filters that no node passes, in words, and metadata keys of them that no node has."""
+        parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
+        alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
+
+        def work(store: KeywordSearch) -> tuple[list[str], list[str]]:
+            empty = [words + _nearest_tags(store, part) for words, part in alone.items() if not store.count(part)]
+            return empty, [key for key in keys_of(self.filters) if not store.count(having(key))]
+
+        return self.ask(work)
+
     # Keeping it on disk
 
     def get_persist_args(self) -> dict[str, Any]:
-        """Return every setting that persisting keeps."""
+        """Every setting that persisting keeps."""
         engine = self.index.engine
         return {**self._retriever_settings(), "k1": engine.k1, "b": engine.b, "analyzer": self.analyzer.settings}
 
     def _retriever_settings(self) -> dict[str, Any]:
-        """Return the settings that are persisted beside the index's."""
         filters = None if self.filters is None else self.filters.model_dump(mode="json")
         return {"similarity_top_k": self.similarity_top_k, "filters": filters}
 
@@ -231,8 +302,6 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
         self,
         path: str | Path,
         encoding: str = "utf-8",  # noqa: ARG002  part of the base class's interface
-        *,
-        stamp: str | None = None,
         **_kwargs: Any,
     ) -> None:
         """Write the index and every setting to a folder; a crash leaves the old or the new state.
@@ -242,81 +311,49 @@ class ContextualBM25Retriever(KeywordReads, BM25Retriever):
         Args:
             path: The folder; made if it is missing.
             encoding: Ignored: the format fixes it.
-            stamp: What the index was made from (a version, a hash); loading can ask for it.
         """
-        self.index.save(Path(path), stamp=stamp, settings=self._retriever_settings())
+        self.index.save(Path(path), settings=self._retriever_settings())
 
     @classmethod
     def from_persist_dir(
         cls,
         path: str | Path,
         encoding: str = "utf-8",  # noqa: ARG003  part of the base class's interface
-        *,
-        stamp: str | None = None,
-        analyzer: Analyzer | None = None,
         **overrides: Any,
     ) -> ContextualBM25Retriever:
-        """Return the retriever that :meth:`persist` wrote, every setting included.
+        """The retriever that :meth:`persist` wrote, every setting included.
 
         Args:
             path: The folder.
             encoding: Ignored: the format fixes it.
-            stamp: Refuse an index that was persisted with another stamp.
-            analyzer: Refuse an index whose terms another analyzer made.
-            overrides: ``similarity_top_k``, ``filters``, ``k1``, ``b``, ``callback_manager``, ``object_map``, for
-                those that were persisted.
+            overrides: ``similarity_top_k``, ``filters``, ``callback_manager``, ``object_map``, for those that were
+                persisted.
 
         Raises:
             StorageError: The folder holds no index, or it is damaged.
-            FingerprintError: It was made from something else, or with another analyzer or version of it.
+            FingerprintError: Another version of the analyzer made it.
         """
-        engine = {key: overrides.pop(key) for key in ("k1", "b") if key in overrides}
-        index, settings = KeywordIndex.load(Path(path), stamp=stamp, analyzer=analyzer, **engine)
+        index, settings = KeywordIndex.load(Path(path))
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
         retriever = cls(analyzer=index.analyzer, **{**settings, **overrides})
         retriever._reader = index
         return retriever
 
-    @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        vector_store: BasePydanticVectorStore,
-        *,
-        stamp: str | None = None,
-        analyzer: Analyzer | None = None,
-        **settings: Any,
-    ) -> ContextualBM25Retriever:
-        """Return the retriever kept in a folder, brought up to date with a Chroma store and persisted.
 
-        The store is the truth. A missing, damaged or stale index is built again. Otherwise ids are compared: nodes that
-        the store no longer has are deleted, and new ones are added. (Only the ``stamp`` shows that the text under an id
-        has changed.)
+@lru_cache(maxsize=64)
+def _groups_of(analyzer: Analyzer, text: str) -> Sequence[Group]:
+    return tuple(analyzer.query_groups(text))
 
-        Args:
-            path: The folder.
-            vector_store: Holds the nodes.
-            stamp: As for :meth:`persist`.
-            analyzer: Default ``Analyzer()``.
-            settings: As for the class; they replace persisted ones.
-        """
-        analyzer = analyzer or Analyzer()
-        try:
-            retriever = cls.from_persist_dir(path, stamp=stamp, analyzer=analyzer, **settings)
-        except StorageError as error:
-            logger.info("The keyword index is built from the vector store: %s", error)
-            retriever = cls.from_defaults(vector_store=vector_store, analyzer=analyzer, **settings)
-        else:
-            if not retriever.reconcile(vector_store):
-                return retriever
-        retriever.persist(path, stamp=stamp)
-        return retriever
 
-    def reconcile(self, vector_store: BasePydanticVectorStore) -> bool:
-        """Delete nodes that the store no longer has, add those that are new to it, and return whether any were."""
-        indexed, stored = set(self.index.state.selected_ids()), set(stored_ids(vector_store))
-        self.delete(indexed - stored)
-        if new := stored - indexed:
-            self.add(stored_nodes(vector_store, sorted(new)))
-        return indexed != stored
+def _nearest_tags(store: KeywordSearch, filters: MetadataFilters) -> str:
+    """The tags of an index that are nearest to the tag of a filter, as the end of a sentence; "" for other filters."""
+    tag = tag_of(filters.filters[0])
+    if tag is None:
+        return ""
+    ids = store.selected_ids()
+    values = [value for key in (TAGS, INLINE_TAGS) for value in store.values(key, ids).values() if value]
+    listed = [value if isinstance(value, list | tuple) else str(value).split(",") for value in values]
+    counts = Counter(str(one).strip() for several in listed for one in several)
+    near = get_close_matches(tag, counts, _NEAREST, 0.5) or [one for one, _ in counts.most_common(_NEAREST)]
+    return f" (tags that there are: {', '.join(near)})" if near else " (nothing has a tag)"

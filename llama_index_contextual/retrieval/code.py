@@ -11,23 +11,27 @@ test         1 for tests, examples, benchmarks and fixtures unless the question 
 
 All are 0 for chunks of other files. Who types words looks for places in the code, so each further chunk of a file loses
 :data:`FURTHER`; a question with a question mark may be answered by several chunks of one file.
-``benchmarks/train_code.py`` trains the numbers in ``code.json``.
+``benchmarks/train.py`` trains the numbers in ``code.json``.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from llama_index_contextual.keyword import Analyzer
+    from llama_index_contextual.retrieval.fusion import Floats
 
+SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
 FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
 PROSE: Final = 0.5  # factor of the signals for a question with a question mark, which is about more than a name
 _SUFFIXES: Final = frozenset(
@@ -59,22 +63,34 @@ _ENOUGH: Final = 2  # words that a name has to share with a question
 _MOST_REPEATS: Final = 3
 
 
-@lru_cache(maxsize=65_536)
-def is_code(path: str) -> bool:
-    """Return whether a path is that of a source file."""
-    return PurePosixPath(path).suffix.lower() in _SUFFIXES
+class CodeRecord(NamedTuple):
+    """What the ranking reads of a chunk of a source file, whatever the question is.
+
+    Args:
+        path: Of its file.
+        stem: Terms of the file's name.
+        names: The names that it defines.
+        is_test: Whether the file is a test, an example or documentation of code.
+    """
+
+    path: str
+    stem: frozenset[str]
+    names: tuple[str, ...]
+    is_test: bool
 
 
-def is_test(path: str) -> bool:
-    """Return whether a path is that of a test, an example or documentation of code."""
+def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
+    """The record of a chunk; None where its file is no source file."""
     pure = PurePosixPath(path)
-    is_named_so = pure.name.startswith("test_") or (bool(pure.suffix) and pure.stem.endswith(_TEST_ENDINGS))
-    return is_named_so or not _TESTS.isdisjoint(pure.parts[:-1])
+    if pure.suffix.lower() not in _SUFFIXES:
+        return None
+    is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
+    is_test = is_test or not _TESTS.isdisjoint(pure.parts[:-1])
+    return CodeRecord(path, _words_of(analyzer, pure.stem), definitions_of(text), is_test)
 
 
-@lru_cache(maxsize=4096)
 def definitions_of(text: str) -> tuple[str, ...]:
-    """Return the names that a chunk defines."""
+    """The names that a chunk defines."""
     names = []
     for full_line in text.splitlines():
         line = full_line.strip()
@@ -89,73 +105,62 @@ def definitions_of(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 15)
 def _words_of(analyzer: Analyzer, name: str) -> frozenset[str]:
-    """Return the terms of the parts of a name: ``getUserName`` has those of get, user and name."""
+    """Terms of the parts of a name: ``getUserName`` has those of get, user and name."""
     return frozenset(analyzer.tokens(" ".join(_WORD.findall(name))))
 
 
 def code_signals(
-    query: str,
-    analyzer: Analyzer,
-    paths: Mapping[str, str],
-    texts: Mapping[str, str],
-    vectors: Mapping[str, float],
-    order: Sequence[str],
-) -> dict[str, dict[str, float]]:
-    """Return by signal the values of the chunks of source files.
+    query: str, analyzer: Analyzer, records: Sequence[CodeRecord | None], vectors: Floats, order: Sequence[int]
+) -> dict[str, Floats]:
+    """Values of the candidates by signal; 0 for those that are of no source file.
 
     Args:
         query: The question.
         analyzer: Of the keyword arm.
-        paths: Of the chunks of source files, by id.
-        texts: Of the same chunks.
+        records: Of the candidates.
         vectors: The stretched scores of the vector arm.
-        order: All candidates, best first.
+        order: Rows of all candidates, best first.
     """
-    question_words, lower = _words_of(analyzer, query), query.strip().lower()
+    words, lower = _words_of(analyzer, query), query.strip().lower()
     identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
-    mass, members = Counter[str](), defaultdict[str, list[str]](list)
-    for rank, node_id in enumerate(order):
-        if (path := paths.get(node_id)) is not None:
-            mass[path] += math.exp(-rank / _FADES)  # type: ignore[assignment]  # a counter of floats
-            members[path].append(node_id)
-    most = max(mass.values(), default=1.0)
-    factor = PROSE if "?" in query else 1.0
-    asks_for_tests = not question_words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
-    signals: dict[str, dict[str, float]] = defaultdict(dict)
-    for path, node_ids in members.items():
-        names = {node_id: definitions_of(texts.get(node_id, "")) for node_id in node_ids}
-        defined = {name for of_chunk in names.values() for name in of_chunk}
-        stem = _words_of(analyzer, PurePosixPath(path).stem)
-        best = sorted((vectors.get(node_id, 0.0) for node_id in node_ids), reverse=True)[:_SPEAKERS]
+    mass, members = dict[str, float](), dict[str, list[int]]()
+    for rank, row in enumerate(order):
+        if record := records[row]:
+            mass[record.path] = mass.get(record.path, 0.0) + math.exp(-rank / _FADES)
+            members.setdefault(record.path, []).append(row)
+    most, asks_for_tests = max(mass.values()), not words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
+    signals = {name: np.zeros(len(records)) for name in SIGNALS}
+    for path, rows in members.items():
+        codes = [record for row in rows if (record := records[row])]
+        defined = {name for code in codes for name in code.names}
         of_file = {
-            "file name": len(stem & question_words) / max(1, len(stem)),
-            "defines": max((_shared(_words_of(analyzer, name), question_words) for name in defined), default=0.0),
-            "file vector": math.fsum(best) / _SPEAKERS,
+            "file name": len(codes[0].stem & words) / max(1, len(codes[0].stem)),
+            "defines": max((_shared(_words_of(analyzer, name), words) for name in defined), default=0.0),
+            "file vector": float(np.sort(vectors[rows])[::-1][:_SPEAKERS].sum()) / _SPEAKERS,
             "file share": mass[path] / most,
-            "test": float(not asks_for_tests and is_test(path)),
+            "test": float(codes[0].is_test and not asks_for_tests),
         }
-        for node_id in node_ids:
-            exact = any(name in identifiers or name.lower() == lower for name in names[node_id])
-            for signal, value in (*of_file.items(), ("exact", float(exact))):
-                if value:
-                    signals[signal][node_id] = factor * value
-    return dict(signals)
+        for name, value in of_file.items():
+            signals[name][rows] = value
+        exact = [any(name in identifiers or name.lower() == lower for name in code.names) for code in codes]
+        signals["exact"][rows] = exact
+    factor = PROSE if "?" in query else 1.0
+    return {name: factor * values for name, values in signals.items()}
 
 
 def _shared(name: frozenset[str], question_words: frozenset[str]) -> float:
-    """Return the share of a name's words that a question has, less where it has a single one of several."""
+    """The share of a name's words that a question has, less where it has a single one of several."""
     both = len(name & question_words)
     every = len(name | question_words) if len(question_words) < _FEW else len(name)
     return both / max(1, every) * min(1.0, both / min(_ENOUGH, len(question_words) or 1))
 
 
-def repeats(paths: Mapping[str, str], order: Sequence[str], query: str) -> dict[str, float]:
-    """Return the loss of each further chunk of a source file, in log-odds, by id."""
+def repeats(query: str, records: Sequence[CodeRecord | None], order: Sequence[int]) -> Floats:
+    """The loss of each further chunk of a source file, in log-odds."""
     loss = FURTHER["question" if "?" in query else "words"]
-    seen, lost = Counter[str](), dict[str, float]()
-    for node_id in order:
-        if (path := paths.get(node_id)) is not None:
-            if seen[path]:
-                lost[node_id] = loss * min(seen[path], _MOST_REPEATS)
-            seen[path] += 1
+    seen, lost = Counter[str](), np.zeros(len(records))
+    for row in order:
+        if record := records[row]:
+            lost[row] = loss * min(seen[record.path], _MOST_REPEATS)
+            seen[record.path] += 1
     return lost

@@ -1,4 +1,4 @@
-"""Fuse ranked lists: pure functions on ids and scores, which add ranks or scores as LlamaIndex's modes do."""
+"""Fuse ranked lists: a table of candidates and of what each ranking or feature adds to them, and the modes by ranks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import json
 import math
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Iterable, Sequence
 
     from llama_index_contextual.keyword import Candidate
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
 
 class Mode(str, Enum):
-    """Name the ways to fuse lists; the values are those of LlamaIndex's ``FUSION_MODES``, and ours."""
+    """Ways to fuse lists; the values are those of LlamaIndex's ``FUSION_MODES``, and ours."""
 
     RECIPROCAL_RANK = "reciprocal_rerank"
     RELATIVE_SCORE = "relative_score"
@@ -32,13 +34,13 @@ class Mode(str, Enum):
 
     @property
     def is_learned(self) -> bool:
-        """Return whether a model makes the ranking: it has no use for the weights of arms of different kinds."""
+        """Whether a model makes the ranking: it has no use for the weights of arms of different kinds."""
         return self in {Mode.LEARNED, Mode.MESSAGE}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranking:
-    """What one arm answered to one query.
+    """The answer of one arm to one query.
 
     Args:
         arm: The arm's name.
@@ -55,19 +57,35 @@ class Ranking:
     candidates: Sequence[Candidate]
     compared: int | None = None
 
-    @property
-    def compared_candidates(self) -> Sequence[Candidate]:
-        """Return the candidates whose scores are compared with one another."""
-        return self.candidates[: self.compared]
+    @cached_property
+    def in_ranks(self) -> tuple[list[str], Floats]:
+        """Ids and scores of the documents, best first.
+
+        A document that is in it twice counts at its better rank. Those without a score follow in the arm's order: at
+        the lowest score, or where no document has one, at scores that fall evenly from 1.
+        """
+        scored: dict[str, float] = {}
+        unscored: dict[str, None] = {}
+        for node_id, score, _ in self.candidates:
+            if score is None or math.isnan(score):
+                unscored[node_id] = None
+            elif score >= scored.get(node_id, -math.inf):
+                scored[node_id] = score
+        # Most rankings come sorted, and then this hardly compares more than neighbours.
+        pairs = sorted((-score, node_id) for node_id, score in scored.items())
+        ids, scores = [node_id for _, node_id in pairs], [-score for score, _ in pairs]
+        rest = [node_id for node_id in unscored if node_id not in scored]
+        low = [scores[-1]] * len(rest) if scores else [1 - place / len(rest) for place in range(len(rest))]
+        return ids + rest, np.array(scores + low, dtype=np.float64)
 
 
 class Credit(NamedTuple):
-    """What a ranking gave to a document.
+    """What a ranking, or a feature of a learned model, adds to a document.
 
     Args:
-        arm: The arm's name.
+        arm: The arm's name, or the feature's.
         query: Number of the query.
-        rank: From 1.
+        rank: From 1; 0 of a feature.
         score: As the arm gave it.
         credit: What it adds to the fused score.
     """
@@ -86,24 +104,108 @@ class Fused(NamedTuple):
         node_id: Its id.
         raw: The fused score as the mode defines it.
         score: ``raw`` normalised over the pool: the best has 1, and none of RECIPROCAL_RANK 0.
-        credits: Where ``raw`` comes from.
+        credits: The summands of ``raw``; empty where no reasons are collected.
         is_named: Whether the question is the name of its document, or of a heading in it.
     """
 
     node_id: str
     raw: float
     score: float
-    credits: tuple[Credit, ...]
+    credits: tuple[Credit, ...] = ()
     is_named: bool = False
 
 
-def fuse(
-    rankings: Sequence[Ranking],
-    *,
-    mode: Mode,
-    k: float,
-    pool: int,
-) -> list[Fused]:
+class Column(NamedTuple):
+    """A ranking or a feature of all candidates.
+
+    Args:
+        name: Of the arm or the feature.
+        query: Number of the query.
+        values: Scores as the arm gave them, or values of the feature; 0 for candidates that it does not have.
+        credits: What it adds to each.
+        ranks: From 1, and 0 for candidates that are not in the ranking; None of a feature.
+    """
+
+    name: str
+    query: int
+    values: Floats
+    credits: Floats
+    ranks: Ints | None = None
+
+    def credit(self, row: int) -> Credit | None:
+        """The credit of a candidate; None where it has none."""
+        rank = 0 if self.ranks is None else int(self.ranks[row])
+        if not rank and (self.ranks is not None or not self.credits[row]):
+            return None
+        return Credit(self.name, self.query, rank, float(self.values[row]), float(self.credits[row]))
+
+
+def candidate_ids(rankings: Iterable[Ranking]) -> list[str]:
+    """Ids of the documents of some rankings, in order."""
+    return sorted({node_id for ranking in rankings for node_id in ranking.in_ranks[0]})
+
+
+class Table:
+    """Candidates of some rankings, a row each in the order of their ids, with a column for each ranking and feature.
+
+    Args:
+        rankings: Their candidates are the rows.
+    """
+
+    def __init__(self, rankings: Sequence[Ranking]) -> None:
+        self.ids = candidate_ids(rankings)
+        self.row_of = {node_id: row for row, node_id in enumerate(self.ids)}
+        self.raw = np.zeros(len(self.ids))
+        self.columns: list[Column] = []
+
+    def spread(self, ranking: Ranking, values: Floats) -> Floats:
+        """Values of a ranking's documents by row; 0 for all others. Documents that are no candidates are left out."""
+        spread = np.zeros(len(self.ids) + 1)
+        spread[[self.row_of.get(node_id, -1) for node_id in ranking.in_ranks[0]]] = values
+        return spread[:-1]
+
+    def add_ranking(self, ranking: Ranking, added: Floats) -> None:
+        """Add a ranking, and what it adds to each of its documents, best first."""
+        ranks = self.spread(ranking, np.arange(1.0, len(added) + 1)).astype(np.int64)
+        scores = self.spread(ranking, ranking.in_ranks[1])
+        self._add(Column(ranking.arm, ranking.query, scores, self.spread(ranking, added), ranks))
+
+    def add(self, name: str, values: Floats, weight: float) -> None:
+        """Add a feature: its values times its weight."""
+        if values.any():
+            self._add(Column(name, 0, values, weight * values))
+
+    def _add(self, column: Column) -> None:
+        self.columns.append(column)
+        self.raw += column.credits
+
+    def order(self) -> list[int]:
+        """Rows, best first, ties by id."""
+        rows: list[int] = np.argsort(-self.raw, kind="stable").tolist()
+        return rows
+
+    def credits(self, row: int) -> tuple[Credit, ...]:
+        """The credits of a candidate."""
+        return tuple(credit for column in self.columns if (credit := column.credit(row)) is not None)
+
+    def ranked(self, scores: Floats, *, explained: int | None = 0, named: Sequence[int] = ()) -> list[Fused]:
+        """The candidates, best first by their scores, ties by id.
+
+        Args:
+            scores: Of each.
+            explained: How many of the best get credits; None for all.
+            named: Rows of documents that the question names.
+        """
+        rows = np.argsort(-scores, kind="stable")
+        ids, places = self.ids, rows.tolist()
+        values = zip(places, self.raw[rows].tolist(), scores[rows].tolist(), strict=True)
+        fused = [Fused(ids[row], raw, score, (), row in named) for row, raw, score in values]
+        for at, row in enumerate(places[:explained]):
+            fused[at] = fused[at]._replace(credits=self.credits(row))
+        return fused
+
+
+def fuse(rankings: Sequence[Ranking], *, mode: Mode, k: float, pool: int, explained: int | None = None) -> list[Fused]:
     """Fuse rankings into one, best first, ties by id, every document once.
 
     Args:
@@ -114,87 +216,43 @@ def fuse(
         k: RRF's constant.
         pool: Length that a ranking can have: sets the floor from which reciprocal ranks are normalised, so that a
             score means the same however many candidates there are.
+        explained: How many of the best get credits; None for all.
     """
-    entries_of: dict[str, list[Credit]] = {}
-    for ranking in rankings:
-        for node_id, credit in _credits(ranking, mode, k):
-            entries_of.setdefault(node_id, []).append(credit)
-    combine = max if mode is Mode.SIMPLE else math.fsum
-    raw = {
-        node_id: entries[0].credit if len(entries) == 1 else combine([credit.credit for credit in entries])
-        for node_id, entries in entries_of.items()
-    }
-    floor = 0.0
-    if mode is Mode.RECIPROCAL_RANK and rankings:
-        floor = min((ranking.weight for ranking in rankings if ranking.weight > 0), default=0.0) / (k + pool + 1)
-    lifted = {node_id: score - floor for node_id, score in raw.items()}
-    best = max(lifted.values(), default=1.0)
-    scale = best if best > 0 else 1.0  # SIMPLE passes negative scores on as they are
-    scores = {node_id: score / scale for node_id, score in lifted.items()}  # may be equal where lifted ones were not
-    return [Fused(id_, raw[id_], scores[id_], tuple(entries_of[id_])) for id_ in best_first(scores)]
+    weighted, floor = [ranking for ranking in rankings if ranking.weight > 0], 0.0
+    table = Table(weighted)
+    for ranking in weighted:
+        scores = ranking.in_ranks[1]
+        by_rank = mode is Mode.RECIPROCAL_RANK
+        shares = 1 / (k + np.arange(1.0, len(scores) + 1)) if by_rank else stretch(scores, mode)
+        table.add_ranking(ranking, ranking.weight * shares)
+    if mode is Mode.SIMPLE and table.ids:
+        of_rankings = [np.where(one.ranks == 0, -np.inf, one.credits) for one in table.columns]
+        table.raw = np.max(of_rankings, axis=0)
+    elif table.ids:  # exact sums, whatever the order of the rankings is
+        table.raw = np.array(list(map(math.fsum, zip(*(one.credits.tolist() for one in table.columns), strict=True))))
+    if mode is Mode.RECIPROCAL_RANK and weighted:
+        floor = min(ranking.weight for ranking in weighted) / (k + pool + 1)
+    lifted = table.raw - floor
+    best = float(lifted.max()) if len(lifted) else 0.0
+    return table.ranked(lifted / (best if best > 0 else 1.0), explained=explained)  # SIMPLE passes negative scores on
 
 
 @cache
 def shipped_weights(name: str) -> Any:
-    """Return the weights of a model that comes with the package: ``learned``, ``messages`` or ``relevance``."""
+    """Weights of a model that comes with the package: ``learned``, ``code``, ``messages`` or ``relevance``."""
     return json.loads(files(__package__).joinpath(f"{name}.json").read_text("utf-8"))["weights"]
 
 
-def best_first(scores: dict[str, float]) -> list[str]:
-    """Return ids by score, ties by id: two stable sorts are faster than one by both."""
-    return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
-
-
-def _credits(ranking: Ranking, mode: Mode, k: float) -> list[tuple[str, Credit]]:
-    """Return the credit of each document of a ranking."""
-    if ranking.weight <= 0:
-        return []
-    ids, scores = in_ranks(ranking)
-    if mode is Mode.RECIPROCAL_RANK:
-        parts = [1 / (k + rank) for rank in range(1, len(ids) + 1)]
-    else:
-        parts = stretch(scores, mode).tolist()
-    places = enumerate(zip(ids, scores, parts, strict=True), start=1)
-    weight = ranking.weight
-    return [
-        (node_id, Credit(ranking.arm, ranking.query, rank, score, weight * part))
-        for rank, (node_id, score, part) in places
-    ]
-
-
-def in_ranks(ranking: Ranking) -> tuple[list[str], list[float]]:
-    """Return ids and scores of the documents of a ranking, best first.
-
-    A document that is in it twice counts at its better rank. Those without a score follow in the arm's order: at the
-    lowest score, or where no document has one, at scores that fall evenly from 1.
-    """
-    scored: dict[str, float] = {}
-    unscored: dict[str, None] = {}
-    for node_id, score, _ in ranking.candidates:
-        if score is None or math.isnan(score):
-            unscored[node_id] = None
-        elif score >= scored.get(node_id, -math.inf):
-            scored[node_id] = score
-    # Most rankings come sorted, and then this hardly compares more than neighbours.
-    pairs = sorted((-score, node_id) for node_id, score in scored.items())
-    ids, scores = [node_id for _, node_id in pairs], [-score for score, _ in pairs]
-    rest = [node_id for node_id in unscored if node_id not in scored]
-    low = [scores[-1]] * len(rest) if scores else [1 - place / len(rest) for place in range(len(rest))]
-    return ids + rest, scores + low
-
-
-def stretch(scores: Sequence[float], mode: Mode, compared: int | None = None) -> npt.NDArray[np.float64]:
-    """Return the scores of a ranking, best first, as the mode compares them: stretched linearly; equal scores give 1.
+def stretch(scores: Floats, mode: Mode, compared: int | None = None) -> Floats:
+    """Scores of a ranking, best first, as the mode compares them: stretched linearly; equal scores give 1.
 
     The first ``compared`` set the scale, on which none of the others is below 0.
     """
-    values = np.array(scores, dtype=np.float64)
-    if not scores or mode not in {Mode.RELATIVE_SCORE, Mode.DIST_BASED_SCORE, Mode.LEARNED}:
-        return values
-    scale = values[:compared] if compared else values
+    if not len(scores) or mode not in {Mode.RELATIVE_SCORE, Mode.DIST_BASED_SCORE, Mode.LEARNED}:
+        return scores
+    scale = scores[:compared] if compared else scores
     low, high = float(scale.min()), float(scale.max())
-    if mode is not Mode.RELATIVE_SCORE:
-        mean = math.fsum(scale) / len(scale)
-        spread = 3 * math.sqrt(math.fsum((scale - mean) ** 2) / len(scale))
+    if mode is not Mode.RELATIVE_SCORE and high > low:
+        mean, spread = float(scale.mean()), 3 * float(scale.std())
         low, high = mean - spread, mean + spread
-    return np.maximum((values - low) / (high - low), 0.0) if high > low else np.ones(len(scores))
+    return np.maximum((scores - low) / (high - low), 0.0) if high > low else np.ones(len(scores))

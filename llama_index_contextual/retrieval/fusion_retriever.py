@@ -17,20 +17,12 @@ from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
 from llama_index_contextual.retrieval.fusion import Mode
+from llama_index_contextual.retrieval.question import Answer, Fusion, Question, answer_flow, explanation_of
 from llama_index_contextual.retrieval.relevance import MinScore, checked_min_score
-from llama_index_contextual.retrieval.steps import (
-    Answer,
-    Fusion,
-    Question,
-    Work,
-    answer_flow,
-    arun,
-    explanation_of,
-    run,
-)
+from llama_index_contextual.retrieval.stores import Flow, arun, run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
@@ -216,7 +208,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
 
     def _flow(
         self, queries: Sequence[str | QueryBundle], *, writes: bool = True, is_explained: bool = False
-    ) -> Generator[Work, Any, Answer]:
+    ) -> Flow[Answer]:
         """Return the flow of distinct queries; of a single one an LLM may write variants."""
         bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
         distinct = {bundle.query_str: bundle for bundle in reversed(bundles)}

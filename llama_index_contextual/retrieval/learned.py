@@ -1,207 +1,126 @@
 """Fuse by a line that was trained on questions with known answers.
 
-Each signal of a candidate, times a weight, is summed up. The sum is in log-odds, so each summand says how much a signal
-speaks for a candidate:
+Each feature of a candidate, times a weight, is summed up. The sum is in log-odds, so each summand tells how much a
+feature speaks for a candidate:
 
 ========== ==========================================================================================================
 vector     the score of the vector arms, stretched from 0 to 1 over mean ± 3 standard deviations of the arm's answer
 keyword    the same for keyword arms
-others     :mod:`~llama_index_contextual.retrieval.signals`
+others     :mod:`~llama_index_contextual.retrieval.signals`, and of source files :mod:`~.retrieval.code`
 ========== ==========================================================================================================
 
-``benchmarks/train_fusion.py`` trains the numbers in ``learned.json``; ``benchmarks/results/fusion.md`` says on what.
+``benchmarks/train.py`` trains the numbers in ``learned.json``; ``benchmarks/results/fusion.md`` has the figures.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass, field
-from itertools import chain, count, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode, best_first, in_ranks, shipped_weights, stretch
+from llama_index_contextual.retrieval.code import code_signals, repeats
+from llama_index_contextual.retrieval.fusion import Fused, Mode, Table, shipped_weights, stretch
+from llama_index_contextual.retrieval.signals import date_shares, named_rows, opening_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
+    from datetime import date
 
     from llama_index_contextual.retrieval.fusion import Ranking
+    from llama_index_contextual.retrieval.signals import PoolReads
 
-_LEAST: Final = 1e-6  # scores stay greater than 0
-
-
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """The signals of a keyword arm of ours for the candidates of a question.
-
-    Args:
-        arm: Its name.
-        weight: The summed idf of the question's words, which no BM25 score exceeds.
-        shares: By signal the value of each candidate that has one, 0 to 1.
-        names: The document of each candidate that the question names, and how surely, 0 to 1.
-    """
-
-    arm: str
-    weight: float
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    names: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+LEAST: Final = 1e-6  # scores stay greater than 0
 
 
-class _Column(NamedTuple):
-    """What one feature, taken from one ranking, adds to candidates.
-
-    Args:
-        arm: The arm's name, or the feature's where it is of no arm.
-        query: Number of the query.
-        ids: The candidates that have the feature, by rank where it has ranks.
-        values: The feature of each: an arm's score, or a share.
-        credits: What it adds to the log-odds of each.
-        ranked: Whether it is an arm's ranking.
-    """
-
-    arm: str
-    query: int
-    ids: list[str]
-    values: list[float]
-    credits: npt.NDArray[np.float64]
-    ranked: bool = False
-
-
-def fuse_learned(
+def learned_table(
+    query: str,
     rankings: Sequence[Ranking],
     keyword: Mapping[str, bool],
-    signals: Signals | None,
+    reads: PoolReads | None = None,
     *,
     trust: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
-    explained: bool = True,
-) -> list[Fused]:
-    """Fuse rankings into one, best first, ties by id, every document once.
+    today: date | None = None,
+) -> tuple[Table, list[int]]:
+    """The candidates with all their features, and the rows of those that the question names.
 
     Args:
-        rankings: Of all arms and queries.
+        query: The question.
+        rankings: Of all arms and queries. Arms of one kind share its feature by their weights, and so do the queries of
+            an arm.
         keyword: For each arm's name whether it matches words.
-        signals: None where no arm tells them.
-        trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
+        reads: Of a keyword arm of ours, for :func:`~.fusion.candidate_ids`; None where there is none.
+        trust: Factors for the scores of some arms, 0 to 1, by the arm's name; of others 1.
         weights: What 1 of each feature adds to the log-odds that a candidate answers; default the shipped ones.
-        explained: Give ``credits``, which takes as long as the rest.
-
-    Returns:
-        ``credits`` holds what each feature adds to the log-odds, and ``raw`` their sum. ``score`` is ``raw`` as a share
-        of the best: it falls about as slowly as by ranks, so a recency decay weighs about as much as there. What a
-        retriever returns is ``score`` times the :func:`relevance` of the best.
+        today: From which "last week" counts; default the present day.
     """
-    weights = weights or shipped_weights("learned")
-    columns = _columns(rankings, keyword, signals, trust or {}, weights)
-    rows = dict(zip(dict.fromkeys(chain.from_iterable(column.ids for column in columns)), count(), strict=False))
-    table = np.zeros((len(rows), len(columns)))
-    for number, column in enumerate(columns):
-        table[list(map(rows.__getitem__, column.ids)), number] = column.credits
-    raw = dict(zip(rows, map(math.fsum, table.tolist()), strict=True))
-    named = _named(raw, signals, weights.get("names", 0.0))
-    for name in named:
-        raw[name.ids[0]] += float(name.credits[0])
-    order = best_first(raw)
-    best = raw[order[0]] if order else 0.0
-    shares = np.array([raw[node_id] for node_id in order]) / (best if best > 0 else 1.0)
-    scores = np.maximum(shares, _LEAST).tolist() if best > 0 else [1.0] * len(order)
-    entries = _credits_of([*columns, *named]) if explained else {}
-    sources = (tuple(entries[node_id]) for node_id in order) if explained else repeat((), len(order))
-    names = {name.ids[0] for name in named}
-    return list(map(Fused, order, map(raw.__getitem__, order), scores, sources, map(names.__contains__, order)))
-
-
-def with_signals(
-    fused: Sequence[Fused], shares: Mapping[str, Mapping[str, float]], weights: Mapping[str, float], *, explained: bool
-) -> list[Fused]:
-    """Return candidates with more signals, best first.
-
-    Args:
-        fused: Of :func:`fuse_learned`.
-        shares: By signal the value of each candidate that has one.
-        weights: What 1 of each signal adds to the log-odds that a candidate answers.
-        explained: Whether ``credits`` are collected.
-    """
-    added = defaultdict[str, list[Credit]](list)
-    for name, values in shares.items():
-        for node_id, value in values.items():
-            added[node_id].append(Credit(name, 0, 0, value, weights[name] * value))
-    if not added:
-        return list(fused)
-    raw = {
-        one.node_id: one.raw + math.fsum(credit.credit for credit in added[one.node_id])
-        if one.node_id in added
-        else one.raw
-        for one in fused
-    }
-    by_id, order = {one.node_id: one for one in fused}, best_first(raw)
-    best = max(raw[order[0]], _LEAST)
-    return [
-        by_id[node_id]._replace(
-            raw=raw[node_id],
-            score=max(raw[node_id] / best, _LEAST),
-            credits=(*by_id[node_id].credits, *added.get(node_id, ())) if explained else (),
-        )
-        for node_id in order
-    ]
-
-
-def _columns(
-    rankings: Sequence[Ranking],
-    keyword: Mapping[str, bool],
-    signals: Signals | None,
-    trust: Mapping[str, float],
-    weights: Mapping[str, float],
-) -> list[_Column]:
-    """Return the columns of all signals; absent signals have none.
-
-    Arms of one kind share its feature by their weights, and so do the queries of an arm.
-    """
-    totals = {
-        kind: math.fsum(ranking.weight for ranking in rankings if keyword[ranking.arm] is kind)
-        for kind in (True, False)
-    }
-    columns: list[_Column] = []
+    weights = weights or {**shipped_weights("learned"), **shipped_weights("code")}
+    table, totals = Table(rankings), {True: 0.0, False: 0.0}
+    for ranking in rankings:
+        totals[keyword[ranking.arm]] += ranking.weight
     for ranking in rankings:
         if not ranking.weight:
             continue
-        kind = keyword[ranking.arm]
-        factor = weights["keyword" if kind else "vector"] * trust.get(ranking.arm, 1.0) * ranking.weight / totals[kind]
-        ids, scores = in_ranks(ranking)
-        added = factor * stretch(scores, Mode.LEARNED, ranking.compared)
-        columns.append(_Column(ranking.arm, ranking.query, ids, scores, added, ranked=True))
-        if signals and signals.weight and ranking.query == 0 and ranking.arm == signals.arm:
-            shares = np.minimum(np.array(scores) / signals.weight, 1.0)
-            columns.append(_Column("match", 0, ids, shares.tolist(), weights["match"] * shares))
-    if signals:
-        ids_so_far = set(chain.from_iterable(column.ids for column in columns))
-        for name, values in signals.shares.items():
-            shares_of = {node_id: share for node_id, share in values.items() if share and node_id in ids_so_far}
-            shares = np.array(list(shares_of.values()))
-            columns.append(_Column(name, 0, list(shares_of), shares.tolist(), weights[name] * shares))
-    return columns
+        kind, scores = keyword[ranking.arm], ranking.in_ranks[1]
+        factor = (trust or {}).get(ranking.arm, 1.0) * ranking.weight / totals[kind]
+        stretched = stretch(scores, Mode.LEARNED, ranking.compared)
+        table.add_ranking(ranking, weights["keyword" if kind else "vector"] * factor * stretched)
+        if reads is not None and reads.weight and ranking.query == 0 and ranking.arm == reads.arm:
+            shares = np.minimum(scores / reads.weight, 1.0)
+            table.add("match", table.spread(ranking, shares), weights["match"])
+    return table, [] if reads is None else _add_signals(table, query, rankings, keyword, reads, weights, today)
 
 
-def _named(raw: Mapping[str, float], signals: Signals | None, weight: float) -> list[_Column]:
-    """Return the columns of names: of the best chunk of each document that the question names."""
-    columns: dict[str, _Column] = {}
-    names = {} if signals is None else signals.names
-    for node_id in sorted(names.keys() & raw.keys(), key=lambda node_id: (-names[node_id][1], -raw[node_id], node_id)):
-        document, share = names[node_id]
-        columns.setdefault(document, _Column("names", 0, [node_id], [share], np.array([weight * share])))
-    return list(columns.values())
+def _add_signals(
+    table: Table,
+    query: str,
+    rankings: Sequence[Ranking],
+    keyword: Mapping[str, bool],
+    reads: PoolReads,
+    weights: Mapping[str, float],
+    today: date | None,
+) -> list[int]:
+    """Add what a keyword arm of ours reads of the candidates, and return the rows that the question names."""
+    records = reads.records
+    if reads.nearness is not None:
+        table.add("nearness", reads.nearness, weights["nearness"])
+    table.add("date", date_shares(query, records, today), weights["date"])
+    named, shares = named_rows(query, records, table.raw), np.zeros(len(table.ids))
+    shares[list(named)] = list(named.values())
+    table.add("names", shares, weights.get("names", 0.0))
+    order = table.order()
+    table.add("opening", opening_shares(reads.terms, records), weights.get("opening", 0.0))
+    if any(record is not None and record.code for record in records):
+        vector = next((one for one in rankings if not keyword[one.arm] and one.query == 0), None)
+        cosines = np.zeros(len(table.ids))
+        if vector is not None:
+            cosines = table.spread(vector, stretch(vector.in_ranks[1], Mode.LEARNED, vector.compared))
+        codes = [None if record is None else record.code for record in records]
+        for name, values in code_signals(query, reads.analyzer, codes, cosines, order).items():
+            table.add(name, values, weights.get(name, 0.0))
+        table.add("further chunk", repeats(query, codes, table.order()), -1.0)
+    return list(named)
 
 
-def _credits_of(columns: Sequence[_Column]) -> dict[str, list[Credit]]:
-    """Return by id where each document's log-odds come from."""
-    entries_of: dict[str, list[Credit]] = {}
-    for column in columns:
-        values = zip(column.ids, column.values, column.credits.tolist(), strict=True)
-        for rank, (node_id, value, credit) in enumerate(values, start=1):
-            entries = entries_of.setdefault(node_id, [])
-            entries.append(Credit(column.arm, column.query, rank if column.ranked else 0, value, credit))
-    return entries_of
+def fuse_learned(
+    query: str,
+    rankings: Sequence[Ranking],
+    keyword: Mapping[str, bool],
+    reads: PoolReads | None = None,
+    *,
+    trust: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] | None = None,
+    today: date | None = None,
+    explained: int | None = 0,
+) -> list[Fused]:
+    """Fuse rankings into one, best first, ties by id, every document once; arguments as of :func:`learned_table`.
+
+    ``raw`` is the sum in log-odds, ``score`` its share of the best: it falls about as slowly as by ranks, so a recency
+    decay weighs about as much as there. The score that a retriever returns is ``score`` times the :func:`relevance` of
+    the best.
+    """
+    table, named = learned_table(query, rankings, keyword, reads, trust=trust, weights=weights, today=today)
+    best = float(table.raw.max(initial=-math.inf))
+    scores = np.maximum(table.raw / best, LEAST) if best > 0 else np.ones(len(table.ids))
+    return table.ranked(scores, explained=explained, named=named)

@@ -1,27 +1,64 @@
-"""The data of an answer: settings of a retriever, a question, its parsed form, and the pool of candidates."""
+"""A question: three plain functions, parse, fuse and cut, over a small frozen query.
+
+:func:`answer_flow` goes ``parse → ask (arms.py) → fuse → postprocessors → cut``. It yields each piece of work that may
+block as a pair of calls, one for a thread and one for an event loop.
+
+A filter leaves chunks out and changes no score. So where the arms are ours and something narrows the question, the
+same question goes to all chunks, too. All that is compared (the spread of an arm's scores, the best hit, the tenth)
+is taken from that answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import asyncio
+import warnings
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.keyword import parse_query, unknown_words_note
+from llama_index_contextual.metadata import citation_of, day_of
+from llama_index_contextual.retrieval.arms import (
+    Arm,
+    ArmAnswer,
+    aask_arms,
+    ask_arms,
+    copy_of,
+    keyword_of,
+    rankings_of,
+    read_nodes,
+    report_failures,
+    shared_snapshot,
+)
+from llama_index_contextual.retrieval.duplicates import NearDuplicates
+from llama_index_contextual.retrieval.explain import Explanation, Hit, Step
+from llama_index_contextual.retrieval.fusion import Fused, Mode, Ranking, candidate_ids, fuse
+from llama_index_contextual.retrieval.learned import fuse_learned
+from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, evidence_of, min_score_for, relevance
+from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
+from llama_index_contextual.retrieval.signals import PoolReads, read_pool, trust_in
+from llama_index_contextual.retrieval.stores import Flow, arun, run
+from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
+from llama_index_contextual.text import counted
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
-    from llama_index.core.schema import BaseNode, QueryBundle
 
-    from llama_index_contextual.retrieval.arms import Arm
-    from llama_index_contextual.retrieval.fusion import Fused, Mode
-    from llama_index_contextual.retrieval.relevance import Judgement, MinScore
+Variants = tuple[Callable[[str], list[QueryBundle]], Callable[[str], Awaitable[list[QueryBundle]]]]
+_COMPARED: Final = 100  # results among which a text counts once
+_NAMED: Final = 0.95  # relevance at least of a question that is the name of what was found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """How a fusion retriever answers; see :class:`~llama_index_contextual.ContextualFusionRetriever`."""
+    """Settings of a fusion retriever; see :class:`~llama_index_contextual.ContextualFusionRetriever`."""
 
     arms: tuple[Arm, ...]
     mode: Mode
@@ -76,7 +113,7 @@ class ParsedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """All that the arms propose and that is relevant enough.
+    """All relevant candidates of the arms.
 
     Args:
         judgement: How likely the index answers the question.
@@ -87,7 +124,314 @@ class Pool:
     """
 
     judgement: Judgement
-    fused: Sequence[Fused] = ()
-    nodes: Mapping[str, BaseNode] = field(default_factory=dict)
-    left_out: int = 0
-    notes: tuple[str, ...] = ()
+    fused: Sequence[Fused]
+    nodes: Mapping[str, BaseNode]
+    left_out: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The results of a question, and how they came about; ``steps`` are the effects of postprocessors, by node id."""
+
+    fusion: Fusion
+    question: Question
+    parsed: ParsedQuestion
+    pool: Pool
+    results: list[NodeWithScore]
+    steps: dict[str, list[Step]]
+
+
+def answer_flow(fusion: Fusion, question: Question, variants: Variants | None = None) -> Flow[Answer]:
+    """The answer to a question.
+
+    Args:
+        fusion: The settings.
+        question: The question.
+        variants: Write more queries, in a thread and on an event loop; None for none.
+    """
+    query = question.queries[0]
+    if variants is not None:
+        more = yield partial(variants[0], query.query_str), partial(variants[1], query.query_str)
+        question = replace(question, queries=(*question.queries, *more))
+    in_thread, search = partial(_in_one_state, fusion, question), partial(_search, fusion, question)
+    computes = all(arm.computes for arm in fusion.arms)
+    on_loop = partial(asyncio.to_thread, in_thread) if computes else lambda: arun(search())
+    parsed, pool, results = yield in_thread, on_loop
+    steps: dict[str, list[Step]] = {}
+    for one in fusion.node_postprocessors:
+        before = {result.node.node_id: result.score or 0.0 for result in results}
+        results = yield (
+            partial(one.postprocess_nodes, results, query_bundle=query),
+            partial(one.apostprocess_nodes, results, query_bundle=query),
+        )
+        for result in results:
+            change = Step(one.class_name(), before.get(result.node.node_id, 0.0), result.score or 0.0)
+            steps.setdefault(result.node.node_id, []).append(change)
+        if all(result.score is not None for result in results):  # else the order of the postprocessor stays
+            results = sorted(results, key=lambda result: -(result.score or 0.0))
+    return Answer(fusion, question, parsed, pool, results[: fusion.similarity_top_k], steps)
+
+
+Searched = tuple[ParsedQuestion, Pool, list[NodeWithScore]]
+
+
+def _in_one_state(fusion: Fusion, question: Question) -> Searched:
+    """Search in one state of the stores."""
+    with shared_snapshot(fusion.arms):
+        return run(_search(fusion, question))
+
+
+def _search(fusion: Fusion, question: Question) -> Flow[Searched]:
+    work: Any = partial(parse, fusion, question)
+    parsed = yield work, partial(asyncio.to_thread, work)
+    request = parsed.arms, parsed.queries, fusion.candidate_pool
+    to_keywords = fusion.mode is not Mode.MESSAGE  # variants reach keyword arms, sentences of a message the others
+    answers = yield (
+        partial(ask_arms, *request, to_keywords=to_keywords),
+        partial(aask_arms, *request, to_keywords=to_keywords),
+    )
+    work = partial(fuse_answers, fusion, question, parsed, answers)
+    pool = yield work, partial(asyncio.to_thread, work)
+    work = partial(cut, fusion, pool)
+    results = yield work, partial(asyncio.to_thread, work)
+    return parsed, pool, results
+
+
+# Parse
+
+
+def parse(fusion: Fusion, question: Question) -> ParsedQuestion:
+    """A question without its operators; those that no node satisfies are ignored, and noted."""
+    queries, arms, keyword = question.queries, fusion.arms, keyword_of(arm.retriever for arm in fusion.arms)
+    operators: tuple[str, ...] = ()
+    admitted: frozenset[str] | None = None
+    notes: list[str] = []
+    if keyword is not None:
+        query = parse_query(queries[0].query_str, keyword.analyzer, keyword.may_exclude)
+        if query.operators:
+            admitted = frozenset(keyword.selected_ids(query.filters)) or None
+            operators = query.operators if admitted else ()
+            if not operators:
+                notes.append(f"nothing matches {' '.join(query.operators)}, which was therefore ignored")
+            queries = (copy_of(queries[0], query.text), *queries[1:])
+        if operators:
+            arms = tuple(arm.with_query_filters(query.filters) for arm in arms)
+    if fusion.mode is Mode.MESSAGE:
+        queries += tuple(map(QueryBundle, sentences_of(queries[0].query_str)))
+    for note in notes:
+        warnings.warn(f"Query {question.queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
+    excluded = [one for one in operators if one.startswith("-")]
+    notes += [f"{' and '.join(excluded)} leaves chunks out"] if excluded else []
+    return ParsedQuestion(queries, arms, operators, admitted, tuple(notes))
+
+
+# Fuse
+
+
+def fuse_answers(fusion: Fusion, question: Question, parsed: ParsedQuestion, answers: list[ArmAnswer]) -> Pool:
+    """One pool of all answers, without what is not relevant enough."""
+    with step("fusion", mode=fusion.mode.value, rankings=len(answers)) as facts:
+        notes = report_failures(answers)
+        rankings = rankings_of(answers, fusion.candidate_pool, parsed.admitted)
+        names, wanted = {ranking.arm for ranking in rankings}, None
+        arms = [arm for arm in parsed.arms if arm.name in names]
+        if everything := _unfiltered(fusion, question, parsed, arms):
+            wanted = set(candidate_ids(rankings))
+            arms, rankings = everything[0], _extended(everything[1], rankings)
+        fused, reads = _rank(fusion, question, parsed, arms, rankings)
+        judgement = _judged(question, parsed, arms, rankings, fused, reads)
+        fused = fused if wanted is None else [one for one in fused if one.node_id in wanted]
+        kept = _relevant(fusion, judgement, fused)
+        left_out = len(fused) - len(kept)
+        if question.is_explained and left_out:
+            notes.append(_left_out_note(fusion, judgement, fused[len(kept)], left_out))
+        if not kept:
+            notes += _filter_notes(question, parsed)
+        facts["candidates"] = len(kept)
+    nodes = {one.node_id: one.node for answer in answers for one in answer.candidates if one.node is not None}
+    return Pool(judgement, kept, nodes, left_out, tuple(notes))
+
+
+def _unfiltered(
+    fusion: Fusion, question: Question, parsed: ParsedQuestion, arms: Sequence[Arm]
+) -> tuple[list[Arm], list[Ranking]] | None:
+    """Arms without filters and their rankings; None where nothing is filtered, or that is not comparable."""
+    if not (question.compares_all and fusion.mode.is_learned and any(arm.has_filters for arm in arms)):
+        return None
+    free = [one for arm in arms if (one := arm.without_filters()) is not None]
+    if len(free) < len(arms):
+        return None
+    pool = fusion.candidate_pool
+    answers = ask_arms(free, parsed.queries, pool, to_keywords=fusion.mode is not Mode.MESSAGE)
+    failed = any(answer.error is not None for answer in answers)
+    return None if failed else (free, rankings_of(answers, pool, None))
+
+
+def _extended(rankings: Sequence[Ranking], filtered: Sequence[Ranking]) -> list[Ranking]:
+    """Rankings with candidates of filtered ones that are in none of them, which are not compared."""
+    known = set(candidate_ids(rankings))
+    more = {(one.arm, one.query): [hit for hit in one.candidates if hit.node_id not in known] for one in filtered}
+    return [
+        replace(one, candidates=[*one.candidates, *more.get((one.arm, one.query), ())], compared=len(one.candidates))
+        for one in rankings
+    ]
+
+
+def _rank(
+    fusion: Fusion, question: Question, parsed: ParsedQuestion, arms: Sequence[Arm], rankings: Sequence[Ranking]
+) -> tuple[list[Fused], PoolReads | None]:
+    """Rankings fused in the mode of the retriever, and what a learned mode has read of the candidates."""
+    # Reasons are for what is shown, and postprocessors may show any of them.
+    explained = (None if fusion.node_postprocessors else fusion.similarity_top_k) if question.is_explained else 0
+    if not fusion.mode.is_learned:
+        pool = fusion.candidate_pool
+        return fuse(rankings, mode=fusion.mode, k=fusion.rrf_k, pool=pool, explained=explained), None
+    text, is_message, reads = parsed.queries[0].query_str, fusion.mode is Mode.MESSAGE, None
+    if (keyword := keyword_of(arm.retriever for arm in arms)) is not None:
+        name = next(arm.name for arm in arms if arm.retriever is keyword)
+        # The sentences of a message are no questions of their own: they speak for what the whole of it finds.
+        ids = candidate_ids(one for one in rankings if not is_message or one.query == 0)
+        reads = read_pool(text, name, keyword, ids, is_message=is_message)
+    kinds = {arm.name: arm.is_keyword for arm in arms}
+    models = {arm.name: model for arm in arms if (model := getattr(arm.retriever, "cosines_of", ""))}
+    settings: dict[str, Any] = {"trust": trust_in(models, text, rankings, reads), "explained": explained}
+    if reads is None or not is_message:
+        return fuse_learned(text, rankings, kinds, reads, today=question.today, **settings), reads
+    settings |= {"half_life_days": question.half_life_days, "ageless": question.ageless}
+    today = question.today or datetime.now().astimezone().date()
+    return fuse_sessions(text, rankings, kinds, reads, today, **settings), reads
+
+
+def _judged(
+    question: Question,
+    parsed: ParsedQuestion,
+    arms: Sequence[Arm],
+    rankings: Sequence[Ranking],
+    fused: Sequence[Fused],
+    reads: PoolReads | None,
+) -> Judgement:
+    """The judgement of a question by its best candidate.
+
+    It is the first, or of the first three the one that holds most of the subject: "What did we decide about retries?"
+    finds other decisions, too.
+    """
+    text, keyword = parsed.queries[0].query_str, keyword_of(arm.retriever for arm in arms)
+    vector = next((arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever)), None)
+    ids, shares = [one.node_id for one in fused[:3]], list[float]()
+    if reads is not None and not question.subject:
+        every = reads.terms.shares()
+        shares = [every[reads.ids.index(ids[0])]] if ids and every else []
+    elif keyword is not None:
+        wanted = ids if question.subject else ids[:1]
+        shares = keyword.term_scores(question.subject or text, wanted).shares() or []
+    best = max(range(len(shares)), key=shares.__getitem__, default=0)
+    originals = {one.arm: one for one in rankings if one.query == 0}
+    cosines, scores = (
+        next((originals[arm.name] for arm in arms if arm.retriever is one and arm.name in originals), None)
+        for one in (vector, keyword)
+    )
+    words = None if keyword is None else max(shares, default=0.0)
+    model = "" if vector is None else vector.cosines_of
+    evidence = evidence_of(text, next(iter(ids[best:]), ""), cosines, scores, words, model=model)
+    likely = relevance(evidence)
+    if likely is not None and fused and fused[0].is_named:
+        likely = max(likely, _NAMED)
+    is_narrowed = bool(parsed.operators) or any(arm.has_filters for arm in parsed.arms)
+    unknown = unknown_words_note(keyword.unknown(text)) if keyword is not None and question.is_explained else ""
+    return Judgement(likely, evidence.is_calibrated and not is_narrowed, evidence, unknown)
+
+
+def _relevant(fusion: Fusion, judgement: Judgement, fused: list[Fused]) -> list[Fused]:
+    """Candidates that are as relevant as they have to be, best first."""
+    least, likely = min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated), judgement.relevance
+    # Scores of some modes are below 0: without a minimum they stay.
+    if not least or likely is None or (fusion.min_score == AUTO and likely >= least):
+        return fused
+    return [one for one in fused if likely * one.score >= least]
+
+
+def _left_out_note(fusion: Fusion, judgement: Judgement, best: Fused, count: int) -> str:
+    """The number of candidates that are left out, and the best of them."""
+    least = min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated)
+    node = read_nodes(fusion.arms, [best.node_id]).get(best.node_id)
+    place = "" if node is None else f", {citation_of(node.metadata) or node.node_id},"
+    reason = f"has a relevance of {(judgement.relevance or 0.0) * best.score:.3f}, below min_score={least:g}"
+    return f"left out {counted(count, 'hit')}: the best{place} {reason}"
+
+
+def _filter_notes(question: Question, parsed: ParsedQuestion) -> list[str]:
+    """Filters that admit nothing; vector arms find something whatever the question is, unless nothing passes."""
+    filtered = [arm for arm in parsed.arms if arm.has_filters]
+    keyword = keyword_of(arm.retriever for arm in filtered)
+    if not filtered:
+        return []
+    parts, keys = keyword.empty_filters() if keyword is not None else ([], [])
+    if question.is_explained and (parts or not all(arm.is_keyword for arm in filtered)):
+        together = ": each admits some, together they admit none" if keyword is not None else ""
+        return [f"no chunk passes the filters{': none has ' if parts else together}{', '.join(parts)}"]
+    if parts and keys:
+        message = f"no chunk has {', '.join(map(repr, keys))}, which the filters ask for"
+        warnings.warn(f"Query {question.queries[0].query_str!r}: {message}.", ContextualWarning, stacklevel=2)
+    return []
+
+
+# Cut
+
+
+def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
+    """The nodes of a pool: all where postprocessors read them, else as many as are returned.
+
+    Where a node vanished since the arms answered, the next one moves up. In learned modes a node that nearly repeats
+    the text of another one comes behind all others, with a score that is not higher than theirs. Notes of different
+    days repeat nothing: each is news of its day.
+    """
+    compared = _COMPARED if fusion.mode.is_learned else 0
+    met, again = defaultdict[Any, NearDuplicates](NearDuplicates), list[NodeWithScore]()
+    most = len(pool.fused) if fusion.node_postprocessors else fusion.similarity_top_k
+    scale = 1.0 if pool.judgement.relevance is None or not fusion.mode.is_learned else pool.judgement.relevance
+    results, rest = list[NodeWithScore](), pool.fused
+    while rest and len(results) < most:
+        size = most - len(results)
+        batch, rest = rest[:size], rest[size:]
+        missing = [one.node_id for one in batch if one.node_id not in pool.nodes]
+        nodes = {**pool.nodes, **read_nodes(fusion.arms, missing)}
+        for one in batch:
+            if (node := nodes.get(one.node_id)) is not None:
+                is_new = len(results) >= compared or not met[day_of(node.metadata)].has(node.get_content())
+                (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
+    lowest = results[-1].score if results else 0.0
+    for hit in again[: most - len(results)]:
+        results.append(NodeWithScore(node=hit.node, score=min(hit.score or 0.0, lowest or 0.0)))
+    return results
+
+
+def explanation_of(answer: Answer) -> Explanation:
+    """The results of an explained question with the reasons for each."""
+    fusion, pool = answer.fusion, answer.pool
+    queries = tuple(query.query_str for query in answer.parsed.queries)
+    keyword = keyword_of(arm.retriever for arm in fusion.arms)
+    ids = [result.node.node_id for result in answer.results]
+    terms: Any = {} if keyword is None else keyword.evidence(" ".join(queries), ids)
+    vectors = {arm.name for arm in fusion.arms if not arm.is_keyword}
+    places, likely = {one.node_id: one for one in pool.fused}, pool.judgement.relevance
+    hits = []
+    for rank, result in enumerate(answer.results, start=1):
+        node_id = result.node.node_id
+        place = places.get(node_id)
+        earned = () if place is None else place.credits
+        cosines = [credit.score for credit in earned if credit.query == 0 and credit.arm in vectors]
+        relevant = None if likely is None or place is None else likely * max(place.score, 0.0)
+        reasons = tuple(terms.get(node_id, ())), tuple(answer.steps.get(node_id, ()))
+        hits.append(Hit(rank, result, place, max(cosines, default=None), relevant, *reasons))
+    return Explanation(
+        queries,
+        {arm.name: arm.weight for arm in fusion.arms},
+        fusion.mode.value,
+        fusion.rrf_k,
+        hits=tuple(hits),
+        pool_size=len(pool.fused),
+        warnings=(*answer.parsed.notes, *pool.notes),
+        operators=answer.parsed.operators,
+        judgement=pool.judgement,
+    )

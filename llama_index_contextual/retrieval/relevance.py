@@ -20,9 +20,9 @@ from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
+    from llama_index_contextual.retrieval.fusion import Ranking
 
 AUTO: Final = "auto"
 LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
@@ -150,33 +150,24 @@ def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | N
 
 
 def evidence_of(
-    query: str,
-    best: str,
-    cosines: Mapping[str, float],
-    keyword: ContextualBM25Retriever | None,
-    scores: Sequence[float] = (),
-    *,
-    model: str,
-    subject: str = "",
+    query: str, best: str, cosines: Ranking | None, keyword: Ranking | None, words: float | None, *, model: str
 ) -> Evidence:
-    """Return the evidence for an answer.
+    """The evidence for an answer.
 
     Args:
         query: The question.
         best: Id of the best hit; "" where there is none.
-        cosines: What the vector arm gave, by id; empty without a vector arm.
-        keyword: The keyword arm.
-        scores: What it gave, best first.
-        model: Whose cosines they are; see :class:`Evidence`.
-        subject: What a relevant hit holds of the question; "" for all of it.
+        cosines: The answer of the vector arm.
+        keyword: The answer of the keyword arm.
+        words: Share of the question's words that the best hit holds; None without a keyword arm.
+        model: Model of the cosines; see :class:`Evidence`.
     """
-    evidence = Evidence(spelled=model == E5 or is_spelled(query), model=model)
-    if keyword is not None:
-        terms = keyword.term_scores(subject or query, [best])
-        tenth = scores[_TENTH] if len(scores) > _TENTH else 0.0
-        lead = 1 - tenth / scores[0] if scores and scores[0] > 0 else 0.0
-        evidence = evidence._replace(words=next(iter(terms.shares() or []), 0.0), lead=lead)
-    if not cosines:
+    scores = [] if keyword is None else keyword.in_ranks[1][: keyword.compared].tolist()
+    tenth = scores[_TENTH] if len(scores) > _TENTH else 0.0
+    lead = 1 - tenth / scores[0] if scores and scores[0] > 0 else 0.0
+    evidence = Evidence(words=words, lead=lead, spelled=model == E5 or is_spelled(query), model=model)
+    if cosines is None or not cosines.candidates:
         return evidence
-    low, high = min(cosines.values()), max(cosines.values())
-    return evidence._replace(nearest=high, farthest=low, cosine=cosines.get(best, low))
+    by_id = dict(zip(*(part[: cosines.compared] for part in cosines.in_ranks), strict=True))
+    low, high = float(min(by_id.values())), float(max(by_id.values()))
+    return evidence._replace(nearest=high, farthest=low, cosine=float(by_id.get(best, low)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import threading
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +22,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
 from llama_index_contextual.keyword import REF_DOC_ID, both, check_filters
-from llama_index_contextual.retrieval.any_store import AnyStore, NodesElsewhere, ReadStore
-from llama_index_contextual.retrieval.stored import is_chroma
+from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, arun, is_chroma
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
 
     from llama_index_contextual.keyword import Candidate
-    from llama_index_contextual.retrieval.search import DenseSearch, NodeSearch, StoreReader
+    from llama_index_contextual.retrieval.stores import SearchStore, StoreReader
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
-_REMEMBERED: Final = 16  # queries whose vectors are remembered
+_REMEMBERED: Final = 16  # queries whose vectors are remembered: a digest asks twice
 
 
 class ContextualVectorRetriever(BaseRetriever):
@@ -52,7 +50,7 @@ class ContextualVectorRetriever(BaseRetriever):
     Args:
         index: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its callbacks, too; or a
             store that holds text.
-        similarity_top_k: Most nodes a query returns; of a hybrid query the store says how many.
+        similarity_top_k: Most nodes a query returns; of a hybrid query the store decides how many.
         embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
         filters: Nodes that may be returned. They mean the same on every store: what a store does not filter as we do is
             filtered on its hits, and the query is repeated for more until there are enough or no more.
@@ -62,9 +60,7 @@ class ContextualVectorRetriever(BaseRetriever):
         alpha: For hybrid queries of a store, 0 to 1: 0 is keywords only, 1 vectors only.
         sparse_top_k: For hybrid queries of a store: its hits by keywords.
         hybrid_top_k: For hybrid queries of a store: its hits in all.
-        vector_store_kwargs: What the store's ``query`` takes besides, such as ``mmr_threshold``.
-        companion: A BM25 retriever over the same nodes. It evaluates filters faster than Chroma, and gives nodes, so
-            that Chroma reads ids and distances only.
+        vector_store_kwargs: Further arguments of the store's ``query``, such as ``mmr_threshold``.
 
     Raises:
         SettingError: A setting cannot work.
@@ -88,44 +84,40 @@ class ContextualVectorRetriever(BaseRetriever):
         *,
         objects: list[IndexNode] | None = None,
         vector_store_kwargs: Mapping[str, Any] | None = None,
-        companion: NodeSearch | None = None,
     ) -> None:
-        check_filters(filters)
         store, index = _store_and_index(index)
         if objects is None and object_map is None:
             object_map = getattr(index, "_object_map", None)
         callback_manager = callback_manager or getattr(index, "_callback_manager", None)
         super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
-        elsewhere = (
-            None if index is None else NodesElsewhere(index.docstore, getattr(index.index_struct, "nodes_dict", {}))
-        )
-        self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        for name, size in (("sparse_top_k", sparse_top_k), ("hybrid_top_k", hybrid_top_k)):
-            optional_whole(name, size)
-        alpha = None if alpha is None else amount("alpha", alpha, zero=True, most=1)
-        self.filters = both(filters, None if doc_ids is None else _of_documents(doc_ids))
-        self.companion = companion
-        self._query = VectorStoreQuery(
+        if doc_ids is not None:
+            documents = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
+            filters = both(filters, MetadataFilters(filters=[documents]))
+        query = VectorStoreQuery(
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
             mode=_mode_of(store, vector_store_query_mode),
-            alpha=alpha,
-            sparse_top_k=sparse_top_k,
-            hybrid_top_k=hybrid_top_k,
+            alpha=None if alpha is None else amount("alpha", alpha, zero=True, most=1),
+            sparse_top_k=optional_whole("sparse_top_k", sparse_top_k),
+            hybrid_top_k=optional_whole("hybrid_top_k", hybrid_top_k),
         )
-        self._store: AnyStore | ReadStore = AnyStore(store, elsewhere, vector_store_kwargs, companion)
-        self._embed_model = embed_model or getattr(index, "_embed_model", None)
-        self._embedded = _Embedded()
+        self._set_up(
+            AnyStore(store, index, vector_store_kwargs),
+            query,
+            embed_model or getattr(index, "_embed_model", None),
+            similarity_top_k,
+            filters,
+        )
 
     @classmethod
     def over(
         cls,
-        reader: StoreReader[DenseSearch],
+        reader: StoreReader[SearchStore],
         embed_model: BaseEmbedding | None = None,
         *,
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
     ) -> ContextualVectorRetriever:
-        """Return a retriever over a store that something else changes.
+        """A retriever over a store that something else changes.
 
         Args:
             reader: Gives the newest state of the store.
@@ -133,30 +125,44 @@ class ContextualVectorRetriever(BaseRetriever):
             similarity_top_k: Most nodes a query returns.
             filters: Nodes that may be returned.
         """
-        check_filters(filters)
         retriever = cls.__new__(cls)
         BaseRetriever.__init__(retriever)
-        retriever.similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        retriever.filters, retriever.companion = filters, None
-        retriever.__dict__.update(_store=ReadStore(reader), _query=VectorStoreQuery())
-        retriever.__dict__.update(_embed_model=embed_model, _embedded=_Embedded())
+        retriever._set_up(ReadStore(reader), VectorStoreQuery(), embed_model, similarity_top_k, filters)  # noqa: SLF001  its constructor
         return retriever
+
+    def _set_up(
+        self,
+        store: AnyStore | ReadStore,
+        query: VectorStoreQuery,
+        embed_model: BaseEmbedding | None,
+        similarity_top_k: int,
+        filters: MetadataFilters | None,
+    ) -> None:
+        check_filters(filters)
+        self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
+        self._store, self._query, self._embed_model = store, query, embed_model
+        self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
     @property
     def filters_words(self) -> bool:
-        """Return whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
+        """Whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
         return self._store.filters_words
 
     @property
     def gives_cosines(self) -> bool:
-        """Return whether the scores are cosine similarities."""
+        """Whether the scores are cosine similarities."""
         return self._store.gives_cosines(self._query)
 
     @property
-    def cosines_of(self) -> str:
-        """Return whose cosines the scores are, whoever runs that model: :data:`MINILM`, :data:`E5`, or "" for others.
+    def asks_async(self) -> bool:
+        """Whether the store has a query of its own for an event loop."""
+        return self._store.asks_async
 
-        What other cosines mean for fusion and relevance is not known.
+    @property
+    def cosines_of(self) -> str:
+        """Model of the cosines, whoever runs it: :data:`MINILM`, :data:`E5`, or "" for others.
+
+        The meaning of other cosines for fusion and relevance was not measured.
         """
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
         name = str(getattr(model, "model_name", "")).lower() if self.gives_cosines else ""
@@ -164,41 +170,32 @@ class ContextualVectorRetriever(BaseRetriever):
 
     @property
     def embed_model(self) -> BaseEmbedding:
-        """Embeds queries; ``Settings.embed_model`` is resolved only without one of its own."""
+        """Embeds queries; ``Settings.embed_model`` is resolved only where this retriever has none."""
         return self._embed_model or Settings.embed_model
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualVectorRetriever:
-        """Return a view that returns only what these filters and this view's own admit."""
+        """A view that returns only nodes that these filters and this view's admit."""
         view = copy.copy(self)
         view.filters = both(self.filters, filters)
         return view
 
-    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Return ids and scores of the best ``top_k``, best first; [] for an empty query."""
-        return self.candidates_of_each([query], top_k)[0]
-
     def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return for each of some queries what :meth:`candidates` returns; the vectors are read once for all."""
+        """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
         answers = iter(self._store.search_each(self._store_queries(queries, top_k)))
         return [next(answers) if _has_text(query) else [] for query in queries]
 
     async def acandidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return the candidates of :meth:`candidates_of_each`, without blocking the event loop."""
+        """The candidates of :meth:`candidates_of_each`, without blocking the event loop."""
         store = self._store
         if isinstance(store, ReadStore) or not store.asks_async:
             return await asyncio.to_thread(self.candidates_of_each, queries, top_k)
         # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
         store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
-        answers = iter(await asyncio.gather(*map(store.asearch, store_queries)))
+        answers = iter(await asyncio.gather(*(arun(store.search(query)) for query in store_queries)))
         return [next(answers) if _has_text(query) else [] for query in queries]
 
-    @property
-    def asks_async(self) -> bool:
-        """Return whether the store has a query of its own for an event loop."""
-        return self._store.asks_async
-
     def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
-        """Return the queries that are not empty as a store takes them."""
+        """The queries that are not empty as a store takes them."""
         questions = [query for query in queries if _has_text(query)]
         needs_vectors = self._store.needs_vector(self._query)
         embeddings = self._embeddings(questions) if needs_vectors else [query.embedding for query in questions]
@@ -209,24 +206,25 @@ class ContextualVectorRetriever(BaseRetriever):
         ]
 
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
-        """Return the vector that came with each query, else one that is made; several are made at the same time."""
+        """The vector that came with each query, else one that is made; several are made at the same time."""
         model = self.embed_model
         texts = dict.fromkeys(tuple(query.embedding_strs) for query in queries if query.embedding is None)
-        known = {text: vector for text in texts if (vector := self._embedded.get(model, text)) is not None}
+        known = {text: one[1] for text in texts if (one := self._vectors.get(text)) and one[0] is model}
         missing = [text for text in texts if text not in known]
         futures = {text: in_thread(model.get_agg_embedding_from_queries, list(text)) for text in missing[1:]}
-        made = {text: model.get_agg_embedding_from_queries(list(text)) for text in missing[:1]}
-        made |= {text: future.result() for text, future in futures.items()}
-        self._embedded.update(model, made)
-        known |= made
+        known |= {text: model.get_agg_embedding_from_queries(list(text)) for text in missing[:1]}
+        known |= {text: future.result() for text, future in futures.items()}
+        self._vectors.update({text: (model, known[text]) for text in missing})
+        for text in list(self._vectors)[:-_REMEMBERED]:
+            self._vectors.pop(text, None)
         return [known[tuple(query.embedding_strs)] if query.embedding is None else query.embedding for query in queries]
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects for those of the ids that exist."""
+        """New node objects for those of the ids that exist."""
         return self._store.nodes(node_ids)
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Return a context in which everything that is read comes from one state of the store."""
+        """A context in which everything that is read comes from one state of the store."""
         return self._store.snapshot()
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
@@ -236,41 +234,15 @@ class ContextualVectorRetriever(BaseRetriever):
         return [NodeWithScore(node=node, score=score) for node, score in pairs if node is not None]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._scored(self.candidates(query_bundle, self.similarity_top_k))
+        return self._scored(self.candidates_of_each([query_bundle], self.similarity_top_k)[0])
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         [candidates] = await self.acandidates_of_each([query_bundle], self.similarity_top_k)
         return await asyncio.to_thread(self._scored, candidates)
 
 
-class _Embedded:
-    """The vectors of the last queries, which a digest asks twice: of all notes, and of those of the days it names."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._model: BaseEmbedding | None = None
-        self._vectors: dict[tuple[str, ...], list[float]] = {}
-
-    def __reduce__(self) -> tuple[type[_Embedded], tuple[()]]:
-        return (_Embedded, ())  # a copy in another process begins anew
-
-    def get(self, model: BaseEmbedding, text: tuple[str, ...]) -> list[float] | None:
-        """Return the vector of a query; None where it is not known."""
-        with self._guard:
-            return self._vectors.get(text) if model is self._model else None
-
-    def update(self, model: BaseEmbedding, vectors: Mapping[tuple[str, ...], list[float]]) -> None:
-        """Remember vectors of a model, and forget the oldest."""
-        with self._guard:
-            if model is not self._model:
-                self._model, self._vectors = model, {}
-            self._vectors |= vectors
-            for text in list(self._vectors)[:-_REMEMBERED]:
-                del self._vectors[text]
-
-
 def _store_and_index(source: Any) -> tuple[BasePydanticVectorStore, Any]:
-    """Return a vector store and its index; None for the index where there is the store alone."""
+    """A vector store and its index; None for the index where there is the store alone."""
     is_store = isinstance(source, BasePydanticVectorStore)
     store, index = (source, None) if is_store else (getattr(source, "vector_store", None), source)
     if not isinstance(store, BasePydanticVectorStore) or not (store.stores_text or index):
@@ -282,7 +254,7 @@ def _store_and_index(source: Any) -> tuple[BasePydanticVectorStore, Any]:
 
 
 def _mode_of(store: BasePydanticVectorStore, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
-    """Return the mode of this name, or the default where the store would ignore it."""
+    """The mode of this name, or the default where the store would ignore it."""
     one_of("vector_store_query_mode", name, tuple(mode.value for mode in VectorStoreQueryMode))
     mode = VectorStoreQueryMode(name)
     if not is_chroma(store) or mode in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
@@ -295,8 +267,3 @@ def _mode_of(store: BasePydanticVectorStore, name: VectorStoreQueryMode | str) -
 
 def _has_text(query: QueryBundle) -> bool:
     return query.embedding is not None or any(text.strip() for text in query.embedding_strs)
-
-
-def _of_documents(doc_ids: Sequence[str]) -> MetadataFilters:
-    documents = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
-    return MetadataFilters(filters=[documents])

@@ -103,7 +103,7 @@ def test_a_keyword_arm_is_copied_while_it_is_asked():
         number = 0
         while not done.is_set():
             number += 1
-            arm.nearness(f"word{number % 300} carrots word{number * 7 % 300}", ["1", "2"])
+            arm.term_scores(f"word{number % 300} carrots word{number * 7 % 300}", ["1", "2"])
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

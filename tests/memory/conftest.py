@@ -57,7 +57,7 @@ def arms(embedding, tmp_path_factory):
     store = ChromaVectorStore(chroma_collection=client.create_collection("notes", metadata={"hnsw:space": "cosine"}))
     store.add(nodes)
     keyword = ContextualBM25Retriever(nodes)
-    return ContextualVectorRetriever(store, embed_model=embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(store, embed_model=embedding), keyword
 
 
 @pytest.fixture(scope="session")

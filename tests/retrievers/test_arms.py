@@ -102,9 +102,7 @@ async def test_our_arms_and_stock_ones_leave_the_loop(index, embedding, monkeypa
 
 def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    retriever = ContextualFusionRetriever(
-        [ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword]
-    )
+    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
     expected = pairs(retriever.retrieve("budget of the house"))
     stop = threading.Event()
 

@@ -213,7 +213,7 @@ def test_evidence_names_terms_and_their_rarity(nodes):
     assert {term.term for term in terms["dog"]} == {"dog", "cooki"}
     assert terms["cat"] == []
     assert sum(term.score for term in terms["dog"]) == pytest.approx(dog.score)
-    assert retriever.document_frequency("dog zebra budget") == {"dog": 1, "zebra": 0, "budget": 2}
+    assert retriever.term_scores("dog zebra budget", []).frequencies == (1, 0, 2)
 
 
 def test_index_nodes_lead_to_their_object(nodes):
@@ -231,7 +231,7 @@ def test_added_deleted_and_updated_nodes_count_at_once(nodes):
     assert retriever.delete(["new", "never there"]) == 1
     assert ids(retriever.retrieve("carrots")) == ["dog"]
     retriever.add([TextNode(id_="dog", text="a parrot")])
-    assert retriever.node_ids == ["cat", "code", "config", "meeting", "budget", "dog"]
+    assert retriever.selected_ids() == ["cat", "code", "config", "meeting", "budget", "dog"]
     assert retriever.retrieve("carrots")[0].score == 0
     assert ids(retriever.retrieve("parrot")) == ["dog"]
     assert len(retriever) == 6

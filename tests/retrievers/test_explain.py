@@ -22,7 +22,7 @@ from llama_index_contextual.retrieval import (
 @pytest.fixture
 def arms(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 def pairs(found):

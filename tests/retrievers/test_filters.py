@@ -78,9 +78,9 @@ def test_every_arm_returns_the_same_nodes(filters, expected, nodes, index, embed
     assert {node.node_id for node in nodes if admits(filters, node.metadata)} == expected
     keyword = ContextualBM25Retriever(nodes)
     assert ids(keyword.with_filters(filters).retrieve(EVERYTHING)) == expected
-    for companion in (keyword, None):
-        vector = ContextualVectorRetriever(index, embed_model=embedding, companion=companion, filters=filters)
-        assert ids(vector.retrieve(EVERYTHING)) == expected
+    assert (
+        ids(ContextualVectorRetriever(index, embed_model=embedding, filters=filters).retrieve(EVERYTHING)) == expected
+    )
     hybrid = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
     assert ids(hybrid.with_filters(filters).retrieve(EVERYTHING)) == expected
 
@@ -133,16 +133,16 @@ def test_a_document_by_each_of_its_names(key, store, embedding):
 def test_the_context_can_be_filtered_although_it_is_no_column(nodes):
     nodes[0].metadata["context"] = "Document: x"
     keyword = ContextualBM25Retriever(nodes).with_filters(one("context", "text_match", "Document"))
-    assert keyword.node_ids == ["dog"]
+    assert keyword.selected_ids() == ["dog"]
 
 
 def test_views_share_the_index_and_combine(nodes):
     base = ContextualBM25Retriever(nodes)
     home = base.with_filters(one("tags", "contains", "home"))
     dog = home.with_filters(one("n", "==", 0))
-    assert (len(base.node_ids), home.node_ids, dog.node_ids) == (6, ["dog", "cat"], ["dog"])
+    assert (len(base.selected_ids()), home.selected_ids(), dog.selected_ids()) == (6, ["dog", "cat"], ["dog"])
     base.add([TextNode(id_="new", text="a new dog", metadata={"tags": "home", "n": 0})])
-    assert set(dog.node_ids) == {"dog", "new"}
+    assert set(dog.selected_ids()) == {"dog", "new"}
     assert ids(dog.retrieve("dog")) == {"dog", "new"}
 
 
@@ -177,11 +177,8 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
 
 
 def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, nodes, embedding):
-    keyword = ContextualBM25Retriever(nodes)
     store.delete_nodes(["cat"])
-    vector = ContextualVectorRetriever(
-        index, embed_model=embedding, companion=keyword, filters=one("tags", "contains", "home")
-    )
+    vector = ContextualVectorRetriever(index, embed_model=embedding, filters=one("tags", "contains", "home"))
     assert ids(vector.retrieve("dog cat")) == {"dog"}
 
 

@@ -50,7 +50,7 @@ def pairs(found):
 @pytest.fixture
 def arms(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 def stock(retrievers, **settings):

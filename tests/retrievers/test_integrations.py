@@ -31,7 +31,7 @@ def ids(found):
 @pytest.fixture
 def hybrid(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    vector = ContextualVectorRetriever(index, embed_model=embedding, companion=keyword)
+    vector = ContextualVectorRetriever(index, embed_model=embedding)
     return ContextualFusionRetriever([vector, keyword], similarity_top_k=3)
 
 
@@ -142,10 +142,10 @@ def page(name, body):
     return Document(text=f"# {name}\n\n{body}\n", id_=name, metadata={"path": f"{name}.md"})
 
 
-def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding, tmp_path):
+def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding):
     def answer(query):
-        keyword = ContextualBM25Retriever.open(tmp_path, store)
-        vector = ContextualVectorRetriever(changing, embed_model=embedding, companion=keyword)
+        keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
+        vector = ContextualVectorRetriever(changing, embed_model=embedding)
         return {one.node.metadata["path"] for one in ContextualFusionRetriever([vector, keyword]).retrieve(query)}
 
     changing.insert(page("dog", "Cookie loves carrots."))
@@ -156,7 +156,7 @@ def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding, t
     changed = changing.refresh_ref_docs([page("cat", "The cat likes carrots now."), page("owl", "An owl.")])
     assert changed == [True, True]
     assert answer("carrots") == {"cat.md", "owl.md"}
-    keyword = ContextualBM25Retriever.open(tmp_path, store)
+    keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
     assert [one.node.text for one in keyword.retrieve("carrots")] == ["# cat\n\nThe cat likes carrots now."]
 
 
@@ -176,9 +176,7 @@ def test_metadata_of_the_directory_reader_is_no_obstacle(tmp_path, changing, sto
     for document in documents:
         changing.insert(document)
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    hybrid = ContextualFusionRetriever(
-        [ContextualVectorRetriever(changing, embed_model=embedding, companion=keyword), keyword]
-    )
+    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(changing, embed_model=embedding), keyword])
     (hit,) = hybrid.retrieve("carrots")
     assert hit.node.metadata["file_name"] == "dog.md"
     assert keyword.retrieve("file_path")[0].score == 0  # key names are not words to search for, as they are by default

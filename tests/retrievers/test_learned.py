@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import date
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.keyword import KeywordIndex
+from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermScores
 from llama_index_contextual.keyword.bm25_index import idf
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.words import lexical_text
@@ -21,8 +22,8 @@ from llama_index_contextual.retrieval import (
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrieval.learned import Signals, fuse_learned
-from llama_index_contextual.retrieval.signals import english_trust, signals_of, trust_in
+from llama_index_contextual.retrieval.learned import fuse_learned
+from llama_index_contextual.retrieval.signals import PoolReads, date_shares, english_trust, read_pool, trust_in
 
 
 class Fixed(BaseRetriever):
@@ -39,12 +40,18 @@ class Fixed(BaseRetriever):
 @pytest.fixture
 def arms(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 @pytest.fixture
 def learned(arms):
     return ContextualFusionRetriever(arms, mode="learned", similarity_top_k=6)
+
+
+def reads(ids, nearness):
+    """Reads of chunks of which nothing else is known, for a question whose words weigh 8."""
+    terms = TermScores((("x",),), (1,), (8.0,), np.zeros((len(ids), 1)))
+    return PoolReads("k", Analyzer(), ids, terms, np.array(nearness), [None] * len(ids))
 
 
 def pairs(found):
@@ -101,12 +108,13 @@ def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
     for node in nodes:
         retriever.add([node])  # merges on the way
     names = [node.node_id for node in nodes]
-    before = retriever.nearness("budget of the house", names).shares.tolist()
+    before = read_pool("budget of the house", "k", retriever, names).nearness.tolist()
     retriever.persist(tmp_path)
     after = ContextualBM25Retriever.from_persist_dir(tmp_path)
     after.delete(["cat"])
     after.add([nodes[1]])
-    assert after.nearness("budget of the house", names).shares.tolist() == before == plain(nodes, names)
+    after = read_pool("budget of the house", "k", after, names).nearness.tolist()
+    assert after == before == plain(nodes, names)
 
 
 def plain(nodes, names):
@@ -152,11 +160,10 @@ def test_a_day_that_is_named_counts(question, best):
 def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
     days = {"on": "2026-03-02", "after": "2026-03-06", "before": "2026-03-01", "later": "2026-03-20", "none": None}
     nodes = [TextNode(id_=name, text="kite", metadata={"date": day} if day else {}) for name, day in days.items()]
-    words = signals_of("the kite of 2 March 2026", "k", ContextualBM25Retriever(nodes), list(days))
-    assert words.shares["date"] == {"on": 1.0, "after": 0.5, "before": 0.0, "later": 0.0}
-    ago = signals_of("the kite of yesterday", "k", ContextualBM25Retriever(nodes), list(days), date(2026, 3, 3))
-    assert ago.shares["date"]["on"] == 1.0
-    assert signals_of("the kite", "k", ContextualBM25Retriever(nodes), list(days)).shares["date"] == {}
+    records = read_pool("kite", "k", ContextualBM25Retriever(nodes), list(days)).records
+    assert date_shares("the kite of 2 March 2026", records, None).tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
+    assert date_shares("the kite of yesterday", records, date(2026, 3, 3))[0] == 1.0
+    assert not date_shares("the kite", records, None).any()
 
 
 def test_the_credits_sum_up_to_the_log_odds(learned):
@@ -202,9 +209,9 @@ def test_any_arms_will_do(nodes, arms):
 def test_arms_of_one_kind_share_its_feature():
     weights = {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0}
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, weights=weights)
+    one = fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], {"x": False}, weights=weights)
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = fuse_learned(rankings, {"x": False, "y": False}, None, weights=weights)
+    two = fuse_learned("q", rankings, {"x": False, "y": False}, weights=weights)
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
 
 
@@ -213,13 +220,12 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
         Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
         Ranking("k", 0, 0.5, [Candidate("b", 3.0)]),
     ]
-    words = Signals("k", 8.0, {"nearness": {"a": 0.5, "b": 0.0, "unknown": 1.0}, "date": {"b": 1.0}})
-    kinds = {"x": False, "k": True}
-    given, plain = (fuse_learned(rankings, kinds, words, explained=explained) for explained in (True, False))
+    words, kinds = reads(["a", "b", "c"], [0.5, 0.0, 0.0]), {"x": False, "k": True}
+    given, plain = (fuse_learned("q", rankings, kinds, words, explained=explained) for explained in (None, 0))
     assert [one._replace(credits=()) for one in given] == plain
     assert {one.node_id: [part.arm for part in one.credits] for one in given} == {
         "a": ["x", "nearness"],
-        "b": ["x", "k", "match", "date"],
+        "b": ["x", "k", "match"],
         "c": ["x"],
     }
 
@@ -262,7 +268,7 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     ("best", "vectors", "keywords"), [(0.0, 1.8, 0.0), (1.0, 1.3, 0.5), (2.0, 0.8, 1.0), (8.0, 0.8, 1.0)]
 )
 def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
-    words = Signals("k", 8.0)
+    words = reads(["a"], [0.0])
     rankings = [Ranking("k", 0, 0.5, [Candidate("a", best)]), Ranking("v", 0, 0.5, [Candidate("a", 0.9)])]
     trust = trust_in({"v": "multilingual-e5"}, "¿Cuándo?", rankings, words)
     assert trust == pytest.approx({"v": vectors, "k": keywords})
@@ -272,8 +278,9 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
 
 def test_match_is_the_share_of_the_question_that_is_found():
     weights = {"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0, "date": 0.0}
-    words = Signals("k", 8.0)
+    words = reads(["a", "b"], [0.0, 0.0])
     found = fuse_learned(
+        "q",
         [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
         {"k": True},
         words,

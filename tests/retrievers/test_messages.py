@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 
+import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_index_contextual.keyword import Analyzer, TermScores
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
@@ -14,18 +16,11 @@ from llama_index_contextual.retrieval import (
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrieval.learned import Signals
-from llama_index_contextual.retrieval.sessions import (
-    FEATURES,
-    Sessions,
-    fuse_sessions,
-    sentences_of,
-    sessions_of,
-)
+from llama_index_contextual.retrieval.sessions import FEATURES, fuse_sessions, sentences_of, sessions_of
+from llama_index_contextual.retrieval.signals import PoolReads, read_pool, record_of
 
 NOW = date(2026, 4, 10)
 KINDS = {"vector": False, "keyword": True}
-NO_WORDS = Signals("keyword", 10.0)
 
 
 def fused(vector, keyword, sessions, ages, **more):
@@ -35,7 +30,13 @@ def fused(vector, keyword, sessions, ages, **more):
     ]
     for number, answer in enumerate(more.pop("sentences", []), start=1):
         rankings.append(Ranking("vector", number, 0.4, [Candidate(*one) for one in answer.items()]))
-    return fuse_sessions(rankings, KINDS, NO_WORDS, Sessions(sessions, ages), **more)
+    ids = sorted(sessions)
+    days = {one: age if age is None else str(NOW - timedelta(days=age)) for one, age in ages.items()}
+    metadata = [{"path": f"{sessions[one]}.md", "date": days[sessions[one]]} for one in ids]
+    records = [record_of(Analyzer(), one, "") for one in metadata]
+    terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
+    reads = PoolReads("keyword", Analyzer(), ids, terms, None, records)
+    return fuse_sessions("q", rankings, KINDS, reads, NOW, explained=None, **more)
 
 
 def test_more_chunks_that_speak_for_a_session_count_more():
@@ -99,14 +100,14 @@ def test_sessions_are_days_of_a_note_else_sections():
         TextNode(id_="later", text="x", metadata={"path": "memory/2026-05-01.md"}),
         TextNode(id_="bare", text="x"),
     ]
-    arm = ContextualBM25Retriever(nodes)
-    found = sessions_of(arm, [node.node_id for node in nodes], NOW, ageless=["people.md"])
-    assert found.of["heading"] == found.of["heading2"]
-    assert len(set(found.of.values())) == 6
-    ages = {node_id: found.ages[session] for node_id, session in found.of.items()}
+    reads = read_pool("x", "keyword", ContextualBM25Retriever(nodes), [node.node_id for node in nodes], is_message=True)
+    sessions, days = sessions_of(reads, NOW, ageless=["people.md"])
+    of = dict(zip(reads.ids, sessions, strict=True))
+    assert of["heading"] == of["heading2"]
+    assert len(set(sessions)) == 6
+    ages = {node_id: days[session] for node_id, session in of.items()}
     assert ages == {"day": 5, "heading": 1, "heading2": 1, "section": None, "section2": None, "later": 21, "bare": None}
-    ageless = sessions_of(arm, ["day"], NOW, ageless=["*"])
-    assert list(ageless.ages.values()) == [None]
+    assert set(sessions_of(reads, NOW, ageless=["*"])[1].values()) == {None}
 
 
 def test_sentences_are_those_of_a_message_that_has_several():
@@ -119,7 +120,7 @@ def test_sentences_are_those_of_a_message_that_has_several():
 
 def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, index):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    arms = [ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword]
+    arms = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
     retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=3)
     message = "I am back from my holidays. The kitchen of the new house needs tiles, and the budget is small."
     explanation = retriever.explain(message)

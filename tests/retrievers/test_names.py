@@ -12,7 +12,8 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.retrieval.names import folded_name, names_of_path
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.retrieval.signals import folded_name, record_of
 
 NOTES = {
     "notes/GIL.md": "# Global interpreter lock\n\nOne thread at a time runs.\n\n## Release\n\nC code may release it.",
@@ -83,8 +84,8 @@ def test_names_are_folded(text, folded):
 
 
 def test_the_names_of_a_path():
-    assert set(names_of_path("a/B.md")) == {"a b md", "b md", "a b", "b"}
-    assert set(names_of_path(".env")) == {"env"}
+    for path, names in (("a/B.md", {"a b md", "b md", "a b", "b"}), (".env", {"env"})):
+        assert record_of(Analyzer(), {"path": path}, "").names - {""} == names
 
 
 def test_a_name_without_a_path_is_a_title():

@@ -54,7 +54,7 @@ def test_edits_before_and_after_loading_count(nodes, tmp_path):
 
 
 def rebuilt(retriever):
-    return ContextualBM25Retriever(list(retriever.nodes(retriever.node_ids).values()))
+    return ContextualBM25Retriever(list(retriever.nodes(retriever.selected_ids()).values()))
 
 
 def test_persisting_an_edit_writes_the_new_part_only(nodes, tmp_path):
@@ -78,7 +78,7 @@ def test_nodes_that_are_deleted_do_not_stay_on_disk_for_ever(nodes, tmp_path):
     retriever.persist(tmp_path)
     (after,) = (path.stat().st_size for path in tmp_path.glob("*-records.npy"))
     assert after < before / 2
-    assert ContextualBM25Retriever.from_persist_dir(tmp_path).node_ids == ["config", "budget"]
+    assert ContextualBM25Retriever.from_persist_dir(tmp_path).selected_ids() == ["config", "budget"]
 
 
 def test_what_another_process_wrote_there_is_not_mixed_with_ours(nodes, tmp_path):
@@ -169,32 +169,8 @@ def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):
         ContextualBM25Retriever(nodes).persist(tmp_path / "taken")
 
 
-def test_another_analyzer_or_stamp_is_refused(nodes, tmp_path):
-    ContextualBM25Retriever(nodes).persist(tmp_path, stamp="one")
-    assert len(ContextualBM25Retriever.from_persist_dir(tmp_path, stamp="one")) == 6
-    with pytest.raises(FingerprintError, match="stale: made from 'one', wanted 'two'"):
-        ContextualBM25Retriever.from_persist_dir(tmp_path, stamp="two")
-    with pytest.raises(FingerprintError, match="another analyzer"):
-        ContextualBM25Retriever.from_persist_dir(tmp_path, analyzer=Analyzer(stem=False))
-
-
 def test_an_index_of_an_older_analyzer_is_refused(nodes, tmp_path, monkeypatch):
     ContextualBM25Retriever(nodes).persist(tmp_path)
     monkeypatch.setattr("llama_index_contextual.keyword.analyzer._VERSION", 99)
     with pytest.raises(FingerprintError):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
-
-
-def test_opening_follows_the_store(index, store, tmp_path):
-    retriever = ContextualBM25Retriever.open(tmp_path, store)
-    expected = answers(retriever)
-    index.insert_nodes([TextNode(id_="new", text="a parrot")])
-    store.delete_nodes(["cat"])
-    followed = ContextualBM25Retriever.open(tmp_path, store)
-    assert [one.node.node_id for one in followed.retrieve("parrot sofa")] == ["new"]
-    store.delete_nodes(["new"])
-    (tmp_path / "bm25.json").write_text("damaged")
-    index.insert_nodes([TextNode(id_="cat", text="The cat sleeps all day on the warm sofa")])
-    again = ContextualBM25Retriever.open(tmp_path, store)
-    assert [[one[0] for one in pairs_] for pairs_ in answers(again)] == [[one[0] for one in p] for p in expected]
-    assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 6

@@ -37,13 +37,10 @@ def keyword(nodes):
     return ContextualBM25Retriever(nodes)
 
 
-@pytest.fixture(params=["companion", "alone"])
-def hybrid(request, index, embedding):
+@pytest.fixture
+def hybrid(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    companion = keyword if request.param == "companion" else None
-    return ContextualFusionRetriever(
-        [ContextualVectorRetriever(index, embed_model=embedding, companion=companion), keyword]
-    )
+    return ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
 
 
 def ids(found):

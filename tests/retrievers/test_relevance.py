@@ -39,7 +39,7 @@ ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 def arms(index, embedding):
     """Arms with an embedding for which relevance was not measured."""
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualVectorRetriever(index, embed_model=embedding, companion=keyword), keyword
+    return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def local_arms(store, nodes):
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
     keyword = ContextualBM25Retriever(nodes)
-    return ContextualVectorRetriever(index, companion=keyword), keyword
+    return ContextualVectorRetriever(index), keyword
 
 
 def ids(found):
@@ -288,7 +288,7 @@ async def test_a_query_finds_something_where_the_index_knows_all_its_words(seven
 def test_a_word_of_the_notes_finds_something(seven_notes):
     keyword = next(arm for arm in seven_notes.retrievers if isinstance(arm, ContextualBM25Retriever))
     words = {word for path in NOTES.rglob("*.md") for word in re.findall(r"[\w-]+", path.read_text("utf-8").lower())}
-    known = sorted(word for word in words if any(keyword.document_frequency(word).values()))
+    known = sorted(word for word in words if any(keyword.term_scores(word, []).frequencies))
     assert len(known) > 300
     assert not [word for word in known[::5] if not seven_notes.retrieve(word)]
 

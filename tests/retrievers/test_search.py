@@ -17,7 +17,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.any_store import AnyStore
+from llama_index_contextual.retrieval.stores import AnyStore
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
@@ -43,7 +43,7 @@ class Vectors:
         self.nodes, self.selected_ids = keyword.state.nodes, keyword.state.selected_ids
 
     def dense_queries(self, embeddings, top_k, filters=None):
-        store = AnyStore(ChromaVectorStore(chroma_collection=self.collection), companion=self.keyword.state)
+        store = AnyStore(ChromaVectorStore(chroma_collection=self.collection))
         asked = [VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters) for one in embeddings]
         return store.search_each(asked)
 
@@ -62,7 +62,7 @@ def readers(index, nodes, collection):
 @pytest.mark.parametrize("filters", [None, NEW])
 def test_arms_over_a_reader_answer_as_arms_of_their_own_do(readers, index, embedding, filters):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    vector = ContextualVectorRetriever(index, embed_model=embedding, companion=keyword)
+    vector = ContextualVectorRetriever(index, embed_model=embedding)
     vectors, keywords = readers
     arms = ContextualVectorRetriever.over(vectors, embedding), ContextualBM25Retriever.over(keywords)
     for own, over in zip((vector, keyword), arms, strict=True):
@@ -81,7 +81,7 @@ def test_arms_see_what_was_written_meanwhile(readers):
     for one in (arm, twin):
         assert {hit.node.node_id for hit in one.retrieve("carrots")} == {"dog", "new"}
         assert len(one) == 7
-        assert one.document_frequency("carrots zebra") == {"carrot": 2, "zebra": 0}
+        assert one.term_scores("carrots zebra", []).frequencies == (2, 0)
 
 
 def test_an_arm_over_a_reader_does_not_change_what_it_reads(readers, nodes, tmp_path):

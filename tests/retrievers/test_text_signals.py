@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.retrieval.code import code_signals, definitions_of, is_code, is_test, repeats
-from llama_index_contextual.retrieval.fusion import Credit, Fused, shipped_weights
-from llama_index_contextual.retrieval.learned import with_signals
-from llama_index_contextual.retrieval.names import opening_of
+from llama_index_contextual.retrieval.code import code_record, code_signals, definitions_of, repeats
+from llama_index_contextual.retrieval.fusion import shipped_weights
+from llama_index_contextual.retrieval.signals import opening_of
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_definitions_of_a_long_line_take_no_time():
 
 
 def test_which_files_are_code_and_which_are_tests():
-    assert is_code("src/a/Main.java")
-    assert not is_code("notes/java.md")
+    assert code_record(Analyzer(), "src/a/Main.java", "")
+    assert not code_record(Analyzer(), "notes/java.md", "")
     for path in (
         "tests/gate.py",
         "test/java/GateTest.java",
@@ -50,39 +50,36 @@ def test_which_files_are_code_and_which_are_tests():
         "web/gate.spec.ts",
         "test_gate.py",
     ):
-        assert is_test(path)
+        assert code_record(Analyzer(), path, "").is_test
     for path in ("src/gate.py", "src/contest.py", "src/latest/attest.go", "Testimony.java"):
-        assert not is_test(path)
+        assert not code_record(Analyzer(), path, "").is_test
+
+
+FILES = [
+    ("src/retry_queue.py", "class RetryQueue:\n"),
+    ("src/retry_queue.py", "x = 1\n"),
+    ("tests/test_retry.py", "def test_retry_queue():\n"),
+    ("note.md", ""),
+]
+CODE = [code_record(Analyzer(), *one) for one in FILES]
 
 
 def test_the_signals_of_a_source_file():
-    paths = {"a1": "src/retry_queue.py", "a2": "src/retry_queue.py", "t1": "tests/test_retry.py"}
-    texts = {"a1": "class RetryQueue:\n", "a2": "x = 1\n", "t1": "def test_retry_queue():\n"}
-    order, vectors = ["a1", "t1", "a2", "note"], {"a1": 0.9, "a2": 0.6, "t1": 0.3, "note": 1.0}
-    found = code_signals("how does the RetryQueue wait", Analyzer(), paths, texts, vectors, order)
-    assert found["file name"] == {"a1": 1.0, "a2": 1.0, "t1": pytest.approx(0.5)}
-    assert found["exact"] == {"a1": 1.0}
-    assert found["defines"]["a1"] == found["defines"]["a2"] == pytest.approx(2 / 3)
-    assert found["file vector"]["a1"] == pytest.approx(0.5)
-    assert found["file share"]["a1"] == 1.0 > found["file share"]["t1"]
-    assert found["test"] == {"t1": 1.0}
-    assert "test" not in code_signals("which tests cover the RetryQueue", Analyzer(), paths, texts, vectors, order)
+    arguments = Analyzer(), CODE, np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3]
+    found = code_signals("how does the RetryQueue wait", *arguments)
+    assert found["file name"].tolist() == [1.0, 1.0, 0.5, 0.0]
+    assert found["exact"].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert found["defines"][:2].tolist() == pytest.approx([2 / 3, 2 / 3])
+    assert found["file vector"].tolist() == pytest.approx([0.5, 0.5, 0.1, 0.0])
+    assert found["file share"][0] == 1.0 > found["file share"][2] > found["file share"][3] == 0.0
+    assert found["test"].tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert not code_signals("which tests cover the RetryQueue", *arguments)["test"].any()
 
 
 def test_further_chunks_of_a_file_lose_more_for_words_than_for_a_question():
-    paths = {"a1": "a.py", "a2": "a.py", "b1": "b.py"}
-    order = ["a1", "note", "a2", "b1"]
-    words, question = repeats(paths, order, "retry queue"), repeats(paths, order, "How does it retry?")
-    assert words.keys() == question.keys() == {"a2"}
-    assert words["a2"] > 10 * question["a2"]
-
-
-def test_more_signals_change_the_order_and_are_credited():
-    fused = [Fused("a", 4.0, 1.0, ()), Fused("b", 3.0, 0.75, ())]
-    found = with_signals(fused, {"opening": {"b": 1.0}}, {"opening": 2.0}, explained=True)
-    assert [(one.node_id, one.raw, one.score) for one in found] == [("b", 5.0, 1.0), ("a", 4.0, 0.8)]
-    assert found[0].credits == (Credit("opening", 0, 0, 1.0, 2.0),)
-    assert with_signals(fused, {}, {}, explained=True) == fused
+    words, question = (repeats(one, CODE, [0, 3, 1, 2]) for one in ("retry queue", "How does it retry?"))
+    assert np.flatnonzero(words).tolist() == np.flatnonzero(question).tolist() == [1]
+    assert words[1] > 10 * question[1]
 
 
 def test_the_file_that_defines_a_name_comes_before_those_that_use_it():

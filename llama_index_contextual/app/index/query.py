@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class IndexView:
-    """One moment of an index, as retrievers ask it; see :class:`~llama_index_contextual.retrieval.search.SearchStore`.
+    """One moment of an index, as retrievers ask it; see :class:`~llama_index_contextual.retrieval.stores.SearchStore`.
 
     Args:
         snapshot: The database.
@@ -108,10 +108,13 @@ class IndexView:
         rows = {node_id: row for node_id, row in zip(wanted, self._rows_of(wanted), strict=True) if row}
         return dict(zip(rows, self._known.values(key, list(rows.values()), self._values), strict=True))
 
-    def texts(self, node_ids: Iterable[str]) -> dict[str, str]:
-        """Return the texts of those of the nodes that exist."""
-        rows = sorted({row for row in self._rows_of(list(node_ids)) if row})
-        return {one.node_id: one.text for one in self.snapshot.nodes(np.array(rows, dtype=np.int64))}
+    def records(self, node_ids: Sequence[str], make: Callable[[dict[str, Any], str], _T]) -> Sequence[_T | None]:
+        """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
+
+        def read(rows: Rows) -> dict[int, _T]:
+            return {one.row: make(one.metadata, one.text) for one in self.snapshot.nodes(rows)}
+
+        return self._known.records(self._rows_of(node_ids), read)
 
     def _column(self, key: str) -> Column | None:
         column = self._known.column(key, self._values)

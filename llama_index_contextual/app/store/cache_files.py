@@ -244,9 +244,10 @@ class RowCache:
         self.id_of: dict[int, str] = {}
         self.row_of: dict[str, int] = {}
         self.by_key: dict[str, dict[int, Any]] = {}
+        self.made: dict[int, Any] = {}
         self.columns: dict[str, tuple[Rows, Column]] = {}
         if earlier is not None and earlier.moment[0] == moment[0]:
-            self.by_key, self.columns = earlier.by_key, earlier.columns
+            self.by_key, self.columns, self.made = earlier.by_key, earlier.columns, earlier.made
             if len(earlier.id_of) <= _IDS:
                 self.id_of, self.row_of = earlier.id_of.copy(), earlier.row_of.copy()
             for row in _lacking(rows, earlier.rows).tolist():
@@ -286,6 +287,17 @@ class RowCache:
         for part in iter_batch(missing, AT_ONCE):
             known.update(zip(part, read(key, np.array(part, dtype=np.int64)), strict=True))
         return [known[row] for row in rows]
+
+    def records(self, rows: Sequence[int], read: Callable[[Rows], Mapping[int, Any]]) -> list[Any]:
+        """What ``read`` makes of each of some rows, once for each; None for those that it lacks."""
+        made = self.made
+        missing = sorted({row for row in rows if row and row not in made})
+        if missing:
+            if len(made) > _IDS:
+                made = self.made = {}
+                missing = sorted({*rows} - {0})
+            made.update(read(np.array(missing, dtype=np.int64)))
+        return [made.get(row) for row in rows]
 
     def column(self, key: str, read: Callable[[str, Rows], Sequence[Any]]) -> Column:
         """Values of a metadata key of all rows; of those that an earlier moment did not have they are read.

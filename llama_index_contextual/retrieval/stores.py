@@ -1,0 +1,419 @@
+"""What the arms search: any LlamaIndex store, or a store of one's own that implements :class:`SearchStore`.
+
+LlamaIndex's stores differ in their filters: some take NOT for AND, refuse nested filters or know half of the operators.
+So a store gets only those parts that mean the same everywhere, each hit is checked against all of the filters, and the
+query is repeated for more until there are enough or no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sys
+import warnings
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard, TypeVar
+
+from llama_index.core.schema import ObjectType
+from llama_index.core.utils import iter_batch
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+
+from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
+from llama_index_contextual.keyword import ITEMS, REF_DOC_ID, Candidate, admits, condition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from llama_index.core.schema import BaseNode
+    from llama_index.vector_stores.chroma import ChromaVectorStore
+    from typing_extensions import Self
+
+    from llama_index_contextual.keyword import Group, Nearness, TermScores
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+S_co = TypeVar("S_co", covariant=True)
+Flow = Generator[tuple[Callable[[], Any], Callable[[], Awaitable[Any]]], Any, T]
+"""Work that may block, written once: it yields each call twice, for a thread and for an event loop."""
+
+MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number
+_PAGE: Final = 1000  # nodes that a store is asked for by id at a time
+_MORE: Final = 4  # times as many, each time that too few hits pass
+_UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
+# Modes in which similarity_top_k is the number of hits.
+_COUNTED: Final = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR})
+_CANNOT_LIST: Final = (NotImplementedError, AssertionError, ValueError, TypeError)
+_EVERYWHERE: Final = frozenset(
+    {FilterOperator.EQ, FilterOperator.IN, *(FilterOperator(sign) for sign in (">", ">=", "<", "<="))}
+)
+
+
+def run(flow: Flow[T]) -> T:
+    """Result of a flow whose work is done in this thread."""
+    resume: Callable[[], Any] = partial(next, flow)
+    while True:
+        try:
+            work, _ = resume()
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        try:
+            resume = partial(flow.send, work())
+        except Exception as error:  # noqa: BLE001  the flow decides what it means
+            resume = partial(flow.throw, error)
+
+
+async def arun(flow: Flow[T]) -> T:
+    """Result of a flow whose work does not block the event loop."""
+    resume: Callable[[], Any] = partial(next, flow)
+    while True:
+        try:
+            _, work = resume()
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        try:
+            resume = partial(flow.send, await work())
+        except Exception as error:  # noqa: BLE001  as above
+            resume = partial(flow.throw, error)
+
+
+# A store of one's own
+
+
+class KeywordSearch(Protocol):
+    """Search by terms. A term is a group of alternatives that count as one, such as its stems in two languages.
+
+    All methods are called from several threads at once. They may block: no arm calls them on an event loop.
+    """
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects, without vectors, for those of the ids that exist."""
+
+    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+        """Ids of all nodes that the filters admit, as :mod:`llama_index_contextual.keyword.filters` reads them."""
+
+    def keyword_query(
+        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[Candidate]:
+        """The best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
+
+    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
+        """Share of each term in the keyword score of each node, 0 where the node does not hold it.
+
+        An unknown id holds no term; with no ids the frequencies of the terms are still there.
+        """
+
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
+        """Nearness of neighbouring terms of a query in each node; zeros where the order of terms is not known."""
+
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """The nodes' values of a metadata key, without reading the nodes where the store can."""
+
+    def records(self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]) -> Sequence[T | None]:
+        """Result of ``make(metadata, text)`` for each node, which the store may keep; None for unknown ids."""
+
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """Number of nodes that the filters admit."""
+
+
+class SearchStore(KeywordSearch, Protocol):
+    """Search by terms and by vectors."""
+
+    def dense_queries(
+        self, embeddings: Sequence[Sequence[float]], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[list[Candidate]]:
+        """The ``top_k`` nodes nearest to each of some vectors, with cosines, best first, ties by id."""
+
+
+class StoreReader(Protocol[S_co]):
+    """A consistent view of a store that changes, for the retrievers' ``over(reader)``."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """A context in which everything that is read comes from one state of the store."""
+
+    def ask(self, work: Callable[[S_co], T]) -> T:
+        """Result of ``work``, which only reads, for the newest state of the store; it may be called again."""
+
+
+class ReadStore:
+    """Search a store of one's own, by its reader.
+
+    Args:
+        reader: Gives the newest state of the store.
+    """
+
+    filters_words = True
+    asks_async = False
+
+    def __init__(self, reader: StoreReader[SearchStore]) -> None:
+        self._reader = reader
+        self.snapshot = reader.snapshot
+
+    def gives_cosines(self, _: VectorStoreQuery) -> bool:
+        """Whether the scores are cosine similarities."""
+        return True
+
+    needs_vector = gives_cosines
+
+    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """The best of each of some queries, which differ by their vectors alone."""
+        if not queries:
+            return []
+        vectors = [query.query_embedding or [] for query in queries]
+        top_k, filters = queries[0].similarity_top_k, queries[0].filters
+        return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that exist."""
+        ids = list(node_ids)
+        return self._reader.ask(lambda store: store.nodes(ids))
+
+
+# LlamaIndex's stores
+
+
+class AnyStore:
+    """Search a store through LlamaIndex's own interface. Copies of a retriever share it, as a store cannot be copied.
+
+    Args:
+        store: The vector store.
+        index: The ``VectorStoreIndex`` on it. Its docstore has the nodes where the store holds vectors only, and those
+            that are no text, such as an ``IndexNode``, which every store turns into text.
+        options: Further arguments of the store's ``query``.
+    """
+
+    filters_words = False
+
+    def __init__(
+        self, store: BasePydanticVectorStore, index: Any = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.store = store
+        self._docstore = None if index is None else index.docstore
+        self._names: Mapping[str, str] = {} if index is None else getattr(index.index_struct, "nodes_dict", {})
+        self._options = dict(options or {})
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
+        copied = self.store.model_copy()  # pickling may take parts out of the object
+        if set(copied.__getstate__().get("__pydantic_private__") or ()) != set(copied.__pydantic_private__ or ()):
+            raise CopyError(
+                f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
+                "Cure: pickle what makes the store, and make store and retriever where it arrives."
+            )
+        return dict(self.__dict__)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """A context that changes nothing: the next question may read another state of the store."""
+        return nullcontext()
+
+    def gives_cosines(self, query: VectorStoreQuery) -> bool:
+        """Whether the scores are cosine similarities."""
+        is_plain = query.mode == VectorStoreQueryMode.DEFAULT and not self._options
+        return is_plain and (isinstance(self.store, SimpleVectorStore) or is_chroma(self.store))
+
+    def needs_vector(self, query: VectorStoreQuery) -> bool:
+        """Whether a query is to be embedded."""
+        by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
+        return self.store.is_embedding_query and query.mode not in by_words
+
+    @property
+    def asks_async(self) -> bool:
+        """Whether the store has a query of its own for an event loop."""
+        return type(self.store).aquery is not BasePydanticVectorStore.aquery
+
+    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """The hits of each of some queries, as :meth:`search` gives them."""
+        return [run(self.search(query)) for query in queries]
+
+    def search(self, query: VectorStoreQuery) -> Flow[list[Candidate]]:
+        """The best ``query.similarity_top_k`` that ``query.filters`` and ``query.node_ids`` admit, with nodes.
+
+        Of a hybrid query that is all that the store gives: how many that is, is its own.
+
+        Raises:
+            SettingError: A filter cannot work.
+            StorageError: The store names a node that is nowhere.
+        """
+        most = query.similarity_top_k if query.mode in _COUNTED else None
+        size = top_k = min(query.similarity_top_k, MOST)
+        among = None if query.node_ids is None else frozenset(query.node_ids)
+        if among is not None and not among:
+            return []
+        filters, parts, results = query.filters, portable_parts(query.filters), list[Candidate]()
+        while True:
+            pushed = MetadataFilters(filters=list(parts)) if parts else None
+            call = replace(query, similarity_top_k=size, filters=pushed)
+            try:
+                found = yield partial(self._query, call), partial(self._aquery, call)
+                candidates = self._candidates(call, found)
+            except Warning:  # so LanceDB reports that it found nothing
+                return []
+            except Exception as error:
+                if parts or query.node_ids:
+                    logger.info("%s refuses filters (%s); its hits are filtered", type(self.store).__name__, error)
+                    parts, query = [], replace(query, node_ids=None)
+                    continue
+                if size == top_k:
+                    raise
+                message = f"{type(self.store).__name__} gives no more than {size // _MORE} hits ({error})"
+                warnings.warn(f"{message}; behind these there may be more.", ContextualWarning, stacklevel=2)
+                return results
+            results = [
+                one
+                for one in candidates
+                if one.node is not None
+                and (among is None or one.node_id in among)
+                and admits(filters, {REF_DOC_ID: one.node.ref_doc_id, **one.node.metadata}, parts)
+            ][:most]
+            if len(results) >= top_k or len(candidates) < size or (filters is None and among is None):
+                return results
+            size = min(size * _MORE, MOST)
+
+    def _query(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
+        return self.store.query(query, **self._arguments(query))
+
+    async def _aquery(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
+        """The answer of a store; by its other query, in a thread, where it was made without an async client."""
+        try:
+            return await self.store.aquery(query, **self._arguments(query))
+        except Exception as error:  # noqa: BLE001  it is raised again
+            try:
+                return await asyncio.to_thread(self._query, query)
+            except Exception:  # noqa: BLE001  the first one counts
+                raise error from None
+
+    def _arguments(self, query: VectorStoreQuery) -> dict[str, Any]:
+        """Keyword arguments of a query; LlamaIndex's Chroma takes ids as one of them."""
+        by_ids = query.node_ids is not None and is_chroma(self.store)
+        return {**self._options, "ids": query.node_ids} if by_ids else self._options
+
+    def _candidates(self, query: VectorStoreQuery, result: VectorStoreQueryResult) -> list[Candidate]:
+        """The hits of a store with their nodes."""
+        nodes = {node.node_id: node for node in result.nodes or []}
+        ids = list(nodes) or list(result.ids or [])
+        nodes = self._completed(nodes) if nodes else self._kept(ids)
+        if missing := [node_id for node_id in ids if node_id not in nodes]:
+            raise StorageError(
+                f"{type(self.store).__name__} found node {missing[0]!r}, whose text is not in the docstore. "
+                "Cure: load the index with the docstore that it was persisted with."
+            )
+        scores: Sequence[float | None] = result.similarities or [None] * len(ids)
+        if is_chroma(self.store) and self.gives_cosines(query):
+            cosines = chroma_cosines(self.store, result.similarities or [], query.query_embedding or [])
+            pairs = sorted((-cosine, node_id) for cosine, node_id in zip(cosines, ids, strict=True))
+            scores, ids = [-negated for negated, _ in pairs], [node_id for _, node_id in pairs]
+        return [
+            Candidate(nodes[node_id].node_id, score, nodes[node_id]) for node_id, score in zip(ids, scores, strict=True)
+        ]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that exist, and that the store can read by id."""
+        ids = list(node_ids)
+        if not self.store.stores_text:
+            return self._kept(ids)
+        try:
+            return self._completed({node.node_id: node for node in stored_nodes(self.store, ids)} if ids else {})
+        except SettingError:  # it cannot list its nodes; its hits come with them
+            return {}
+
+    def _completed(self, nodes: dict[str, BaseNode]) -> dict[str, BaseNode]:
+        """The same nodes, with those that are no text as they were when they were inserted."""
+        return nodes | self._kept([key for key, node in nodes.items() if node.get_type() != ObjectType.TEXT])
+
+    def _kept(self, ids: Sequence[str]) -> dict[str, BaseNode]:
+        """Copies of those nodes that the docstore has, by the ids of the vector store."""
+        if self._docstore is None or not ids:
+            return {}
+        names = {node_id: self._names.get(node_id, node_id) for node_id in ids}
+        nodes = self._docstore.get_nodes(list(names.values()), raise_error=False)
+        by_name = {node.node_id: node for node in nodes}
+        return {node_id: by_name[name].model_copy() for node_id, name in names.items() if name in by_name}
+
+
+def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
+    """Whether a store is LlamaIndex's on Chroma. It is not imported for that, which would take a second."""
+    module = sys.modules.get("llama_index.vector_stores.chroma")
+    return module is not None and isinstance(store, module.ChromaVectorStore)
+
+
+def chroma_cosines(
+    store: ChromaVectorStore, similarities: Sequence[float], question: Sequence[float]
+) -> Sequence[float]:
+    """Cosines of hits, whose similarities LlamaIndex makes of Chroma's distances: ``exp(-distance)``.
+
+    Vectors that are not of unit length have no cosine here, unless the collection compares by cosines.
+    """
+    configuration = store.client.configuration_json
+    space = (configuration.get("hnsw") or configuration.get("spann") or {}).get("space", "l2")
+    if space != "cosine" and abs(math.hypot(*question) - 1) > _UNIT:
+        return similarities
+    halve = 2.0 if space == "l2" else 1.0  # the squared distance of unit vectors is 2 - 2 cos
+    return [1.0 + math.log(similarity) / halve for similarity in similarities]
+
+
+def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None = None) -> list[BaseNode]:
+    """Nodes of a vector store that holds text, all or those with some ids; of Chroma by their ids.
+
+    Raises:
+        SettingError: The store cannot list its nodes.
+    """
+    parts = [None] if node_ids is None else [*iter_batch(node_ids, _PAGE)]
+    try:
+        nodes = [node for part in parts for node in store.get_nodes(part)]
+    except Exception as error:
+        if isinstance(error, NotImplementedError) or (node_ids is None and isinstance(error, _CANNOT_LIST)):
+            cure = "Cure: pass nodes= or docstore="
+            raise SettingError(f"{type(store).__name__} cannot list its nodes ({error!r}). {cure}.") from error
+        if node_ids is None:
+            raise
+        # LanceDB's adapter takes ids for names of columns.
+        nodes = [node for node in store.get_nodes(None) if node.node_id in set(node_ids)]
+    return sorted(nodes, key=lambda node: node.node_id) if is_chroma(store) else nodes
+
+
+def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
+    """Those members of AND filters that every store takes as we do, so that it returns no fewer nodes.
+
+    They are equality, IN and comparisons of numbers, with values that need no quoting. To some stores a boolean is a
+    number and to some not, so filters that admit one stay here.
+    """
+    if filters is None or filters.condition == FilterCondition.NOT:
+        return []
+    if filters.condition == FilterCondition.OR and len(filters.filters) > 1:
+        return []
+    parts = (portable_parts(one) if isinstance(one, MetadataFilters) else [one] for one in filters.filters)
+    return [one for several in parts for one in several if _is_portable(one)]
+
+
+def _is_portable(part: MetadataFilter) -> bool:
+    if part.key.startswith(ITEMS) or part.operator not in _EVERYWHERE:
+        return False
+    if isinstance(part.value, list) != (part.operator == FilterOperator.IN):
+        return False
+    values: list[Any] = part.value if isinstance(part.value, list) else [part.value]
+    ranged = part.operator not in {FilterOperator.EQ, FilterOperator.IN}
+    plain = all(_is_plain(value) and not (ranged and isinstance(value, str)) for value in values)
+    return bool(values) and plain and not any(map(condition_of(part), (True, False)))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return not set(value) & set("'\"\\\0%")
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
