@@ -80,7 +80,9 @@ def test_what_a_sentence_cites_is_checked(text, sources, problems):
 def test_sentences_are_the_same_however_a_model_streams(answer, sentences, step):
     stream = _Stream(SOURCES)
     parts = [answer[start : start + step] for start in range(0, len(answer), step)]
-    seen = [one.text for part in parts for one in stream.feed(part)] + [one.text for one in stream.end()]
+    seen = [one.text for part in parts for one in stream.feed(part)] + [
+        one.text for one in stream.feed("", is_last=True)
+    ]
     assert seen == sentences
 
 
@@ -90,7 +92,9 @@ def test_a_model_that_goes_on_for_ever_costs_time_in_proportion(unit, step):
     def read(answer):
         stream = _Stream(SOURCES)
         parts = (answer[start : start + step] for start in range(0, len(answer), step))
-        seen = [one.text for part in parts for one in stream.feed(part)] + [one.text for one in stream.end()]
+        seen = [one.text for part in parts for one in stream.feed(part)] + [
+            one.text for one in stream.feed("", is_last=True)
+        ]
         assert "".join(seen) == answer
 
     assert not grows_too_fast(read, unit * (20_000 // len(unit)), unit * (80_000 // len(unit)))

@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import socket
-import sqlite3
 import subprocess
 import urllib.error
 import urllib.request
@@ -14,7 +13,6 @@ import urllib.request
 import pytest
 from mcp_clients import mcp, stdio, text_of, wait_for
 
-from llama_index_contextual import __version__
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.errors import SettingError
 
@@ -64,51 +62,6 @@ async def test_over_http_on_loopback(folder):
             assert await status_of(port, Host=host) in {403, 421}, host
         for origin in ("http://evil.example", f"http://evil.example:{port}", "null", "http://127.0.0.1:1"):
             assert await status_of(port, Origin=origin) == 403, origin
-
-
-def health_of(port, **headers):
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/health", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  our own address
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-async def wait_until_idle(port):
-    for _ in range(600):
-        if '"refreshing":false' in (await asyncio.to_thread(health_of, port))[1]:
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("the refresh does not end")
-
-
-async def test_health_says_how_the_server_is_and_nothing_of_the_notes(folder):
-    async with http_server(folder) as port:
-        async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
-            await wait_for(client, "carrots", "Cookie")
-        await wait_until_idle(port)
-        status, text = await asyncio.to_thread(health_of, port)
-        assert (status, json.loads(text)) == (
-            200,
-            {
-                "status": "ok",
-                "name": "llama-index-contextual",
-                "version": __version__,
-                "documents": 2,
-                "refreshing": False,
-            },
-        )
-        status, text = await asyncio.to_thread(health_of, port, Host="evil.example")
-        assert status == 421
-        assert "documents" not in text
-        with contextlib.closing(sqlite3.connect(folder / ".contextual" / "index.sqlite3")) as database:
-            database.execute("UPDATE state SET value = '\"x\"' WHERE key = 'change'")
-            database.commit()
-        status, text = await asyncio.to_thread(health_of, port)
-        assert status == 503
-        assert str(folder) not in text
-        assert json.loads(text)["error"] == "the index cannot be read"
 
 
 def test_sessions_over_http_end(index, monkeypatch):

@@ -6,11 +6,9 @@ import threading
 from llama_index.core import MockEmbedding
 from mcp_clients import mcp, text_of, wait_for
 
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.app.serve.notes import Notes
 from llama_index_contextual.errors import LockedError
-from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.memory.digest import NOTHING
 
 
@@ -87,7 +85,7 @@ async def test_a_question_while_the_first_refresh_is_at_work_is_told_and_one_aft
             raise OSError("the model went away")
 
     with ContextualIndex.open(folder, embed_model=Failing(embed_dim=3)) as index:
-        notes = Notes(index, MemoryContext(index), BackgroundRefresh(index))
+        notes = mcp_server.build_server(index)
         notes.keeper.start()
         assert await asyncio.to_thread(working.wait, 30)
         shown = await notes.fresh(lambda: notes.memory.asearch("carrots"))

@@ -225,7 +225,7 @@ async def test_tools_have_titles_only_read_and_describe_their_answers(index):
     async with mcp.Client(mcp_server.build_server(index)) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert all(tool.annotations.read_only_hint for tool in tools.values())
-        assert all(tool.title and tool.description and tool.output_schema for tool in tools.values())
+        assert all(tool.title and tool.description for tool in tools.values())
         calls = {
             "memory_context": {"message": "what does JC's dog love?"}, "search": {"query": "carrots"},
             "read": {"path": "MEMORY.md"}, "list": {},

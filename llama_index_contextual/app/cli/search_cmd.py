@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -90,7 +91,7 @@ def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, analyzer: Ana
         if line:
             output.print_styled((output.shown(line, one_line=True), "dim"), indent=_MARGIN)
     terms = {term.term for term in hit.hit.terms}
-    for line in hit.node.get_content().strip().splitlines() if full else hit.excerpt(analyzer):
+    for line in hit.node.get_content().strip().splitlines() if full else hit.excerpt(analyzer.tokens):
         output.print_styled(*_marked(line, terms, analyzer), indent=_MARGIN)
     if hit.more:
         output.print_styled((f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", "dim"), indent=_MARGIN)
@@ -100,7 +101,7 @@ def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, analyzer: Ana
 
 def _marked(line: str, terms: set[str], analyzer: Analyzer) -> list[str | tuple[str, str]]:
     """A line in parts, of which the words that match have a style; all of it as it is where nobody sees styles."""
-    from llama_index_contextual.app.serve.marking import pieces
+    from llama_index_contextual.app.serve.hits import pieces
 
     if not sys.stdout.isatty():
         return [line]
@@ -165,7 +166,7 @@ def _answer_to_dict(question: str, answer: Sequence[Sentence], hits: Sequence[Sh
         "question": question,
         "llm": model if hits else None,
         "answer": "".join(one.text for one in answer),
-        "sentences": [one.to_dict() for one in answer],
+        "sentences": [asdict(one) for one in answer],
         "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
     }
 

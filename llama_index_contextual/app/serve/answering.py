@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
@@ -39,7 +39,7 @@ _NO_MODEL: Final = (
     "ollama:MODEL, openai:MODEL or openai:MODEL@URL (extra llm). search finds passages without a model."
 )
 _SILENT: Final = "The sources do not say."
-CITED_PROMPT: Final = ChatPromptTemplate(
+_PROMPT: Final = ChatPromptTemplate(
     [
         ChatMessage(
             role="system",
@@ -94,10 +94,6 @@ class Sentence:
         body = self.text.rstrip()
         return f"{body} (⚠ {'; '.join(self.problems)}){self.text[len(body) :]}" if self.problems else self.text
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
 
 def checked(text: str, sources: Sequence[str]) -> Sentence:
     """A sentence with the sources that it names, and the problems of its citations.
@@ -151,42 +147,33 @@ class _Stream:
     def __init__(self, sources: Sequence[str]) -> None:
         self._sources, self._text, self._next = sources, "", 0
 
-    def feed(self, more: str) -> Iterator[Sentence]:
+    def feed(self, more: str, *, is_last: bool = False) -> Iterator[Sentence]:
         """Yield the sentences that are whole now: whether one is, the whole word after it may tell."""
         self._text += more
-        if len(self._text) < self._next:
+        if not is_last and len(self._text) < self._next:
             return
-        *_, end = (0, *(match.end() for match in _WORD_ENDS.finditer(self._text)))
-        yield from self._cut(self._lengths(self._text[:end]))
-        while len(self._text) > _LONGEST:
-            yield from self._cut([self._text.rfind(" ", 0, _LONGEST) + 1 or _LONGEST])
+        *_, word = (0, *(match.end() for match in _WORD_ENDS.finditer(self._text)))
+        known = self._text if is_last else self._text[:word]
+        ends = sorted({end for start in _starts(known) if (end := _after(known, start)) < len(known)})
+        ends += [len(known)] if is_last and known else []
+        while len(self._text) - (last := ends[-1] if ends else 0) > _LONGEST and not is_last:
+            ends.append(self._text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST)
+        for start, end in pairwise([0, *ends]):
+            yield checked(self._text[start:end], self._sources)
+        self._text = self._text[last:]
         self._next = len(self._text) + _STEP if len(self._text) > _LONG else 0
 
-    def end(self) -> Iterator[Sentence]:
-        """Yield the rest."""
-        yield from self._cut(self._lengths(self._text))
-        if self._text:
-            yield from self._cut([len(self._text)])
 
-    def _lengths(self, text: str) -> list[int]:
-        """The lengths of the sentences at the start of a text that have another sentence after them."""
-        starts, line = list[int](), 0
-        while line < len(text):
-            end = text.find("\n", line)
-            stop = len(text) if end < 0 else end
-            starts += [_after(text, start) for start in sentence_starts(text, line, stop)]
-            if end < 0:
-                break
-            line = next(_LINE_ENDS.finditer(text, end)).end()
-            starts.append(_after(text, line))
-        places = [0, *sorted({start for start in starts if 0 < start < len(text)})]
-        return [b - a for a, b in pairwise(places)]
-
-    def _cut(self, lengths: Sequence[int]) -> list[Sentence]:
-        ends = [0, *accumulate(lengths)]
-        sentences = [self._text[start:end] for start, end in pairwise(ends)]
-        self._text = self._text[ends[-1] :]
-        return [checked(sentence, self._sources) for sentence in sentences]
+def _starts(text: str) -> Iterator[int]:
+    """Yield where sentences and lines of a text start, but for the first."""
+    line = 0
+    while line < len(text):
+        end = text.find("\n", line)
+        yield from sentence_starts(text, line, len(text) if end < 0 else end)
+        if end < 0:
+            return
+        line = next(_LINE_ENDS.finditer(text, end)).end()
+        yield line
 
 
 def _after(text: str, start: int) -> int:
@@ -214,7 +201,6 @@ class CitedSynthesizer(BaseSynthesizer):
         llm: A LlamaIndex LLM, or its name: ``"ollama:MODEL"``, ``"openai:MODEL"``, ``"openai:MODEL@URL"``. Default:
             LlamaIndex's ``Settings.llm``, where that was set, else qwen3:0.6b on this machine's Ollama.
         streaming: Whether ``synthesize`` gives a response that is read sentence by sentence.
-        prompt: A template with ``{sources}`` and ``{question}``.
 
     Raises:
         SettingError: The name is none of a model.
@@ -222,9 +208,7 @@ class CitedSynthesizer(BaseSynthesizer):
         AnswerError: Nobody named a model, and the package that asks the default one is not installed.
     """
 
-    def __init__(
-        self, llm: str | LLM | None = None, *, streaming: bool = False, prompt: BasePromptTemplate | None = None
-    ) -> None:
+    def __init__(self, llm: str | LLM | None = None, *, streaming: bool = False) -> None:
         named = llm or Settings._llm  # noqa: SLF001  Settings.llm would insist on an OpenAI key
         try:
             model = made(resolve_llm(llm, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS))
@@ -234,7 +218,7 @@ class CitedSynthesizer(BaseSynthesizer):
             raise AnswerError(_NO_MODEL.format(str(error).partition(".")[0])) from error
         super().__init__(llm=model, streaming=streaming, empty_response=NOTHING)
         self._is_named = bool(named)
-        self._prompt = prompt or CITED_PROMPT
+        self._prompt: BasePromptTemplate = _PROMPT
 
     @property
     def llm(self) -> LLM:
@@ -265,7 +249,7 @@ class CitedSynthesizer(BaseSynthesizer):
                 yield from stream.feed(part.delta or "")
         except Exception as error:
             raise self._failure(error) from error
-        yield from stream.end()
+        yield from stream.feed("", is_last=True)
 
     def _request(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
         """The messages to the model, and the reader of its answer."""
@@ -283,8 +267,8 @@ class CitedSynthesizer(BaseSynthesizer):
         return messages, _Stream(shown)
 
     def _failure(self, error: Exception) -> AnswerError:
-        cure = "see that it answers, or name another llm"
-        return AnswerError(f"{self.name} failed ({type(error).__name__}: {error}). Cure: {cure}.")
+        why = f"{type(error).__name__}: {error}"
+        return AnswerError(f"{self.name} failed ({why}). Cure: see that it answers, or name another llm.")
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **_: Any) -> str | Generator[str, None, None]:
         """The answer as a text, or as a generator of its sentences."""
@@ -307,7 +291,7 @@ class CitedSynthesizer(BaseSynthesizer):
                     yield str(sentence)
         except Exception as error:
             raise self._failure(error) from error
-        for sentence in stream.end():
+        for sentence in stream.feed("", is_last=True):
             yield str(sentence)
 
     def _get_prompts(self) -> PromptDictType:

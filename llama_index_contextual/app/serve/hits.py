@@ -1,13 +1,15 @@
-"""Hits as people and agents are shown them: few of one document, each with a name, a citation and an excerpt."""
+"""Hits as people are shown them: few of one document, each with a name, a citation and an excerpt whose words match."""
 
 from __future__ import annotations
 
 import re
 import warnings
 from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.metadata import (
@@ -24,27 +26,28 @@ from llama_index_contextual.metadata import (
 from llama_index_contextual.text import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.app.index import ContextualIndex
-    from llama_index_contextual.keyword import Analyzer
     from llama_index_contextual.retrieval import Explanation, Hit
+
+Split: TypeAlias = Callable[[str], Collection[str]]
+_T = TypeVar("_T")
 
 PER_FILE: Final = 2
 TOP_K: Final = 5
 _POOL: Final = 50  # hits of which those of one document are counted
 _LINES: Final = 3
 _WIDTH: Final = 240  # characters of a line of an excerpt
-_WORD: Final = re.compile(r"\w+")
+_WORD: Final = re.compile(r"\w+|\W+")
+_WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] ){1,4}")
 _LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
 _WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|]{1,200})(?:\|([^\[\]|]{1,200}))?\]\]")
 _EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
 _RULES: Final = frozenset("-*_=|: ")
-_FENCES: Final = ("```", "~~~")
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,14 @@ class ShownHit:
         """``a.md#L3-L9``, ``report.pdf#page=4``."""
         return citation_of(self.node.metadata) or self.node.node_id
 
-    def excerpt(self, analyzer: Analyzer) -> list[str]:
+    @property
+    def terms(self) -> frozenset[str]:
+        """The terms of the question that it holds."""
+        return frozenset(term.term for term in self.hit.terms)
+
+    def excerpt(self, split: Split) -> list[str]:
         """Up to three lines around the words that match."""
-        return excerpt(readable(self.node.get_content()), {term.term for term in self.hit.terms}, analyzer)
+        return excerpt(readable(self.node.get_content()), self.terms, split)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data. The text is the displayed one, without its context."""
@@ -142,45 +150,45 @@ def ask(
         warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
         retriever = index.as_retriever(max(most, _POOL) if per_file else most, filters=filters, min_score=least)
         explanation = retriever.explain(question)
-    shown = few_of_each(explanation.hits, per_file, most)
+    kept = few_of_each(explanation.hits, lambda hit: path_of(hit.node.node.metadata) or hit.node_id, per_file, most)
+    shown = [ShownHit(hit, more) for hit, more in kept]
     return replace(explanation, hits=tuple(one.hit for one in shown)), shown
 
 
-def few_of_each(hits: Sequence[Hit], per_file: int, most: int) -> list[ShownHit]:
-    """The best hits, of which one document has at most ``per_file``; the last of a document counts the others."""
-    counts, left = Counter[str](), Counter[str]()
-    shown: list[Hit] = []
-    for hit in hits:
-        key = _document(hit)
-        is_full = len(shown) >= most or (per_file and counts[key] >= per_file)
-        left[key] += bool(is_full)
-        if not is_full:
+def few_of_each(
+    items: Iterable[_T], document_of: Callable[[_T], Hashable], per_file: int, most: int
+) -> list[tuple[_T, int]]:
+    """The best items, of which one document has at most ``per_file``; the last of a document counts the others."""
+    counts, left = Counter[Hashable](), Counter[Hashable]()
+    shown: list[_T] = []
+    for item in items:
+        key = document_of(item)
+        if len(shown) >= most or (per_file and counts[key] >= per_file):
+            left[key] += 1
+        else:
             counts[key] += 1
-            shown.append(hit)
-    last = {_document(hit): hit for hit in shown}
-    return [ShownHit(hit, left[_document(hit)] if last[_document(hit)] is hit else 0) for hit in shown]
+            shown.append(item)
+    last = {document_of(item): at for at, item in enumerate(shown)}
+    return [(item, left[document_of(item)] * (last[document_of(item)] == at)) for at, item in enumerate(shown)]
 
 
-def _document(hit: Hit) -> str:
-    return path_of(hit.node.node.metadata) or hit.node_id
-
-
-def excerpt(text: str, terms: Collection[str], analyzer: Analyzer, count: int = _LINES) -> list[str]:
+def excerpt(text: str, terms: Collection[str], split: Split, count: int = _LINES) -> list[str]:
     """Some lines of a text around the words that match; headings, rules, fences and blank lines are left out.
 
     Args:
         text: Of a chunk.
-        terms: Those of the question that it holds, as the analyzer writes them.
-        analyzer: Splits text into terms.
+        terms: Those of the question that it holds, as ``split`` writes them.
+        split: Gives the terms of a text.
         count: Most lines.
     """
-    lines = [_plain(line.strip()) for line in text.splitlines() if not line.lstrip().startswith(_FENCES)]
-    kept = [line for line in lines if not (is_heading(line) or _RULES.issuperset(line))]
-    kept = kept or [line for line in lines if line]
-    found = [frozenset(terms).intersection(analyzer.tokens(line)) if terms else frozenset() for line in kept]
+    lines = [_plain(line.strip()) for line in text.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
+    kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))] or list(
+        filter(None, lines)
+    )
+    found = [frozenset(terms).intersection(split(line)) if terms else frozenset[str]() for line in kept]
     starts = range(max(1, len(kept) - count + 1))
     best = max(starts, key=lambda at: (len(frozenset().union(*found[at : at + count])), -at), default=0)
-    return [_cut(line, words, analyzer) for line, words in zip(kept, found, strict=True)][best : best + count]
+    return [_cut(line, words, split) for line, words in zip(kept, found, strict=True)][best : best + count]
 
 
 def _plain(line: str) -> str:
@@ -189,17 +197,30 @@ def _plain(line: str) -> str:
     return _EMPHASIS.sub(r"\1", _WIKI_LINK.sub(lambda link: link[2] or link[1], _LINK.sub(r"\1", line)))
 
 
-def _cut(line: str, terms: frozenset[str], analyzer: Analyzer) -> str:
+def _cut(line: str, terms: frozenset[str], split: Split) -> str:
     """A long line from shortly before its first word that matches."""
     if len(line) <= _WIDTH:
         return line
-    words = (word for word in _WORD.finditer(line) if terms.intersection(analyzer.tokens(word[0])))
-    first = next((word.start() for word in words), 0)
+    first = next((word.start() for word in _WORD.finditer(line) if terms.intersection(split(word[0]))), 0)
     start = 0 if first < _WIDTH // 2 else line.rfind(" ", 0, first - _WIDTH // 4) + 1
     end = start + _WIDTH
     return f"{'…' if start else ''}{line[start:end].rstrip()}{'…' if end < len(line) else ''}"
 
 
-def is_heading(line: str) -> bool:
-    """Whether a line is a heading of Markdown."""
-    return bool(re.match(r" {0,3}#{1,6}(?:\s|$)", line))
+def pieces(text: str, terms: Collection[str], split: Split) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of a text, each with whether it matches; languages without spaces have terms within words."""
+    words = _WORD.findall(text) if terms else [text]
+    marked = [part for word in words for part in _pieces(word, frozenset(terms), split)]
+    for matched, run in groupby(marked, lambda part: part[0]):
+        yield matched, "".join(part for _, part in run)
+
+
+def _pieces(word: str, terms: frozenset[str], split: Split) -> list[tuple[bool, str]]:
+    found = terms.intersection(split(word)) if terms and (word[0].isalnum() or word[0] == "_") else frozenset()
+    if not found or not _WIDE.search(word):
+        return [(bool(found), word)]
+    matched = [False] * len(word)
+    for term in found:
+        for at in (match.start() for match in re.finditer(re.escape(term), word)):
+            matched[at : at + len(term)] = [True] * len(term)
+    return list(zip(matched, word, strict=True))

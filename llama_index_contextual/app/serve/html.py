@@ -1,7 +1,7 @@
 """HTML that runs nothing and loads nothing: pages from templates, and Markdown with matched words marked.
 
 HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link leads to a page of the
-web in another window, or to another document where the caller says how that is addressed. A callout shows its title.
+web in another window, or to another document where the caller says how that is addressed.
 """
 
 from __future__ import annotations
@@ -16,26 +16,43 @@ from urllib.parse import unquote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
-from markdown_it.token import Token
 from markupsafe import Markup
 
 from llama_index_contextual import metadata
+from llama_index_contextual.app.serve.hits import pieces
 from llama_index_contextual.text import WIKI_LINK, is_markdown, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
-    from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
 
-    from llama_index_contextual.app.serve.marking import Marker
+    from llama_index_contextual.app.serve.hits import Split
 
-_FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})(.*)$", re.MULTILINE)
+_FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
-_CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\](?:\|[^\]\n]{0,40}\])?[+-]?[ \t]*([^\n]*)\n?")
+_CALLOUT: Final = re.compile(r"^\[!([\w-]{1,40})\][+-]?")
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+class Marker:
+    """Writes texts as HTML with their matched words marked.
+
+    Args:
+        terms: As the keyword arm writes them.
+        split: Gives the terms of a text.
+    """
+
+    def __init__(self, terms: Collection[str] = (), split: Split = str.split) -> None:
+        self._terms, self._split = terms, split
+
+    def html(self, text: str) -> Markup:
+        """A text as HTML."""
+        parts = ((matched, escape(part)) for matched, part in pieces(text, self._terms, self._split))
+        return Markup("".join(f"<mark>{part}</mark>" if matched else part for matched, part in parts))  # noqa: S704
 
 
 def render(template: str, **values: object) -> str:
@@ -88,33 +105,16 @@ def _whole(text: str, values: Mapping[str, Any]) -> str:
     before = str(values.get(metadata.CONTINUES) or "")
     if "|" in before:
         return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
-    is_later = before or (values.get(metadata.CONTENT_TYPE) == "code" and _starts_inside(text))
-    return f"```{before}\n{text}" if is_later and not _FENCE.match(text) and not text.startswith("    ") else text
-
-
-def _starts_inside(text: str) -> bool:
-    """Whether a chunk of code begins inside of a fence without a language: it shows at most where that ends."""
-    fences = list(_FENCE.finditer(text))
-    if not fences:
-        return True
-    above = text[: fences[0].start()].splitlines()
-    if fences[0][2].strip() or all(line.lstrip()[:1] in ("", "#") for line in above):
-        return False  # it has a language, or stands under its heading: it begins here
-    opened = ""
-    for fence in fences:
-        if not opened:
-            opened = fence[1]
-        elif fence[1].startswith(opened):
-            if fence[2].strip():  # nothing begins inside of a fence, so what seemed to begin had ended
-                return True
-            opened = ""
-    return bool(opened)
+    fences = _FENCE.findall(text)
+    ends_a_fence = len(fences) % 2 and text.rstrip().endswith(fences[-1])
+    is_code = values.get(metadata.CONTENT_TYPE) == "code" and not text.startswith("    ")
+    is_later = before or (is_code and (not fences or ends_a_fence))
+    return f"```{before}\n{text}" if is_later and not _FENCE.match(text) else text
 
 
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
-    markdown.core.ruler.after("block", "callouts", _callouts)
     markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
     return markdown
 
@@ -123,7 +123,8 @@ class _Renderer(RendererHTML):
     """Writes the tokens of Markdown as HTML: a method for each kind that looks other than usual."""
 
     def text(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        return str(env["marker"].html(tokens[at].content))
+        text = _CALLOUT.sub(lambda callout: f"{callout[1].capitalize()}:", tokens[at].content)
+        return str(env["marker"].html(text))
 
     def code_inline(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
         return f"<code>{env['marker'].html(tokens[at].content)}</code>"
@@ -182,21 +183,3 @@ def _read_wiki_link(state: StateInline, silent: bool) -> bool:
         token.content, token.meta = match[0], {"parts": [(part or "").strip() for part in match.groups()]}
     state.pos = match.end()
     return True
-
-
-def _callouts(state: StateCore) -> None:
-    """Make the first line of a callout, ``> [!tip] Title``, a paragraph of its own: the title, or else the kind."""
-    tokens: list[Token] = []
-    for token in state.tokens:
-        tokens.append(token)
-        if [last.type for last in tokens[-3:]] != ["blockquote_open", "paragraph_open", "inline"]:
-            continue
-        if match := _CALLOUT.match(token.content):
-            tokens[-2].attrSet("class", "callout")
-            rest, token.content = token.content[match.end() :], match[2].strip() or match[1].capitalize()
-            if rest:
-                level = token.level
-                body = Token("inline", "", 0, content=rest, level=level, children=[])
-                tokens += [Token("paragraph_close", "p", -1, level=level - 1, block=True)]
-                tokens += [Token("paragraph_open", "p", 1, level=level - 1, block=True), body]
-    state.tokens = tokens

@@ -13,17 +13,15 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
-from llama_index_contextual.app.serve.notes import Notes
+from llama_index_contextual.app.index import ContextualIndex, is_refreshing
 from llama_index_contextual.errors import SettingError, listener, needs, whole
-from llama_index_contextual.memory import MemoryContext, MemorySettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mcp.server.mcpserver import MCPServer
-
+    from llama_index_contextual.app.serve.mcp_tools import NotesServer
     from llama_index_contextual.app.settings.schema import Refreshing
+    from llama_index_contextual.memory import MemorySettings
 
 
 DEFAULT_PORT: Final = 8765
@@ -49,8 +47,7 @@ def serve(
 
     Args:
         folder: The notes. None is the folder that ``storage=`` was made from.
-        transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://HOST:PORT/mcp``. ``/health`` is
-            beside it.
+        transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://HOST:PORT/mcp``.
         host: ``127.0.0.1``, ``localhost`` or ``::1``.
         port: 1 to 65535.
         settings: How memory answers. Default: what the configuration of the index says.
@@ -93,7 +90,7 @@ def serve(
             index.close()
 
 
-def _serve_http(server: MCPServer[None], host: str, port: int) -> None:
+def _serve_http(server: NotesServer, host: str, port: int) -> None:
     """Serve on a port that is taken before it is announced, to clients that name this machine and to no web page."""
     import uvicorn
     from mcp.server.transport_security import TransportSecuritySettings
@@ -114,11 +111,8 @@ def _serve_http(server: MCPServer[None], host: str, port: int) -> None:
 
 
 def build_server(
-    index: ContextualIndex,
-    settings: MemorySettings | None = None,
-    *,
-    refresh: Refreshing = "auto",
-) -> MCPServer[None]:
+    index: ContextualIndex, settings: MemorySettings | None = None, *, refresh: Refreshing = "auto"
+) -> NotesServer:
     """The server over an open index, to be run or to be tested in-process.
 
     Args:
@@ -134,5 +128,4 @@ def build_server(
         import mcp.server.mcpserver  # noqa: F401  version 1 has none
 
         from llama_index_contextual.app.serve.mcp_tools import NotesServer
-    notes = Notes(index, MemoryContext(index, settings), BackgroundRefresh(index, refresh))
-    return NotesServer(notes, _LOOPBACK)
+    return NotesServer(index, settings, refresh)

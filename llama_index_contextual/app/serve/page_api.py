@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -12,8 +13,7 @@ from llama_index_contextual import metadata
 from llama_index_contextual.app.preview import chunk_views
 from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.app.serve.hits import ShownHit, ask, note_name
-from llama_index_contextual.app.serve.html import node_html, render
-from llama_index_contextual.app.serve.marking import Marker
+from llama_index_contextual.app.serve.html import Marker, node_html, render
 from llama_index_contextual.app.serve.notes import labels_of, part_of
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
@@ -60,45 +60,43 @@ class PageApi:
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
         self._index = index
         self._writer = None if llm is None else CitedSynthesizer(llm)
-        self._analyzer = Analyzer()
+        self._split = Analyzer().tokens
         self._overview: tuple[int, dict[str, Any]] = (-1, {})
 
     def state(self) -> dict[str, Any]:
         """What the index holds, how far it is behind its folder, and what can be chosen from."""
         index, state = self._index, self._index.settings.state()
         documents, fresh = index.documents(), index.freshness(_LOOK_SECONDS)
+        if self._overview[0] != state.change:
+            self._overview = state.change, self._overview_of(documents)
         files = max(len(documents) + fresh.changed, 1)
-        facts = {
+        return {
             "name": ", ".join(index.collections) or index.folder.name,
             "documents": len(documents),
-            "note": "" if state.complete else "being indexed, or a refresh was cut off",
+            "note": str(fresh) if state.complete else "being indexed, or a refresh was cut off",
             "share": None if state.complete else round(min(1.0, len(documents) / files), 3),
             "llm": "" if self._writer is None else self._writer.name,
             "instant": isinstance(index.settings.embedding, _FREE),
+            **self._overview[1],
         }
-        if state.complete and fresh:
-            facts["note"] = str(fresh)
-        if self._overview[0] != state.change:
-            self._overview = state.change, self._overview_of(documents)
-        return {**facts, **self._overview[1]}
 
     def _overview_of(self, documents: Mapping[str, Any]) -> dict[str, Any]:
         """Folders, tags and days to narrow by; the notes that changed last; questions made of their headings."""
-        labels = labels_of(self._index)
         folders = {f"{parent}/" for path in documents for parent in PurePosixPath(path).parents if parent.name}
-        tags = {tag for found, _ in labels.values() for tag in found}
+        tags = {tag for found, _ in labels_of(self._index).values() for tag in found}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
-        recent = sorted(documents, key=lambda path: _changed(documents[path].stamp), reverse=True)[:_RECENT]
-        first = {path: nodes[0] for path in recent if (nodes := self._index.nodes(path))}
-        names = {path: note_name(node) for path, node in first.items()}
-        headings = {path: metadata.heading_titles(self._index.nodes(path)[-1].metadata) for path in first}
-        questions = [f"{names[path]} {titles[-1]}" for path, titles in headings.items() if titles[1:]]
+        recent, questions = list[dict[str, str]](), list[str]()
+        for path in sorted(documents, key=lambda path: _changed(documents[path].stamp), reverse=True)[:_RECENT]:
+            if nodes := self._index.nodes(path):
+                name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
+                recent.append({"path": path, "name": name, "folder": _folder(path)})
+                questions += [f"{name} {titles[-1]}"] if titles[1:] else []
         return {
             "folders": sorted(folders)[:_MOST_CHOICES],
             "tags": sorted(tags)[:_MOST_CHOICES],
             "days": [days[0], days[-1]] if days else [],
-            "recent": [{"path": path, "name": names[path], "folder": _folder(path)} for path in first],
-            "examples": (questions or list(names.values()))[:_EXAMPLES],
+            "recent": recent,
+            "examples": (questions or [one["name"] for one in recent])[:_EXAMPLES],
         }
 
     def search(self, fields: Mapping[str, str]) -> dict[str, Any]:
@@ -109,45 +107,28 @@ class PageApi:
         """
         question, filters = _parsed_query(fields)
         explanation, hits = ask(self._index, question, _HITS, filters, per_file=0)
-        notes = _by_note(hits)
-        least = [] if hits else self._least(question, filters)
-        html = render(
-            "found.html",
-            notes=[self._card(note, number) for number, note in enumerate(notes[:_NOTES], 1)],
-            lines=_lines_of(explanation),
-            least=least,
-        )
-        return {"html": html, "count": len(notes[:_NOTES])}
+        _, others = (None, []) if hits else ask(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
+        notes, least = self._cards(_by_note(hits)[:_NOTES]), self._cards(_by_note(others)[:_LEAST])
+        return {"html": render("found.html", notes=notes, lines=_lines(explanation), least=least), "count": len(notes)}
 
-    def _least(self, question: str, filters: MetadataFilters | None) -> list[dict[str, Any]]:
-        """The best notes of a question that nothing answers."""
-        _, hits = ask(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
-        return [self._card(note, number) for number, note in enumerate(_by_note(hits)[:_LEAST], 1)]
+    def _cards(self, notes: Sequence[Sequence[ShownHit]]) -> list[dict[str, Any]]:
+        """Notes as the page shows them: the best hit of each, and the others folded."""
+        return [
+            {
+                "number": number,
+                "hit": best,
+                "date": str(metadata.value_of(best.node.metadata, metadata.DATE) or ""),
+                "folder": _folder(best.path),
+                "place": _place(best.node),
+                "lines": self._lines(best),
+                "others": [(_place(one.node), line) for one in others for line in self._lines(one)[:1]],
+            }
+            for number, (best, *others) in enumerate(notes, 1)
+        ]
 
-    def _card(self, hits: Sequence[ShownHit], number: int) -> dict[str, Any]:
-        """A note as the page shows it: its best hit, and the others folded."""
-        best, *others = hits
-        return {
-            "number": number,
-            "name": best.name,
-            "headings": best.headings,
-            "date": str(metadata.value_of(best.node.metadata, metadata.DATE) or ""),
-            "folder": _folder(best.path),
-            "place": self._place(best),
-            "lines": [self._marked(best, line) for line in best.excerpt(self._analyzer)],
-            "others": [
-                {"place": self._place(one), "headings": one.headings, "line": self._marked(one, line)}
-                for one in others
-                for line in one.excerpt(self._analyzer)[:1]
-            ],
-        }
-
-    def _place(self, hit: ShownHit) -> dict[str, Any]:
-        first, last = (metadata.value_of(hit.node.metadata, key) for key in (metadata.START_LINE, metadata.END_LINE))
-        return {"path": hit.path, "id": hit.node.node_id, "first": first, "last": last, "lines": _lines(hit.node)}
-
-    def _marked(self, hit: ShownHit, line: str) -> str:
-        return Marker({term.term for term in hit.hit.terms}, self._analyzer.tokens).html(line)
+    def _lines(self, hit: ShownHit) -> list[str]:
+        marker = Marker(hit.terms, self._split)
+        return [marker.html(line) for line in hit.excerpt(self._split)]
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the sources of an answer as HTML, then its sentences, then what went wrong if anything did."""
@@ -156,14 +137,11 @@ class PageApi:
                 raise SettingError("no language model is set. Cure: serve --llm MODEL")
             question, filters = _parsed_query(fields)
             explanation, hits = ask(self._index, question, _SOURCES, filters, per_file=0)
-            cards = [self._card([hit], number) for number, hit in enumerate(hits, 1)]
-            yield {
-                "html": render("found.html", notes=cards, lines=_lines_of(explanation), least=[]),
-                "count": len(hits),
-            }
+            notes = self._cards([[hit] for hit in hits])
+            yield {"html": render("found.html", notes=notes, lines=_lines(explanation), least=[]), "count": len(hits)}
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
             for sentence in self._writer.sentences(question, sources):
-                yield {"sentence": sentence.to_dict()} if sources else {"error": NOTHING}
+                yield {"sentence": asdict(sentence)} if sources else {"error": NOTHING}
         except ContextualError as error:
             yield {"error": str(error)}
 
@@ -182,36 +160,37 @@ class PageApi:
         if path.startswith("[["):
             note = part_of(self._index, path)
             path, section = note.path, {"first": note.from_line, "last": note.to_line} if note.extent else {}
-        nodes = self._nodes(path)
-        at = next((place for place, node in enumerate(nodes) if node.node_id == node_id or _starts(node, section)), 0)
-        start = max(0, min(at - _BANDS // 2, len(nodes) - _BANDS))
+        nodes = sorted(self._index.nodes(path), key=_position)
+        if not nodes:
+            raise DocumentError(f"there is no document {path!r} in the index. Cure: search again")
+        places, first = list(map(_place, nodes)), section.get("first", -1)
+        around = (at for at, one in enumerate(places) if one["id"] == node_id or one["first"] <= first <= one["last"])
+        start = max(0, min(next(around, 0) - _BANDS // 2, len(nodes) - _BANDS))
         band = nodes[start : start + _BANDS]
-        marker = Marker(set(self._analyzer.tokens(question[:_MOST_CHARS])), self._analyzer.tokens)
-        chunks = [
-            {
-                "id": chunk.node.node_id,
-                "first": chunk.values.get(metadata.START_LINE),
-                "last": chunk.values.get(metadata.END_LINE),
-                "lines": _lines(chunk.node),
-                "html": node_html(chunk.node, marker, address, chunk.text),
-            }
-            for chunk in chunk_views(band)
-        ]
+        marker = Marker(set(self._split(question[:_MOST_CHARS])), self._split)
+        chunks = [(_place(one.node), node_html(one.node, marker, address, one.text)) for one in chunk_views(band)]
         part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
         html = render("document.html", chunks=chunks, part=part)
         return {"html": html, "path": path, "name": note_name(nodes[0]), **section}
 
-    def _nodes(self, path: str) -> list[BaseNode]:
-        """The chunks of a document in the order of its text."""
-        nodes = self._index.nodes(path)
-        if not nodes:
-            raise DocumentError(f"there is no document {path!r} in the index. Cure: search again")
 
-        def sort_key(node: BaseNode) -> tuple[int, int]:
-            page = str(node.metadata.get(metadata.PAGE_LABEL) or "")
-            return int(page) if page.isdecimal() else 0, getattr(node, "start_char_idx", None) or 0
+def _position(node: BaseNode) -> tuple[int, int]:
+    """Where a chunk stands in its document."""
+    page = str(node.metadata.get(metadata.PAGE_LABEL) or "")
+    return int(page) if page.isdecimal() else 0, getattr(node, "start_char_idx", None) or 0
 
-        return sorted(nodes, key=sort_key)
+
+def _place(node: BaseNode) -> dict[str, Any]:
+    """A chunk as the page addresses it: path, id, lines, and the lines or page in words."""
+    first, last = (metadata.value_of(node.metadata, key) or 0 for key in (metadata.START_LINE, metadata.END_LINE))
+    words = metadata.citation_of(node.metadata).rpartition("#")[2].replace("-L", "–")
+    return {
+        "path": metadata.path_of(node.metadata),
+        "id": node.node_id,
+        "first": first,
+        "last": last,
+        "words": words if first or "=" in words else "",
+    }
 
 
 def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | None]:
@@ -227,7 +206,7 @@ def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | Non
     return question, note_filters(path=str(fields.get("folder") or ""), **narrowed)
 
 
-def _lines_of(explanation: Explanation) -> list[str]:
+def _lines(explanation: Explanation) -> list[str]:
     """What there is to tell beside the hits; that some are hardly relevant the page shows by itself."""
     return [line for line in explanation.remarks if "min_score" not in line]
 
@@ -240,15 +219,6 @@ def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
     return list(notes.values())
 
 
-def _lines(node: BaseNode) -> str:
-    """``L7``, ``L3–9`` or ``page=4``; "" where nothing is known."""
-    page = metadata.page_path(".", node.metadata.get(metadata.PAGE_LABEL)).removeprefix(".#")
-    first, last = (metadata.value_of(node.metadata, key) for key in (metadata.START_LINE, metadata.END_LINE))
-    if page != ".":
-        return page
-    return "" if not first else f"L{first}" if first == last else f"L{first}–{last}"
-
-
 def _folder(path: str) -> str:
     parent = PurePosixPath(path).parent.as_posix()
     return "" if parent == "." else f"{parent}/"
@@ -258,9 +228,3 @@ def _changed(stamp: str) -> int:
     """When a file was changed, of its size and times; 0 where that is not known."""
     parts = stamp.split()
     return int(parts[1]) if parts[1:] and parts[1].isdigit() else 0
-
-
-def _starts(node: BaseNode, section: Mapping[str, int]) -> bool:
-    """Whether the first line of a section is in a chunk."""
-    first, last = (metadata.value_of(node.metadata, key) for key in (metadata.START_LINE, metadata.END_LINE))
-    return bool(section and first and last and first <= section["first"] <= last)

@@ -30,15 +30,14 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.settings.schema import Configuration
 
-DEFAULT_PORT: Final = 8766
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _ANY: Final = ("0.0.0.0", "::", "[::]", "*", "")  # noqa: S104  refused
 _MOST_BODY: Final = 64_000
 _STATIC: Final = {
-    "/": ("app/serve/static/page.html", "text/html"),
-    "/page.js": ("app/serve/static/page.js", "text/javascript"),
-    "/page.css": ("app/serve/static/page.css", "text/css"),
-    "/look.css": ("app/serve/templates/look.css", "text/css"),
+    "/": ("static/page.html", "text/html"),
+    "/page.js": ("static/page.js", "text/javascript"),
+    "/page.css": ("static/page.css", "text/css"),
+    "/look.css": ("templates/look.css", "text/css"),
 }
 _HEADERS: Final = {
     "content-security-policy": (
@@ -59,7 +58,7 @@ def serve(
     *,
     llm: str | LLM | None = None,
     host: str = "127.0.0.1",
-    port: int = DEFAULT_PORT,
+    port: int = 8766,
     config: Callable[[Path], Configuration] = load_configuration,
     **options: Any,
 ) -> None:
@@ -84,17 +83,14 @@ def serve(
     if host in _ANY:
         raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
-    with ContextualIndex.open(folder, config=config, create=False, **options) as index:
+    with ContextualIndex.open(folder, config=config, create=False, **options) as index, listener(host, port) as socket:
         api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
-        token = secrets.token_urlsafe(24)
-        with listener(host, port) as listening:
-            port = listening.getsockname()[1]
-            name = f"[{host}]" if ":" in host else host
-            hosts = {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)}
-            sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
-            sys.stderr.flush()
-            server = uvicorn.Config(app_of(api, token, hosts), log_level="critical", timeout_graceful_shutdown=1)
-            uvicorn.Server(server).run(sockets=[listening])
+        token, port = secrets.token_urlsafe(24), socket.getsockname()[1]
+        name = f"[{host}]" if ":" in host else host
+        app = app_of(api, token, {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)})
+        sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
+        sys.stderr.flush()
+        uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run(sockets=[socket])
 
 
 def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
@@ -121,7 +117,7 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
 
     def static(request: Request) -> Response:
         name, kind = _STATIC[request.url.path]
-        return Response(files("llama_index_contextual").joinpath(name).read_bytes(), media_type=kind)
+        return Response(files("llama_index_contextual.app.serve").joinpath(name).read_bytes(), media_type=kind)
 
     def state(_: Request) -> Response:
         return JSONResponse(api.state())
@@ -142,13 +138,9 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
     def left(*_: Any) -> Response:  # nobody reads it
         return Response(status_code=499)
 
-    reading = {"/api/state": state, "/api/search": search, "/api/document": document}
+    routes = {**dict.fromkeys(_STATIC, static), "/api/state": state, "/api/search": search, "/api/document": document}
     return Starlette(
-        routes=[
-            *(Route(path, static) for path in _STATIC),
-            *(Route(path, endpoint) for path, endpoint in reading.items()),
-            Route("/api/ask", ask, methods=["POST"]),
-        ],
+        routes=[*(Route(path, read) for path, read in routes.items()), Route("/api/ask", ask, methods=["POST"])],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
         exception_handlers={ContextualError: failed, ClientDisconnect: left},
     )
@@ -172,15 +164,11 @@ async def _body(request: Request) -> dict[str, Any]:
 
 def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
     """The status of a refusal; 0 for none."""
-    headers = request.headers
-    named = headers.getlist("host")
+    named, origins, authorization = map(request.headers.getlist, ("host", "origin", "authorization"))
     if len(named) != 1 or named[0].lower() not in hosts:  # a web page that lets its own name point here
         return 421
-    origins = [value.lower() for value in headers.getlist("origin")]
-    if any(value.removeprefix("http://") not in hosts or "://" not in value for value in origins):
+    if any(origin.lower() not in {f"http://{host}" for host in hosts} for origin in origins):
         return 403
-    authorization = headers.getlist("authorization")
-    is_known = len(authorization) == 1 and secrets.compare_digest(
-        authorization[0].encode("latin-1"), f"Bearer {token}".encode()
-    )
+    wanted = f"Bearer {token}".encode()
+    is_known = len(authorization) == 1 and secrets.compare_digest(authorization[0].encode("latin-1"), wanted)
     return 0 if is_known or not request.scope["path"].startswith("/api/") else 401
