@@ -8,8 +8,7 @@ from rich.console import Console
 
 from llama_index_contextual.app.evaluation import Passage, load_questions
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.sandbox import ConversionProcess, ConverterCrashedError, Limits
+from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader, Limits
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.preview import chunk_panel, chunk_views

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from llama_index_contextual.app.folder.markup import read_org, read_rst, read_tex
-from llama_index_contextual.app.folder.notebook import read_notebook
+from llama_index_contextual.app.folder.markup import read_notebook, read_org, read_rst, read_tex
 
 ORG = {
     "comments": ("* Shop\n** Seals\n# TODO * do not edit\nAsk.\n  # indented\n#\n#x is text\n",

@@ -7,8 +7,7 @@ import pytest
 
 from llama_index_contextual.app.folder import mail as converter
 from llama_index_contextual.app.folder.formats import MOST_CELLS, ConversionError
-from llama_index_contextual.app.folder.grid import numeral
-from llama_index_contextual.app.folder.html import html_to_markdown, read_epub, read_html
+from llama_index_contextual.app.folder.html import html_to_markdown, numeral, read_epub, read_html
 from llama_index_contextual.app.folder.mail import read_eml, read_msg
 
 TABLES = {

@@ -12,8 +12,8 @@ import pytest
 import samples
 
 from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, Limits
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.sandbox import ConversionProcess, ConverterCrashedError, Limits
 from llama_index_contextual.errors import DocumentError
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
@@ -80,7 +80,7 @@ def test_memory_has_a_limit(worker, tmp_path):
     ],
 )
 def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
-    start = "import sys; from llama_index_contextual.app.folder.sandbox import _refuse; sys.addaudithook(_refuse)"
+    start = "import sys; from llama_index_contextual.app.folder.formats import _refuse; sys.addaudithook(_refuse)"
     code = f"{start}\n{attempt}"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
@@ -134,15 +134,14 @@ def test_an_encrypted_office_file_is_named_as_such(worker, tmp_path):
 
 def test_a_fault_of_ours_is_not_blamed_on_the_file():
     """The place where an exception was raised tells whose it is: a library's says that the file is damaged."""
-    from llama_index_contextual.app.folder import formats, sandbox
 
     def raised(call, *arguments):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             call(*arguments)
         return caught.value
 
-    ours = sandbox._problem(raised(formats.converter_of, None), "pdf")
+    ours = formats._problem(raised(formats.converter_of, None), "pdf")
     assert ours.startswith("a fault of llama-index-contextual, not of the file (formats.py, line ")
     assert ours.endswith("Cure: report it, or ignore the file.")
-    theirs = sandbox._problem(raised(json.loads, "{"), "ipynb")
+    theirs = formats._problem(raised(json.loads, "{"), "ipynb")
     assert theirs.startswith("it is damaged or no ipynb file (JSONDecodeError: ")

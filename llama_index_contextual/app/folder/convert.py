@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.files import read_file
-from llama_index_contextual.app.folder.sandbox import ConversionProcess, ConverterCrashedError, Limits
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE
@@ -23,8 +30,140 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
 COLLECTION: Final = "conversions"  # in the key-value store
-_PROCESS: Final = ConversionProcess()  # of this process
 _SHOWN: Final = frozenset({TITLE, "subject"})  # to an embedding; the rest does not describe the subject of a text
+# Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__".
+_START: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from llama_index_contextual.app.folder.formats import serve; serve(int(sys.argv[2]))"
+)
+_IDLE: Final = 30  # seconds without work after which a process ends
+_MOST_JOBS: Final = 300  # of one process: libraries leak
+
+
+class ConverterCrashedError(DocumentError):
+    """A document cost the process that converted it; it would again."""
+
+
+class Limits(NamedTuple):
+    """What one document may take.
+
+    Attributes:
+        seconds: Of time.
+        megabytes: Of memory, the converter's own included.
+    """
+
+    seconds: float = 60.0
+    megabytes: int = 2000
+
+
+class ConversionProcess:
+    """A process that converts documents, started when it is first needed. Threads wait for one another.
+
+    A document that makes it hang, crash or grow costs the process, and the next document gets another one.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_for = (0, 0)  # this process, which may have been forked since, and the megabytes
+        self._jobs = 0
+        self._idle = threading.Timer(_IDLE, self.close)
+
+    def convert(self, path: Path, suffix: str, limits: Limits) -> formats.Conversion:
+        """A document as Markdown.
+
+        Args:
+            path: The file.
+            suffix: What kind it is, as ``".pdf"``.
+            limits: What it may take.
+
+        Raises:
+            DocumentError: It cannot be converted; why.
+            ConverterCrashedError: It took too long, or the process with it.
+        """
+        job = json.dumps({"path": str(path), "suffix": suffix, "seconds": limits.seconds})
+        with self._guard:
+            self._idle.cancel()
+            process = self._running(limits)
+            answer, deadline = b"", time.monotonic() + limits.seconds
+            limit = threading.Timer(limits.seconds, process.kill)
+            limit.start()
+            try:
+                answer = _exchange(process, f"{job}\n".encode())
+            finally:
+                limit.cancel()
+                code = 0 if answer.endswith(b"\n") else self._end()
+            if self._process is None:
+                raise ConverterCrashedError(_failure(code, limits, is_late=time.monotonic() >= deadline))
+            self._idle = threading.Timer(_IDLE, self.close)
+            self._idle.daemon = True
+            self._idle.start()
+        result = json.loads(answer)
+        if "problem" in result:
+            raise DocumentError(result["problem"])
+        return formats.Conversion.of(result)
+
+    def close(self) -> None:
+        """End the process; the next document starts another one."""
+        with self._guard:
+            self._end()
+
+    def _running(self, limits: Limits) -> subprocess.Popen[bytes]:
+        wanted = (os.getpid(), limits.megabytes)
+        if self._started_for[0] != wanted[0]:
+            self._process = None
+        if self._process is not None and (
+            self._process.poll() is not None or self._jobs >= _MOST_JOBS or self._started_for != wanted
+        ):
+            self._end()
+        if self._process is None:
+            self._process = subprocess.Popen(  # noqa: S603  this Python, and our own words
+                [sys.executable, "-c", _START, json.dumps(sys.path), str(limits.megabytes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self._started_for, self._jobs = wanted, 0
+        self._jobs += 1
+        return self._process
+
+    def _end(self) -> int:
+        """End the process; return its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.kill()
+        code = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return code
+
+
+def _exchange(process: subprocess.Popen[bytes], job: bytes) -> bytes:
+    """The line that a process answers; less than a line where it ends."""
+    assert process.stdin is not None  # noqa: S101  for mypy
+    assert process.stdout is not None  # noqa: S101
+    try:
+        process.stdin.write(job)
+        process.stdin.flush()
+        return process.stdout.readline()
+    except OSError:
+        return b""
+
+
+def _failure(code: int, limits: Limits, *, is_late: bool) -> str:
+    if is_late:
+        why, setting = f"took longer than {limits.seconds:g} seconds and was ended", "seconds"
+    else:
+        signalled = signal.Signals(-code).name if code < 0 else f"exit {code}"
+        why = f"crashed ({signalled}), perhaps for want of more than {limits.megabytes} MB of memory"
+        setting = "megabytes"
+    return f"its conversion {why}. Cure: ignore it, or raise {setting} under [documents]."
+
+
+_PROCESS: Final = ConversionProcess()  # of this process
 
 
 class DocumentReader(BaseReader):

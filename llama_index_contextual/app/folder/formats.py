@@ -1,4 +1,4 @@
-"""What a converter yields, which converter reads which file, and what converters share: escaping, tables, archives.
+"""Which function reads which kind of file, in a process with limits, and what these functions share.
 
 Office files, OpenDocument and EPUB are ZIP archives of XML. Whoever packed them is not trusted: sizes are checked
 before a member is read, and entities of XML are refused.
@@ -6,11 +6,16 @@ before a member is read, and entities of XML are refused.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import posixpath
 import re
+import signal
+import sys
+import traceback
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,31 +28,25 @@ if TYPE_CHECKING:
     from lxml.etree import _Element
 
 EXTRA: Final = "documents"  # of this package: brings the packages that converters need
-MOST_CHARS: Final = 20_000_000  # of a converted text: all of the Kubernetes documentation is half of that
-MOST_PARTS: Final = 20_000
 MOST_CELLS: Final = 500_000  # of a table
 ATTACHED: Final = "attached"  # metadata of mail: names of the attachments
 LEFT_OUT: Final = "left_out"  # metadata of a converted file: what its text lacks, with counts
+_MOST_CHARS: Final = 20_000_000  # of a converted text: all of the Kubernetes documentation is half of that
+_MOST_PARTS: Final = 20_000
 _MOST_BYTES: Final = 500_000_000  # of all members, as the archive declares; a member that lies is cut
 _MOST_XML: Final = 50_000_000  # of one member that is parsed
 _MOST_MEMBERS: Final = 50_000
 _COMPOUND: Final = b"\xd0\xcf\x11\xe0"  # an encrypted Office file is no ZIP, but one of these
-_CORE: Final = {
-    "title": "title",
-    "subject": "subject",
-    "creator": "author",
-    "initial-creator": "author",
-    "created": "created",
-    "creation-date": "created",
-    "modified": "modified",
-    "date": "modified",
-}
+_MARGIN: Final = 5  # seconds beyond the limit, after which the process ends without its parent
+_FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
+_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created", "date": "modified"}
+_CORE_KEYS: Final = frozenset({"title", "subject", "author", "created", "modified"})
 # What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
 # HTML, front matter; and what people also write for lists and quotes.
-_BLOCK: Final = re.compile(
-    r"\s*(?=#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$)"
-)
-_LIST: Final = re.compile(r"(\s*)(?:(?=[-+*>](?:\s|$)|(?:\*\s*){3,}$)|(\d{1,9})(?=[.)](?:\s|$)))")
+_SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$"
+_BLOCK: Final = re.compile(rf"\s*(?={_SIGNS})")
+_LIST: Final = re.compile(r"\s*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){3,}$)|\d{1,9}(?=[.)](?:\s|$)))")
 
 
 class Part(NamedTuple):
@@ -75,7 +74,7 @@ class Conversion(NamedTuple):
 
     parts: list[Part]
     metadata: dict[str, str] = {}  # noqa: RUF012  nobody changes it
-    left_out: dict[str, int] = {}  # noqa: RUF012  nobody changes it
+    left_out: Mapping[str, int] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without empty metadata; what is left out becomes one line of it."""
@@ -108,21 +107,21 @@ class Format(NamedTuple):
 
 
 FORMATS: Final = {
-    ".pdf": Format("pdf.read_pdf", 4, "pypdfium2"),
-    ".docx": Format("word.read_docx", 4, "mammoth"),
-    ".odt": Format("opendocument.read_odt", 2, "markdownify"),
-    ".rtf": Format("rtf.read_rtf", 2, "striprtf"),
-    ".pptx": Format("slides.read_pptx", 4, "lxml"),
-    ".xlsx": Format("sheets.read_xlsx", 2, "openpyxl"),
-    ".csv": Format("sheets.read_csv", 2),
-    **dict.fromkeys((".html", ".htm"), Format("html.read_html", 4, "markdownify")),
-    ".epub": Format("html.read_epub", 4, "markdownify"),
-    ".eml": Format("mail.read_eml", 4, "markdownify"),
-    ".msg": Format("mail.read_msg", 2, "oxmsg"),
-    ".ipynb": Format("notebook.read_notebook", 4),
-    ".rst": Format("markup.read_rst", 4),
-    ".org": Format("markup.read_org", 4),
-    ".tex": Format("markup.read_tex", 4),
+    ".pdf": Format("pdf.read_pdf", 5, "pypdfium2"),
+    ".docx": Format("word.read_docx", 5, "mammoth"),
+    ".odt": Format("opendocument.read_odt", 3, "bs4"),
+    ".rtf": Format("opendocument.read_rtf", 3, "striprtf"),
+    ".pptx": Format("office.read_pptx", 5, "lxml"),
+    ".xlsx": Format("office.read_xlsx", 3, "openpyxl"),
+    ".csv": Format("office.read_csv", 3),
+    **dict.fromkeys((".html", ".htm"), Format("html.read_html", 5, "bs4")),
+    ".epub": Format("html.read_epub", 5, "bs4"),
+    ".eml": Format("mail.read_eml", 5, "bs4"),
+    ".msg": Format("mail.read_msg", 3, "oxmsg"),
+    ".ipynb": Format("markup.read_notebook", 5),
+    ".rst": Format("markup.read_rst", 5),
+    ".org": Format("markup.read_org", 5),
+    ".tex": Format("markup.read_tex", 5),
 }
 
 
@@ -156,6 +155,72 @@ def lacking_extra(paths: Iterable[str]) -> bool:
     return not default_patterns() and any(suffix_of(path) in FORMATS for path in paths)
 
 
+# The process in which documents are converted
+
+
+def serve(megabytes: int) -> None:
+    """Convert what standard input names, a JSON object a line, until it ends; called in a process of its own.
+
+    It has limits of time, memory and size, starts nothing, opens no connection and writes no file.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is no answer
+    sys.dont_write_bytecode = True
+    if sys.platform != "win32":
+        import resource
+
+        limits = {resource.RLIMIT_AS: megabytes * 1_000_000, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
+        for kind, value in limits.items():
+            with contextlib.suppress(OSError, ValueError):  # macOS knows no limit of memory, others a lower one
+                resource.setrlimit(kind, (value, value))
+    sys.addaudithook(_refuse)
+    set_alarm = getattr(signal, "alarm", lambda seconds: seconds)
+    for line in sys.stdin.buffer:
+        job = json.loads(line)
+        set_alarm(int(job["seconds"]) + _MARGIN)  # who hangs after the asking process has died ends, too
+        answer = _answer(job["path"], job["suffix"])
+        set_alarm(0)
+        answers.write(f"{json.dumps(answer)}\n")
+        answers.flush()
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _FORBIDDEN or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES):
+        raise PermissionError(f"a converter may not do that ({event})")
+
+
+def _answer(path: str, suffix: str) -> dict[str, Any]:
+    try:
+        converted = converter_of(suffix)(Path(path))
+    except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document
+        return {"problem": _problem(error, suffix[1:])}
+    if sum(len(part.text) for part in converted.parts) > _MOST_CHARS or len(converted.parts) > _MOST_PARTS:
+        most = f"{_MOST_CHARS:,} characters of text, or {_MOST_PARTS:,} pages or sheets"
+        return {"problem": f"it holds more than {most}. Cure: split it, or ignore it."}
+    return converted.to_dict()
+
+
+def _problem(error: Exception, kind: str) -> str:
+    """The reason of a failed conversion: damage, where a library refused the file; a fault of ours elsewhere."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    shown = f"{type(error).__name__}: {error}"[:200]
+    if isinstance(error, ConversionError):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "its elements are nested too deeply. Cure: ignore it."
+    if isinstance(error, MemoryError):
+        return "its conversion needs too much memory. Cure: ignore it, or raise megabytes in [documents]."
+    if Path(place.filename).parent != Path(__file__).parent:
+        return f"it is damaged or no {kind} file ({shown})"
+    where = f"{Path(place.filename).name}, line {place.lineno}"
+    return (
+        f"a fault of llama-index-contextual, not of the file ({where}: {shown}). Cure: report it, or ignore the file."
+    )
+
+
+# Markdown
+
+
 def escape(text: str, *, keep_lists: bool = False) -> str:
     r"""Plain text as Markdown: a backslash before what would begin a block, as in ``\# of units``.
 
@@ -163,12 +228,11 @@ def escape(text: str, *, keep_lists: bool = False) -> str:
         text: One line or several.
         keep_lists: Whether lines that look like items of a list, or like quotes, are such.
     """
-    return "\n".join(_escaped_line(line, keep_lists=keep_lists) for line in text.split("\n"))
-
-
-def _escaped_line(line: str, *, keep_lists: bool) -> str:
-    match = _BLOCK.match(line) or (None if keep_lists else _LIST.match(line))
-    return f"{line[: match.end()]}\\{line[match.end() :]}" if match else line
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        if match := _BLOCK.match(line) or (None if keep_lists else _LIST.match(line)):
+            lines[at] = f"{line[: match.end()]}\\{line[match.end() :]}"
+    return "\n".join(lines)
 
 
 def heading(level: int, text: str) -> str:
@@ -178,12 +242,13 @@ def heading(level: int, text: str) -> str:
     return f"{'#' * max(1, min(level, 6))} {words[:rest]}{chr(92) * (rest < len(words))}{words[rest:]}"
 
 
-def cells_of(row: Sequence[str]) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in row)} |"
+def fence(code: str, language: str = "") -> str:
+    """Code between ticks, more of them than stand in it."""
+    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
+    return f"{ticks}{language}\n{code.rstrip()}\n{ticks}"
 
 
-def table_of(rows: Sequence[Sequence[str]]) -> str:
+def table_of(rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, whose first row is the header; titles above it are lines of text.
 
     Args:
@@ -192,31 +257,31 @@ def table_of(rows: Sequence[Sequence[str]]) -> str:
     Raises:
         ConversionError: There are too many cells.
     """
-    filled = [list(row) for row in rows if any(cell.strip() for cell in row)]
+    filled = [[" ".join(cell.split()) for cell in row] for row in rows]
+    filled = [row for row in filled if any(row)]
     width = max(map(len, filled), default=0)
     if width * len(filled) > MOST_CELLS:
         raise ConversionError(f"it holds a table of more than {MOST_CELLS:,} cells. Cure: split it, or ignore it.")
-    titles = []
+    blocks = []
     while len(filled) > 1 and _is_title(filled[0], filled[1], width):
-        titles.append(escape(" ".join(filled.pop(0)[0].split())))
-    if not filled:
-        return ""
-    lines = [cells_of([*row, *[""] * (width - len(row))]) for row in filled]
-    return "\n\n".join([*titles, "\n".join([lines[0], f"|{' --- |' * width}", *lines[1:]])])
+        blocks.append(escape(filled.pop(0)[0]))
+    cells = ([cell.replace("|", r"\|") for cell in (*row, *[""] * (width - len(row)))] for row in filled)
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    lines[1:1] = [f"|{' --- |' * width}"] if lines else []
+    return "\n\n".join([*blocks, "\n".join(lines)])
 
 
 def _is_title(row: Sequence[str], following: Sequence[str], width: int) -> bool:
     """Whether a row above a table's header holds only a title."""
-    named = [cell for cell in following if cell.strip()]
-    is_alone = bool(row[0].strip()) and not any(cell.strip() for cell in row[1:])
-    return is_alone and (width > 2 or (len(named) == width > 1 and not any(map(_has_digit, named))))  # noqa: PLR2004
+    names = [cell for cell in following if cell]
+    has_digits = any(map(str.isdigit, "".join(names)))
+    return bool(row[0]) and not any(row[1:]) and (width > 2 or (len(names) == width > 1 and not has_digits))  # noqa: PLR2004
 
 
-def _has_digit(text: str) -> bool:
-    return any(map(str.isdigit, text))
+# Archives of XML
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open an archive.
 
@@ -226,18 +291,15 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        with path.open("rb") as file:
-            encrypted = file.read(4) == _COMPOUND
-        why = "it is encrypted, or of an old version of Office" if encrypted else f"it is damaged ({error})"
+        is_encrypted = path.read_bytes()[:4] == _COMPOUND
+        why = "it is encrypted, or of an old version of Office" if is_encrypted else f"it is damaged ({error})"
         raise ConversionError(f"{why}. Cure: save it without a password in today's format, or ignore it.") from error
     with archive:
         members = archive.infolist()
         size = sum(member.file_size for member in members)
         if size > _MOST_BYTES or len(members) > _MOST_MEMBERS:
-            raise ConversionError(
-                f"it is a ZIP archive of {len(members):,} files and {size:,} bytes, more than any document. "
-                "Cure: ignore it."
-            )
+            many = f"{len(members):,} files and {size:,} bytes"
+            raise ConversionError(f"it is a ZIP archive of {many}, more than any document. Cure: ignore it.")
         if any(member.flag_bits & 1 for member in members):
             raise ConversionError("it is encrypted. Cure: save it without a password, or ignore it.")
         yield archive
@@ -286,16 +348,22 @@ def local(element: _Element) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
-def attribute(element: _Element, name: str) -> str:
+def attribute(element: _Element | None, name: str) -> str:
     """An attribute by its name without a namespace; "" where there is none."""
-    return next((str(value) for key, value in element.attrib.items() if str(key).rpartition("}")[2] == name), "")
+    found = {} if element is None else element.attrib
+    return next((str(value) for key, value in found.items() if str(key).rpartition("}")[2] == name), "")
 
 
-def core_metadata(root: _Element, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Title, author and dates as Office, OpenDocument and EPUB write them down."""
-    names = {**_CORE, **(more or {})}
+def core_metadata(root: _Element, dates: str = "modified") -> dict[str, str]:
+    """Title, author and dates as Office, OpenDocument and EPUB write them down.
+
+    Args:
+        root: The element that holds them.
+        dates: What the element ``date`` is.
+    """
     values: dict[str, str] = {}
     for element in root.iter():
-        if (key := names.get(local(element))) and (text := "".join(map(str, element.itertext())).strip()):
+        key = {**_CORE, "date": dates}.get(local(element), local(element))
+        if key in _CORE_KEYS and (text := "".join(map(str, element.itertext())).strip()):
             values.setdefault(key, text)
     return values

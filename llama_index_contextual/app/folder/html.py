@@ -14,34 +14,37 @@ from urllib.parse import unquote
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
-from markdownify import MarkdownConverter
+from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, open_archive, xml_of
-from llama_index_contextual.app.folder.grid import HEADINGS, grid_of, is_layout, number_items
 from llama_index_contextual.text import decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 PAGE: Final = "\ue002"  # where a page begins
 _NUMBER: Final = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
-_SPACES: Final = str.maketrans("\xa0", " ", "\xad")
+_BLANKS: Final = re.compile(r"[^\S\n]+")
+_SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
-_SKIPPED: Final = frozenset("script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
-_BLOCKS: Final = """
-    address article aside center details dialog fieldset figcaption figure footer form header hgroup main section
-    summary dt dd dl caption legend body html
+_SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
+_HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
+_LISTS: Final = ("ul", "ol")
+_CONTAINERS: Final = """
+    p div address article aside center details dialog fieldset figcaption figure footer form header hgroup main section
+    summary dt dd dl caption legend body html li tbody thead tfoot tr td th hr
     """.split()  # noqa: SIM905
-_INLINE: Final = "a abbr b bdi bdo big cite del em font i ins label mark s small span strong tt u".split()  # noqa: SIM905
-_IN_LINE: Final = frozenset(
-    (*_INLINE, *"code kbd samp sup sub q ruby rt rp time var wbr data output button".split())  # noqa: SIM905
-)
+_BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *_CONTAINERS))
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
-_DEEPEST: Final = 400  # elements in one another
-_FEW_WORDS: Final = 3  # of a button
+_INTEGER: Final = re.compile(r"\s*(-?\d{1,9})\s*$")
+_DEEPEST: Final = 200  # elements in one another
+_MOST_SPANNED: Final = 1000  # columns
+_REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
+_LONG_CELL: Final = 200  # characters; a table with a table or heading in it and such a cell is no data
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
-_LONGEST_REFERENCE: Final = 5  # characters of a reference to a note
+_KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}  # Word's names
+_ROMAN: Final = "1000m 900cm 500d 400cd 100c 90xc 50l 40xl 10x 9ix 5v 4iv 1i".split()  # noqa: SIM905
 _METADATA: Final = {
     "author": "author",
     "article:published_time": "created",
@@ -70,7 +73,7 @@ def read_epub(path: Path) -> Conversion:
     """A book: a part for each chapter, in the order of reading."""
     with open_archive(path) as archive:
         container = xml_of(archive, "META-INF/container.xml")
-        name = attribute(next(container.iterfind(".//{*}rootfile"), container), "full-path")
+        name = attribute(container.find(".//{*}rootfile"), "full-path")
         if name not in archive.NameToInfo:
             raise ConversionError("it is damaged or no EPUB (it names no package). Cure: ignore it.")
         package = xml_of(archive, name)
@@ -80,13 +83,13 @@ def read_epub(path: Path) -> Conversion:
         for reference in package.iterfind(".//{*}itemref"):
             href = unquote(items.get(attribute(reference, "idref"), ""))
             member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
-            if href and member in archive.NameToInfo:
+            if member in archive.NameToInfo:
                 page = html_to_markdown(_decoded(archive.read(member)))
                 left_out += page.left_out
                 if page.text.strip():
                     number = len(parts) + 1
                     parts.append(Part(page.text, str(number), {"chapter": number}))
-        return Conversion(parts, formats.core_metadata(package, {"date": "created"}), dict(left_out))
+        return Conversion(parts, formats.core_metadata(package, "created"), left_out)
 
 
 def _decoded(data: bytes) -> str:
@@ -115,57 +118,50 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
         name = _METADATA.get(str(element.get("name") or element.get("property") or "").lower())
         if name and (content := str(element.get("content") or "").strip()):
             metadata.setdefault(name, content)
-    _refuse_depth(soup)
-    left_out: Counter[str] = Counter()
-    if soup.head is not None:
-        left_out["script"] += len(soup.head.find_all("script"))
-        soup.head.decompose()
-    _leave_out(soup, left_out)
+    if any(sum(1 for _ in element.parents) > _DEEPEST for element in soup.find_all()):
+        raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
+    left_out = _without_hidden(soup)
     main = _main_part(soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
-    written = _Writer().write(main)
-    if not written.strip() and main is not soup:
-        written, outside = _Writer().write(soup), 0
+    blocks = _Writer().blocks(main)
+    if not blocks and main is not soup:
+        blocks, outside = _Writer().blocks(soup), 0
     left_out["character outside of the main text"] += outside * (outside > _LEAST_NAMED)
-    return Page(f"{written}\n", metadata, +left_out)
+    return Page("\n\n".join(blocks) + "\n", metadata, +left_out)
 
 
-def _refuse_depth(soup: BeautifulSoup) -> None:
-    depths = {id(soup): 0}
+def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
+    """Take out what a reader of the page does not see, or takes for a menu; return its counts."""
+    left_out: Counter[str] = Counter(picture=len(soup.find_all(["img", "svg", "canvas"])))
     for element in soup.find_all():
-        depths[id(element)] = depth = depths[id(element.parent)] + 1
-        if depth > _DEEPEST:
-            raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
-
-
-def _leave_out(soup: BeautifulSoup, left_out: Counter[str]) -> None:
-    """Take out what a reader of the page does not see, or takes for a menu; count it."""
-    left_out["picture"] += len(soup.find_all(["img", "svg", "canvas"]))
-    for element in soup.find_all():
-        if element.decomposed or not _is_skipped(element):
+        if element.decomposed or not _is_hidden(element):
             continue
-        if element.name == "script":
-            left_out["script"] += 1
-        elif (size := len(element.get_text(" ", strip=True))) > _LEAST_NAMED:
+        size = len(element.get_text(" ", strip=True))
+        left_out["script"] += len(element.find_all("script")) + (element.name == "script")
+        if size > _LEAST_NAMED and element.name not in ("head", "script"):
             left_out[f"character in <{element.name}>"] += size
         element.decompose()
+    return left_out
 
 
-def _is_skipped(element: Tag) -> bool:
-    role, classes = element.get("role"), str(element.get("class"))
-    if element.name in _SKIPPED or role in ("navigation", "banner") or "linenos" in classes or "katex-html" in classes:
-        return True
-    if element.get("hidden") is not None and element.get("hidden") != "until-found" and role != "tabpanel":
-        return True
+def _is_hidden(element: Tag) -> bool:
+    role, classes = element.get("role"), element.get("class") or ()
     judge = _JUDGES.get(element.name)
-    return judge is not None and judge(element)
+    return (
+        element.name in _SKIPPED
+        or role in ("navigation", "banner")
+        or "linenos" in classes
+        or "katex-html" in classes
+        or (element.get("hidden", "until-found") != "until-found" and role != "tabpanel")
+        or (judge is not None and judge(element))
+    )
 
 
 def _is_small_button(button: Tag) -> bool:
-    """Whether a button does something, as "Copy" does; others are names of what they unfold."""
-    is_name = button.find_parent(["h1", "h2", "h3", "h4", "h5", "h6", "dt", "summary"]) is not None
-    unfolds = button.get("aria-expanded") is not None or button.get("aria-controls") is not None
-    return not is_name and not unfolds and len(button.get_text().split()) <= _FEW_WORDS
+    """Whether a button does something, as "Copy" does; others are names of what they unfold, or headings."""
+    unfolds = button.has_attr("aria-expanded") or button.has_attr("aria-controls")
+    is_name = unfolds or button.find_parent([*_HEADINGS, "dt", "summary"]) is not None
+    return not is_name and len(button.get_text().split()) <= 3  # noqa: PLR2004
 
 
 def _is_page_footer(footer: Tag) -> bool:
@@ -182,7 +178,7 @@ def _is_anchor(link: Tag) -> bool:
     """Whether a link is the sign beside a heading that leads to it, or leads back from a note."""
     if not str(link.get("href") or "").startswith("#"):
         return False
-    text, around = link.get_text(strip=True), link.find_parent(HEADINGS) or link.find_parent("dt")
+    text, around = link.get_text(strip=True), link.find_parent([*_HEADINGS, "dt"])
     if not any(map(str.isalnum, text)):
         return True
     is_marked = any(word in " ".join(link.get("class") or []) for word in ("anchor", "headerlink", "hash-link"))
@@ -194,149 +190,206 @@ _JUDGES: Final = {"button": _is_small_button, "footer": _is_page_footer, "aside"
 
 def _main_part(soup: Any) -> Any:
     """The main text that a page marks, else the least element with all articles, else the page."""
-    main = soup.find("main") or soup.find(attrs={"role": "main"})
-    if main is not None:
-        return main
-    articles = soup.find_all("article")
-    if not articles:
-        return soup
-    around = [[*list(article.parents)[::-1], article] for article in articles]
-    return [level[0] for level in zip(*around, strict=False) if len(set(map(id, level))) == 1][-1]
+    main, articles = soup.find("main") or soup.find(attrs={"role": "main"}), soup.find_all("article")
+    if main is not None or not articles:
+        return main or soup
+    around = (articles[0], *articles[0].parents)
+    return next(one for one in around if len(one.find_all("article")) + (one.name == "article") == len(articles))
 
 
-class _Writer(MarkdownConverter):
-    """Writes a tree as Markdown, with tables of a grid and numbers as they are shown."""
+class _Writer:
+    """Writes elements as blocks of Markdown, which empty lines part; in a cell or heading, as text on one line."""
 
-    def __init__(self) -> None:
-        super().__init__(heading_style="atx", bullets="-", strip=_INLINE, wrap=True, wrap_width=None)
+    def __init__(self, *, is_inline: bool = False) -> None:
+        self.number = ""  # of an item, before its text
+        self._is_inline = is_inline
+        self._blocks: list[str] = []
+        self._line: list[str] = []
 
-    def write(self, root: Any) -> str:
-        """The text of an element."""
-        for table in root.find_all("table"):
-            if is_layout(table):
-                for element in (table, *table.find_all(["tbody", "thead", "tfoot", "tr", "td", "th"])):
-                    if element is table or element.find_parent("table") is table:
-                        element["data-layout"] = ""
-        for element in root.find_all(attrs={"data-layout": True}):
-            element.name = "div"
-        for items in root.find_all("ol"):
-            number_items(items)
-        for element in root.find_all(["sup", "sub"]):
-            _raise(element)
-        for element in root.find_all(_BLOCKS):
-            element.name = "div"
-        text = str(self.process_tag(root))  # type: ignore[attr-defined]
-        lines = [line.rstrip() for line in text.strip("\n").split("\n")]
-        return "\n".join(lines)
+    def blocks(self, element: Tag) -> list[str]:
+        """The blocks of what an element holds."""
+        self._add(element)
+        self._end_block()
+        return self._blocks
 
-    def escape(self, text: str, parent_tags: Any) -> str:
-        """Text of the page: Markdown's signs in it are signs. Whether it begins a line is seen in ``process_text``."""
-        del parent_tags
-        return text
+    def _add(self, element: Tag) -> None:
+        for child in element.children:
+            if not isinstance(child, Tag):
+                if not isinstance(child, PreformattedString):  # a comment
+                    self._line.append(str(child).translate(_SPACES))
+            elif child.name == "br":
+                self._line.append("\n")
+            elif child.name in ("code", "kbd", "samp") and (text := child.get_text().strip()):
+                self._line.append(f"`{text.translate(_SPACES)}`")
+            elif child.name in ("sup", "sub"):
+                self._line.append(_raised(child, "".join(self._line)[-1:]))
+            elif child.name in _BLOCKS:
+                self._end_block()
+                self._blocks += filter(None, self._block(child))
+                self._end_block()
+            else:
+                self._add(child)
 
-    def process_text(self, el: Any, parent_tags: Any = None) -> str:
-        """Text, escaped where it begins a line."""
-        text = str(super().process_text(el, parent_tags=parent_tags)).translate(_SPACES)  # type: ignore[misc]
-        is_plain = not {"_noformat", "_inline"} & set(parent_tags or ())
-        return formats.escape(text) if is_plain and text.strip() and _begins_line(el) else text
+    def _end_block(self) -> None:
+        """Make a block of the text that goes on to here, escaped where it begins a line."""
+        text = _BLANKS.sub(" ", "".join(self._line))
+        if mark := _NUMBER.match(text.strip()):
+            self.number, text = mark[1], text.strip()[mark.end() :]
+        text, self._line = "\n".join(line.strip() for line in text.split("\n")).strip(), []
+        if text:
+            self._blocks.append(" ".join(text.split()) if self._is_inline else formats.escape(text))
 
-    def convert_hN(self, n: int, el: Any, text: str, parent_tags: Any) -> str:  # noqa: N802
-        del el
-        if "_inline" in parent_tags or not text.strip():
-            return f" {text} " if text.strip() else ""
-        return f"\n\n{formats.heading(n, text)}\n\n"
+    def _block(self, element: Tag) -> list[str]:
+        kind = element.name
+        if kind in _LISTS:
+            return [self._list(element)]
+        if not self._is_inline:
+            if kind in _HEADINGS:
+                return [formats.heading(int(kind[1]), text)] if (text := _inline(element)) else []
+            if kind == "pre":
+                return [_code(element)]
+            if kind == "blockquote":
+                lines = "\n\n".join(_Writer().blocks(element)).split("\n")
+                return ["\n".join(f"> {line}".rstrip() for line in lines)]
+            if kind == "table" and not _is_layout(element):
+                return _table(element)
+        self._add(element)
+        return []
 
-    def convert_br(self, el: Any, text: str, parent_tags: Any) -> str:
-        del el, text
-        return " " if "_inline" in parent_tags else "\n"
-
-    def convert_hr(self, el: Any, text: str, parent_tags: Any) -> str:
-        del el, text, parent_tags
-        return "\n\n"
-
-    def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
-        del el, text, parent_tags
-        return ""
-
-    convert_video = convert_img
-
-    def convert_sup(self, el: Any, text: str, parent_tags: Any) -> str:
-        del el, parent_tags
-        return text
-
-    convert_sub = convert_sup
-
-    def convert_li(self, el: Any, text: str, parent_tags: Any) -> str:
-        del parent_tags
-        number, text = str(el.get("data-number") or ""), text.strip()
-        if shown := _NUMBER.match(text):
-            number, text = shown[1], text[shown.end() :]
-        first = next((child for child in el.children if str(child).strip()), None)
-        if not text.strip() or getattr(first, "name", "") in ("ul", "ol"):  # an item that only holds others
-            return f"{text}\n"
-        bullet = f"{number} " if _ITEM.match(number) else f"- {number} " if number else "- "
-        indent = " " * (len(number) + 1 if _ITEM.match(number) else 2)
-        return bullet + re.sub(r"\n(?=[^\n])", f"\n{indent}", text) + "\n"
-
-    def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
-        del text
-        for line in el.find_all("br"):
-            line.replace_with("\n")
-        code = el.get_text().strip("\n")
-        if "_inline" in parent_tags or not code.strip():
-            return f" {' '.join(code.split())} "
-        around = [el, *el.find_all("code"), *list(el.parents)[:3]]
-        classes = " ".join(" ".join(part.get("class") or []) for part in around if isinstance(part, Tag))
-        language = match[1] if (match := _LANGUAGE.search(classes)) else ""
-        ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
-        return f"\n\n{ticks}{language}\n{code}\n{ticks}\n\n"
-
-    def convert_td(self, el: Any, text: str, parent_tags: Any) -> str:
-        del parent_tags
-        el["data-text"] = " ".join(text.split())
-        return PAGE * text.count(PAGE)
-
-    convert_th = convert_td
-
-    def convert_tr(self, el: Any, text: str, parent_tags: Any) -> str:
-        del el, parent_tags
-        return PAGE * text.count(PAGE)
-
-    def convert_table(self, el: Any, text: str, parent_tags: Any) -> str:
-        rows = [[cell.replace(PAGE, "") for cell in row] for row in grid_of(el)]
-        caption = text.replace(PAGE, "").strip()
-        if "_inline" in parent_tags:  # a table in a cell
-            return f" {' '.join([caption, *(cell for row in rows for cell in row)])} "
-        return f"\n\n{caption}\n\n{formats.table_of(rows)}\n\n{PAGE * text.count(PAGE)}"
+    def _list(self, items: Tag) -> str:
+        """Items with the numbers that a browser shows."""
+        found, lines, indent = items.find_all(recursive=False), list[str](), ""
+        step = -1 if items.has_attr("reversed") else 1
+        number = _integer(items, "start", sum(child.name == "li" for child in found) if step < 0 else 1)
+        for child in found:
+            if child.name in _LISTS:
+                lines.append(indent + re.sub(r"\n(?=[^\n])", f"\n{indent}", self._list(child)))
+                continue
+            item = _Writer(is_inline=self._is_inline)
+            text = ("\n\n" if child.find("p", recursive=False) else "\n").join(item.blocks(child))
+            first = next((inner for inner in child.children if str(inner).strip()), None)
+            if not text or getattr(first, "name", "") in _LISTS:  # what only holds other items
+                lines.append(text)
+                continue
+            number = _integer(child, "value", number)
+            shown = item.number
+            if items.name == "ol":
+                is_note = str(child.get("id")).startswith(("footnote-", "endnote-"))
+                shown = shown or (f"[{number}]" if is_note else f"{numeral(number, str(items.get('type') or '1'))}.")
+            bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown} " if shown else "- "
+            indent = " " * (len(bullet) if _ITEM.match(shown) else 2)
+            lines.append(bullet + re.sub(r"\n(?=[^\n])", f"\n{indent}", text))
+            number += step
+        return "\n".join(filter(None, lines))
 
 
-def _begins_line(node: Any) -> bool:
-    """Whether nothing stands before a text on its line."""
-    while True:
-        before = node.previous_sibling
-        while before is not None and not isinstance(before, Tag) and not str(before).strip():
-            before = before.previous_sibling
-        if before is not None:
-            return isinstance(before, Tag) and (
-                before.name in ("br", "hr", "p", "div", "table", "ul", "ol", "pre", "img", "blockquote")
-                or HEADINGS.match(before.name) is not None
-            )
-        node = node.parent
-        if node is None or node.name not in _IN_LINE:
-            return True
+def _inline(element: Tag) -> str:
+    """What an element holds, on one line."""
+    return " ".join(_Writer(is_inline=True).blocks(element))
 
 
-def _raise(element: Tag) -> None:
-    """Write a number above or below the line so that it stays apart from the one beside it: 10^6, log_10."""
-    text = element.get_text().strip()
+def _code(element: Tag) -> str:
+    for line in element.find_all("br"):
+        line.replace_with("\n")
+    code = element.get_text().strip("\n")
+    around = (one for one in (element, *element.find_all("code"), *list(element.parents)[:3]) if one.get("class"))
+    language = _LANGUAGE.search(" ".join(name for one in around for name in one["class"]))
+    return formats.fence(code, language[1] if language else "") if code.strip() else ""
+
+
+def _raised(element: Tag, before: str) -> str:
+    """A number above or below the line so that it stays apart from the one beside it: 10^6, log_10."""
+    text, after = element.get_text().strip(), str(element.next_sibling or "")[:1]
     link = element.find("a", href=True) or element.find_parent("a", href=True)
-    before = str(element.previous_sibling or "")[-1:]
-    after = str(element.next_sibling or "")[:1]
-    if not text:
-        return
-    if link is not None and "#" in str(link["href"]) and len(text) <= _LONGEST_REFERENCE:
-        element.string = f" [{text.strip('[]()')}]"
-    elif element.name == "sup" and text.lower() not in _ORDINALS and (before.isalnum() or before in ")]"):
-        element.string = f"^{text}"
-    elif element.name == "sub" and (before.isdigit() or after.isdigit()):
-        element.string = f"_{text}{' ' * after.isdigit()}"
+    if text and link is not None and "#" in str(link["href"]) and len(text) <= 5:  # noqa: PLR2004  of a note
+        return f" [{text.strip('[]()')}]"
+    if (
+        text
+        and element.name == "sup"
+        and text.lower() not in _ORDINALS
+        and before
+        and (before.isalnum() or before in ")]")
+    ):
+        return f"^{text}"
+    if element.name == "sub" and (before.isdigit() or after.isdigit()):
+        return f"_{text}{' ' * after.isdigit()}"
+    return element.get_text()
+
+
+# Tables and numbers
+
+
+def _of_table(table: Tag, names: list[str]) -> list[Tag]:
+    """Elements of a table that are of no table in it."""
+    return [one for one in table.find_all(names) if one.find_parent("table") is table]
+
+
+def _is_layout(table: Tag) -> bool:
+    """Whether a table only lays out a page: it has one column, or holds blocks that no cell of data holds."""
+    rows = [row.find_all(["td", "th"], recursive=False) for row in _of_table(table, ["tr"])]
+    if table.get("role") in ("presentation", "none") or max(map(len, rows), default=0) < 2:  # noqa: PLR2004
+        return True
+    if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
+        return False
+    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > _LONG_CELL for row in rows for cell in row)
+
+
+def _table(table: Tag) -> list[str]:
+    """The caption and the cells of a table, and the pages that begin in it."""
+    text, caption = formats.table_of(_grid_of(table)), table.find("caption")
+    shown = _inline(caption) if caption is not None else ""
+    return [shown, text.replace(PAGE, ""), PAGE * text.count(PAGE)]
+
+
+def _grid_of(table: Tag) -> list[list[str]]:
+    """The cells of a table by row and column: what spans rows stands in each of them; names of columns are joined."""
+    rows = _of_table(table, ["tr"])
+    grid: dict[tuple[int, int], str] = {}
+    names: list[int] = []  # the rows that name columns
+    for at, row in enumerate(rows):
+        cells, column = row.find_all(["td", "th"], recursive=False), 0
+        in_head = row.find_parent(["thead", "table"]) is not table
+        is_title = len(cells) == 1 and not names
+        is_head = bool(cells) and not is_title and (in_head or all(cell.name == "th" for cell in cells))
+        if is_head and (not names or names[-1] == at - 1):
+            names.append(at)
+        for cell in cells:
+            while (at, column) in grid:
+                column += 1
+            text, wide, high = _inline(cell), _integer(cell, "colspan"), _integer(cell, "rowspan")
+            wide, high = max(1, min(wide, _MOST_SPANNED)), max(1, min(high, len(rows) - at))
+            if len(grid) + wide * high > formats.MOST_CELLS:
+                raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
+            for below in range(high):
+                for beside in range(wide):
+                    is_shown = (beside == 0 or is_head) and (below == 0 or len(text) <= _REPEATED)
+                    grid[at + below, column + beside] = text if is_shown else ""
+            column += wide
+    width = 1 + max((column for _, column in grid), default=0)
+    if width * len(rows) > formats.MOST_CELLS:
+        raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
+    lines = [[grid.get((at, column), "") for column in range(width)] for at in range(len(rows))]
+    if 1 < len(names) < len(lines):
+        columns = zip(*(lines[at] for at in names), strict=True)
+        lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
+    return lines
+
+
+def _integer(element: Tag, name: str, default: int = 1) -> int:
+    match = _INTEGER.match(str(element.get(name) or ""))
+    return int(match[1]) if match else default
+
+
+def numeral(number: int, kind: str) -> str:
+    """A number as HTML and Word show it: as letters, in Roman numerals, or as it is."""
+    kind, text = _KINDS.get(kind, kind), ""
+    if kind in ("a", "A") and number > 0:
+        text = chr(ord("a") + (number - 1) % 26) * min((number - 1) // 26 + 1, 10)
+    elif kind in ("i", "I") and 0 < number < 4000:  # noqa: PLR2004
+        for pair in _ROMAN:
+            value = int(pair.strip("mdclxvi"))
+            text += pair.strip("0123456789") * (number // value)
+            number %= value
+    else:
+        return f"{number:02}" if kind == "decimalZero" else str(number)
+    return text.upper() if kind.isupper() else text
