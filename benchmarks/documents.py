@@ -28,8 +28,7 @@ from datasets import DATA
 from document_files import KEPT, WRITERS, Block, blocks_of
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.folder.convert import _PROCESS, DocumentReader
-from llama_index_contextual.app.folder.sandbox import ConversionProcess, Limits
+from llama_index_contextual.app.folder.convert import _PROCESS, ConversionProcess, DocumentReader, Limits
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
