@@ -28,7 +28,7 @@ from llama_index_contextual.chunking import ChunkSettings, read_front_matter, sp
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.keyword.dates import lexicon
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, Place, visible
 from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import date
 
-    from llama_index_contextual.keyword.evidence import Candidate
+    from llama_index_contextual.keyword import Candidate
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 
 SETS: Final[dict[str, Callable[[], DataSet]]] = {

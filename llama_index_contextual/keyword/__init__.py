@@ -5,9 +5,27 @@ them.
 """
 
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.bm25_index import K1, B, Bm25Index
-from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, NamedDate, closeness, find_dates
-from llama_index_contextual.keyword.evidence import Candidate, Group, Nearness, TermEvidence, TermScores
+from llama_index_contextual.keyword.bm25_index import (
+    K1,
+    B,
+    Bm25Index,
+    Candidate,
+    Group,
+    Nearness,
+    TermEvidence,
+    TermScores,
+)
+from llama_index_contextual.keyword.dates import (
+    DAYS_AFTER,
+    HAS_CJK,
+    Lexicon,
+    NamedDate,
+    closeness,
+    find_dates,
+    lexicon_of,
+    split_words,
+    unaccented,
+)
 from llama_index_contextual.keyword.filters import (
     ITEMS,
     REF_DOC_ID,
@@ -25,9 +43,7 @@ from llama_index_contextual.keyword.filters import (
     tag_filter,
     tag_of,
 )
-from llama_index_contextual.keyword.lexicon import HAS_CJK, Lexicon, lexicon_of, split_words, unaccented
-from llama_index_contextual.keyword.node_index import KeywordIndex
+from llama_index_contextual.keyword.node_index import KeywordIndex, checked_nodes, holding_words, lexical_text
 from llama_index_contextual.keyword.query import parse_query, unknown_words, unknown_words_note
-from llama_index_contextual.keyword.words import checked_nodes, holding_words, lexical_text
 
 __all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]  # what users import

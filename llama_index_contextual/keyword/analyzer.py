@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import Stemmer
@@ -26,14 +27,14 @@ from llama_index_contextual.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _VERSION: Final = 6  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs
 _PARAGRAPH_LANGUAGE: Final = 80  # characters of a paragraph that says itself which language it is in
-_MEMO_LIMIT: Final = 50_000  # words, 24 MB at most; then it starts afresh
+_REMEMBERED: Final = 50_000  # words, 24 MB at most
 
 # A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
 # std::fs, don't, R&D. C++ and C# are words of their own, and so is each emoji.
@@ -68,19 +69,16 @@ _SPANISH_ENDINGS: Final = (
 )
 
 
-_Memo = dict[tuple[str, str, bool], tuple[str, ...]]  # the terms of words already seen
-
-
 _stemmers: Final = threading.local()  # by language, for each thread: PyStemmer's objects are not thread-safe
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text; of Arabic and Hebrew without vowel signs, which few people write."""
-    return WORD.findall(_VOWEL_SIGNS.sub("", normalise(text)))
+    """Words of a text; of Arabic and Hebrew without vowel signs, which few people write."""
+    return [word[:_LONGEST] for word in WORD.findall(_VOWEL_SIGNS.sub("", normalise(text)))]
 
 
 def _stem(word: str, code: str) -> str:
-    """Return the Snowball stem of a lower-case word."""
+    """Snowball stem of a lower-case word."""
     stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
     if code not in stemmers:
         # The analyzer remembers words itself, for all threads, so Snowball's own cache would only cost memory.
@@ -103,8 +101,6 @@ class Analyzer:
             words stay: there the exact word finds more (``benchmarks/results/languages.md``), and its rarity says what
             a stop word is worth.
         stem: Whether words are reduced to Snowball stems.
-        split_identifiers: Whether parts of ``getUserName`` are terms beside the whole.
-        expand_dates: Whether ``2026-04-09`` is also its year, its month's English and Spanish name, and its day.
 
     Raises:
         SettingError: A language has no stemmer.
@@ -117,46 +113,35 @@ class Analyzer:
     language: str = "auto"
     languages: tuple[str, ...] = ("en", *(code for code in LANGUAGE_NAMES if code != "en"))
     stem: bool = True
-    split_identifiers: bool = True
-    expand_dates: bool = True
-    _memo: _Memo = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.language != "auto":
             object.__setattr__(self, "language", resolve_language(self.language))
-        object.__setattr__(self, "languages", tuple(resolve_language(name) for name in self.languages) or ("en",))
+        object.__setattr__(self, "languages", tuple(map(resolve_language, self.languages)) or ("en",))
 
-    def __reduce__(self) -> tuple[Any, tuple[dict[str, object]]]:
-        return (type(self).from_settings, (self.settings,))  # without what it remembers
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (type(self), tuple(self.settings.values()))  # without what it remembers
 
     @property
-    def settings(self) -> dict[str, object]:
-        """Return every setting as plain JSON values; :meth:`from_settings` reads them."""
-        # Not asdict(), which would copy what the analyzer remembers.
-        return {part.name: getattr(self, part.name) for part in fields(self) if part.init}
-
-    @classmethod
-    def from_settings(cls, settings: dict[str, object]) -> Analyzer:
-        """Return the analyzer that has these settings, as :attr:`settings` gave them."""
-        return cls(**settings)  # type: ignore[arg-type]
+    def settings(self) -> dict[str, Any]:
+        """Every setting as plain JSON values, which make the same analyzer."""
+        return asdict(self)
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of the settings and the analyzer's version: equal fingerprints mean equal terms."""
+        """Hash of the settings and the analyzer's version: equal fingerprints mean equal terms."""
         return short_hash({"version": _VERSION, **self.settings})
 
     def tokens(self, text: str) -> list[str]:
-        """Return the terms of a document in order, each as often as it occurs."""
-        terms: list[str] = []
-        memo = self._memo
+        """Terms of a document in order, each as often as it occurs."""
+        lookup, terms = self._lookup, list[str]()
         for code, paragraph in self._by_language(text):
             for word in words_of(paragraph):
-                cached = memo.get((code, word, False))
-                terms.extend(self._remember(code, word) if cached is None else cached)
+                terms += lookup(code, word)
         return terms
 
     def query_groups(self, text: str, language: str | None = None) -> list[tuple[str, ...]]:
-        """Return the terms of a query, each with its alternatives in other languages of an ``"auto"`` analyzer.
+        """Terms of a query, each with its alternatives in other languages of an ``"auto"`` analyzer.
 
         A short query rarely shows its language ("zanahorias"), and one index may hold documents in several languages.
         So each word counts as it is written and under its English and its Spanish stem, and in another language its
@@ -167,45 +152,47 @@ class Analyzer:
             text: The query.
             language: Take this language instead of the one that the analyzer would choose.
         """
-        words = words_of(text)
+        words, lookup = words_of(text), self._lookup
         main = resolve_language(language) if language else self.language_of(text)
-        groups: list[tuple[str, ...]] = []
         if self.language != "auto":
-            groups += [(term,) for word in words for term in self._lookup(main, word)]
-            return groups or [(term,) for word in words for term in self._lookup(main, word, whole=True)]
+            terms = [term for word in words for term in lookup(main, word)]
+            terms = terms or [term for word in words for term in lookup(main, word, keeps_stop_words=True)]
+            return [(term,) for term in terms]
         written = [code for code in (*_FOLDED, _AS_WRITTEN) if code == _AS_WRITTEN or code in self.languages]
+        groups = list[tuple[str, ...]]()
         for word in words:
-            if terms := self._lookup(main, word):
+            if of_word := lookup(main, word):
                 groups += self._alternatives(main if main in _FOLDED else _AS_WRITTEN, word, written)
-                groups += [(term,) for term in terms if main not in _FOLDED and term.startswith(f"{main}:")]
+                groups += [(term,) for term in of_word if main not in _FOLDED and term.startswith(f"{main}:")]
         return groups or [group for word in words for group in self._alternatives(written[0], word, written)]
 
     def _alternatives(self, first: str, word: str, codes: Iterable[str]) -> list[tuple[str, ...]]:
-        """Return the distinct terms of each position of a word: ``a.bc`` may give [("abc",), ("bc", "es:bc")]."""
-        terms = self._lookup(first, word) or self._lookup(first, word, whole=True)
-        others = (self._lookup(code, word, whole=True) for code in codes if code != first)
+        """Distinct terms of each position of a word: ``a.bc`` may give [("abc",), ("bc", "es:bc")]."""
+        lookup = self._lookup
+        terms = lookup(first, word) or lookup(first, word, keeps_stop_words=True)
+        others = (lookup(code, word, keeps_stop_words=True) for code in codes if code != first)
         same = [terms, *(found for found in others if len(found) == len(terms))]
         return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]
 
     def query_tokens(self, text: str) -> list[str]:
-        """Return the terms of a query with all alternatives as one flat list, each once, in order."""
+        """Terms of a query with all alternatives as one flat list, each once, in order."""
         return list(dict.fromkeys(term for group in self.query_groups(text) for term in group))
 
     def has_stop_words(self, text: str) -> bool:
-        """Return whether a text holds a stop word of English, of Spanish, or of the language that it is in."""
+        """Whether a text holds a stop word of English, of Spanish, or of the language that it is in."""
         codes = {*_FOLDED, self.language_of(text)} if self.language == "auto" else {self.language}
         words = {fold(word) for word in words_of(text)}
         return any(not words.isdisjoint(stop_words(code)) for code in codes)
 
     def language_of(self, text: str) -> str:
-        """Return the language in which the analyzer takes a query, or a paragraph."""
+        """Language in which the analyzer takes a query, or a paragraph."""
         if self.language != "auto":
             return self.language
         code = tell_language(text)
         return code if code in self.languages else self.languages[0]
 
     def _by_language(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield the paragraphs of a text, each with its language; a short one has that of the whole text."""
+        """Paragraphs of a text, each with its language; a short one has that of the whole text."""
         whole = self.language_of(text)
         if self.language != "auto" or len(text) < _PARAGRAPH_LANGUAGE:
             yield whole, text
@@ -213,49 +200,38 @@ class Analyzer:
         for paragraph in _BLANK.split(text):
             yield self.language_of(paragraph) if len(paragraph) >= _PARAGRAPH_LANGUAGE else whole, paragraph
 
-    def _lookup(self, code: str, word: str, *, whole: bool = False) -> tuple[str, ...]:
-        """Return the terms of a word in a language; ``whole`` keeps its stop words."""
-        cached = self._memo.get((code, word, whole))
-        return self._remember(code, word, whole=whole) if cached is None else cached
+    @cached_property
+    def _lookup(self) -> Callable[..., tuple[str, ...]]:
+        """:meth:`_analyse` for a language and a word, with or without stop words; it is remembered."""
+        return lru_cache(maxsize=_REMEMBERED)(self._analyse)
 
-    def _remember(self, code: str, word: str, *, whole: bool = False) -> tuple[str, ...]:
-        if len(self._memo) >= _MEMO_LIMIT:
-            self._memo.clear()
-        terms = (word,) if _IS_EMOJI.fullmatch(word) else self._analyse(word, code, whole=whole)
-        if len(word) <= _LONGEST:
-            self._memo[code, word, whole] = terms
-        return terms
-
-    def _analyse(self, word: str, code: str, *, whole: bool) -> tuple[str, ...]:
-        """Return the terms of one word: the stem of a plain word, the names and then the parts of any other."""
-        word = word[:_LONGEST]
-        is_auto = self.language == "auto"
-        keeps_all = whole or (is_auto and code not in _FOLDED)
-        stopped = frozenset[str]() if keeps_all else stop_words(code)
+    def _analyse(self, code: str, word: str, keeps_stop_words: bool = False) -> tuple[str, ...]:
+        """Terms of one word: the stem of a plain word, the names and then the parts of any other."""
+        keeps_stop_words |= self.language == "auto" and code not in _FOLDED
+        stopped = frozenset[str]() if keeps_stop_words else stop_words(code)
+        if _IS_EMOJI.fullmatch(word):
+            return (word,)
         if fold(word) in stopped:
             return ()
         if word.endswith(("'s", "\u2019s")):
             word = word[:-2]
         word = word.strip("_")
-        if _is_plain(word):
+        if word.isalpha() and (word.islower() or word.istitle() or word.isupper()) and not _CJK.search(word):
             return self._finish([word], code, stopped)
+        dates, word = take_dates(word)
         terms: list[str] = []
-        if self.expand_dates:
-            dates, word = take_dates(word)
-            for date in dates:
-                months = [
-                    term
-                    for lang in DATE_LANGUAGES
-                    for term in self._terms(month_name(date.month, lang), lang if is_auto else self.language)
-                ]
-                terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
+        for date in dates:
+            months = (
+                term
+                for lang in DATE_LANGUAGES
+                for term in self._terms(month_name(date.month, lang), lang if self.language == "auto" else code)
+            )
+            terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := _bigrams(word):
             terms += pairs
             word = _CJK.sub("-", word).strip("-")
-        if word and (number := _as_number(word)):
+        if number := _as_number(word):
             terms.append(number)
-        elif word and not self.split_identifiers:
-            terms += self._finish([word], code, stopped)
         elif word:
             names, parts = _split_identifier(word)
             distinct = names if len(parts) != 1 or names[0] != parts[0] else []
@@ -263,7 +239,7 @@ class Analyzer:
         return tuple(terms)
 
     def _finish(self, words: Iterable[str], code: str, stopped: frozenset[str]) -> tuple[str, ...]:
-        """Fold words, leave out stop words, and stem the rest."""
+        """Terms of words without the stop words."""
         return tuple(term for word in words if word and fold(word) not in stopped for term in self._terms(word, code))
 
     def _terms(self, word: str, code: str) -> tuple[str, ...]:
@@ -277,30 +253,21 @@ class Analyzer:
         return (f"{code}:{stem}",) if code in _FOLDED else (fold(word), f"{code}:{stem}")
 
 
-def _is_plain(word: str) -> bool:
-    """Return whether a word has no parts: it holds letters only, and is neither camelCase nor CJK."""
-    return word.isalpha() and (word.islower() or word.istitle() or word.isupper()) and not _CJK.search(word)
-
-
 def _bigrams(word: str) -> list[str]:
-    """Return the overlapping pairs of a word's CJK characters; a lone character stands for itself."""
-    pairs = []
-    for run in _CJK.findall(word):
-        pairs += [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
-    return pairs
+    """Overlapping pairs of a word's CJK characters; a lone character stands for itself."""
+    runs = _CJK.findall(word)
+    return [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
 
 
 def _as_number(word: str) -> str | None:
-    """Return a number as one term, else None: ``1,000`` gives ``1000``, ``9th`` ``9``, ``v1.2.3`` ``1.2.3``."""
+    """A number as one term, else None: ``1,000`` gives ``1000``, ``9th`` ``9``, ``v1.2.3`` ``1.2.3``."""
     match = _NUMBER.fullmatch(word)
-    if not match:
-        return None
-    number = match.group(1) or match.group(2)
-    return number.replace(",", "") if _THOUSANDS.fullmatch(number) else number
+    number = match[1] or match[2] if match else None
+    return number.replace(",", "") if number and _THOUSANDS.fullmatch(number) else number
 
 
 def _split_identifier(word: str) -> tuple[list[str], list[str]]:
-    """Return the names and the parts of a compound.
+    """Names and parts of a compound.
 
     ``a.getUserName`` gives ``(["agetUserName", "getUserName"], ["get", "User", "Name"])``.
 
@@ -311,7 +278,7 @@ def _split_identifier(word: str) -> tuple[list[str], list[str]]:
     if word[-1] in "+#":
         return [word], [word[0]]
     segments = [piece for piece in re.split(r"[-./'\u2019@:>,&]+", word) if piece.strip("_")]
-    names, parts = [_SEPARATORS.sub("", word)], []
+    names, parts = [_SEPARATORS.sub("", word)], list[str]()
     for segment in segments:
         pieces = _CAMEL.findall(segment)
         if len(pieces) > 1 and len(segments) > 1:

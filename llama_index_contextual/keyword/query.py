@@ -1,11 +1,10 @@
 """Read a query: its operators (``"exact phrase"``, ``-not``, ``path:`` and others), and its words that are unknown.
 
 ``path:notes/``, ``tag:work`` and ``collection:docs`` count in every query. Quotation marks and hyphens occur in
-ordinary questions too, so
-``"…"`` and ``-…`` count only in a query of keywords: one that has no stop word outside of quotation marks. "What is
-"Little Women" about?" is a question and stays as it is; ``"Little Women" plot -film`` is a query of keywords. ``-…`` is
-an operator only where nothing else explains it: the word is one of the language or of the index, no chunk has it with
-its dash, and no other token is of a shell (``rm -rf build``) or a negative number.
+ordinary questions too, so ``"…"`` and ``-…`` count only in a query of keywords: one that has no stop word outside of
+quotation marks. "What is "Little Women" about?" is a question and stays as it is; ``"Little Women" plot -film`` is a
+query of keywords. ``-…`` is an operator only where nothing else explains it: the word is one of the language or of the
+index, no chunk has it with its dash, and no other token is of a shell (``rm -rf build``) or a negative number.
 
 What operators ask becomes metadata filters, so every arm that takes filters obeys them.
 """
@@ -13,8 +12,7 @@ What operators ask becomes metadata filters, so every arm that takes filters obe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
@@ -26,22 +24,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from llama_index_contextual.keyword.analyzer import Analyzer
-    from llama_index_contextual.keyword.evidence import Group
+    from llama_index_contextual.keyword.bm25_index import Group
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.
 _FIELD: Final = re.compile(r'(?<!\S)(path|tag|collection):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
 _QUOTED: Final = re.compile(r'(?<!\S)(-?)"([^"\n]{1,200})"(?!\S)')
 _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
-_OF_A_SHELL: Final = ("./", "../", "~/", "/", "$", "*.", "|", "`", ">", "<")  # how a token of a command may begin
-_ALONE: Final = frozenset({".", "..", "&&", "*"})
-_LEAST: Final = 3  # letters of an excluded word; flags are shorter
+_OF_A_SHELL: Final = re.compile(r"(?:\.{1,2}/|~/|[/$|`<>]|\*\.)|(?:\.{1,2}|&&|\*)$")  # how a token of a command begins
+_EXCLUDABLE: Final = re.compile(r"[^\W\d_]\S{2,}")  # flags are shorter
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
 _NAMED: Final = 3  # unknown words that a message names
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedQuery:
+class ParsedQuery(NamedTuple):
     """A query without its operators.
 
     Args:
@@ -56,7 +52,7 @@ class ParsedQuery:
 
 
 def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool] = str.isalpha) -> ParsedQuery:
-    """Return a query's text apart from its operators; where it has no other words, the text is what these name.
+    """A query's text apart from its operators; where it has no other words, the text is what these name.
 
     Args:
         text: The query.
@@ -66,53 +62,49 @@ def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool
     if len(text) > _LONGEST or not any(mark in text for mark in ('"', "-", "path:", "tag:", "collection:")):
         return ParsedQuery(text)
     fields, rest = list(_FIELD.finditer(text)), _FIELD.sub("", text)
-    quoted: list[re.Match[str]] = []
-    excluded: list[re.Match[str]] = []
+    quoted, excluded = list[re.Match[str]](), list[re.Match[str]]()
     if not analyzer.has_stop_words(_QUOTED.sub(" ", rest)):
         quoted = list(_QUOTED.finditer(rest))
         rest = _QUOTED.sub(lambda match: "" if match[1] else match[2], rest)
-        if not _is_command(rest, may_exclude):
+        if not _is_command(rest.split(), may_exclude):
             excluded, rest = list(_EXCLUDED.finditer(rest)), _EXCLUDED.sub("", rest)
-    rest = " ".join(rest.split())
-    operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
     pairs = [(match[1], match[2] or match[3]) for match in fields]
-    rest = rest or " ".join(value for _, value in pairs)
+    rest = " ".join(rest.split()) or " ".join(value for _, value in pairs)
+    operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
     if not operators or not rest:
         return ParsedQuery(text)
     parts: list[MetadataFilter | MetadataFilters] = [
         *(tag_filter(value) for name, value in pairs if name == "tag"),
         *(MetadataFilter(key=COLLECTION, value=value) for name, value in pairs if name == "collection"),
-        *(_words(match[2], exact=True) for match in quoted if not match[1]),
+        *(_words(match[2], FilterOperator.TEXT_MATCH) for match in quoted if not match[1]),
     ]
-    if paths := [_part_of(key, value) for name, value in pairs if name == "path" for key in (PATH, _FILE_PATH)]:
-        parts.append(MetadataFilters(filters=[*paths], condition=FilterCondition.OR))
+    insensitive = FilterOperator.TEXT_MATCH_INSENSITIVE
+    paths = [(key, value) for name, value in pairs if name == "path" for key in (PATH, _FILE_PATH)]
+    if paths:
+        of_path = [MetadataFilter(key=key, value=value, operator=insensitive) for key, value in paths]
+        parts.append(MetadataFilters(filters=[*of_path], condition=FilterCondition.OR))
     if unwanted := [match[2] for match in quoted if match[1]] + [match[1] for match in excluded]:
-        words = [_words(value, exact=len(value.split()) > 1) for value in unwanted]
+        hows = (FilterOperator.CONTAINS, FilterOperator.TEXT_MATCH)
+        words = [_words(value, hows[len(value.split()) > 1]) for value in unwanted]
         parts.append(MetadataFilters(filters=[*words], condition=FilterCondition.NOT))
     return ParsedQuery(rest, operators, MetadataFilters(filters=parts))
 
 
-def _is_command(text: str, may_exclude: Callable[[str], bool]) -> bool:
-    """Return whether the dashes of a text are those of flags or numbers: ``rm -rf build``, ``-18 degrees``."""
-    tokens = text.split()
+def _is_command(tokens: Sequence[str], may_exclude: Callable[[str], bool]) -> bool:
+    """Whether the dashes of tokens are those of flags or numbers: ``rm -rf build``, ``-18 degrees``."""
     words = [token[1:] for token in tokens if token.startswith("-") and len(token) > 1]
     others = [token for token in tokens if not token.startswith("-")]
-    if not words or any(token.startswith(_OF_A_SHELL) or token in _ALONE for token in others):
+    if not words or not others or any(map(_OF_A_SHELL.match, others)):
         return bool(words)
-    return not others or not all(len(word) >= _LEAST and word[0].isalpha() and may_exclude(word) for word in words)
+    return not all(_EXCLUDABLE.fullmatch(word) and may_exclude(word) for word in words)
 
 
-def _part_of(key: str, value: str) -> MetadataFilter:
-    return MetadataFilter(key=key, value=value, operator=FilterOperator.TEXT_MATCH_INSENSITIVE)
-
-
-def _words(value: str, *, exact: bool) -> MetadataFilter:
-    operator = FilterOperator.TEXT_MATCH if exact else FilterOperator.CONTAINS
-    return MetadataFilter(key=WORDS, value=value, operator=operator)
+def _words(value: str, how: FilterOperator) -> MetadataFilter:
+    return MetadataFilter(key=WORDS, value=value, operator=how)
 
 
 def unknown_words(text: str, analyzer: Analyzer, missing: Iterable[Group]) -> list[str]:
-    """Return the words of a text all of whose terms are missing in an index. A stop word is never one of them.
+    """Words of a text all of whose terms are missing in an index. A stop word is never one of them.
 
     Args:
         text: The text.
@@ -127,7 +119,7 @@ def unknown_words(text: str, analyzer: Analyzer, missing: Iterable[Group]) -> li
 
 
 def unknown_words_note(words: Sequence[str]) -> str:
-    """Return a line that names the first three words; "" for none."""
+    """A line that names the first three words; "" for none."""
     if not words:
         return ""
     parts = [f'"{word}"' for word in words]

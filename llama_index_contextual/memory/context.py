@@ -35,7 +35,7 @@ def gate_digest(message: str, settings: MemorySettings) -> MemoryDigest | None:
     """Return the digest of a message that needs no memory, without asking an index; None for any other message."""
     if not settings.enabled:
         return MemoryDigest(applicable=False, reason=DISABLED)
-    reason = gate(message, lexicon_of(message, settings.languages), commands=settings.commands)
+    reason = gate(message, lexicon_of(message), commands=settings.commands)
     return MemoryDigest(applicable=False, reason=reason) if reason else None
 
 
@@ -69,7 +69,6 @@ class MemoryContext:
         **changes: Any,
     ) -> None:
         self.settings = (settings or _configured(source)).changed(**changes)
-        lexicon_of("", self.settings.languages)  # a language that cannot be read is an error now
         self._clock = clock
         self._search = PoolSearch(source, self.settings)
 
@@ -126,9 +125,7 @@ class MemoryContext:
 
     def _read(self, message: str, now: datetime) -> tuple[ParsedMessage, dict[str, Any]]:
         """Return the parsed message, and the arguments of a search for it."""
-        parsed = read_message(
-            message, lexicon_of(message, self.settings.languages), now.date(), plain=self._search.plain
-        )
+        parsed = read_message(message, lexicon_of(message), now.date(), plain=self._search.plain)
         return parsed, {"form": parsed.form, "subject": parsed.subject, "today": now.date()}
 
     def _digest(
@@ -181,7 +178,7 @@ class MemoryContext:
     def _derived(self, message: str, seen: Collection[str], now: datetime) -> MemoryDigest:
         """Return the digest of ``ranking="derived"``; it is empty where no query has a relevant hit."""
         settings, text = self.settings, clean_message(message[:MAX_MESSAGE])
-        queries = derive_queries(text, lexicon_of(message, settings.languages))
+        queries = derive_queries(text, lexicon_of(message))
         pools = [self._search.search(query) for query in queries]
         ranked = rank_derived(pools, now.date(), settings.half_life_days if settings.include_recency else None)
         known = [one for pool in pools if (one := pool.judgement.relevance) is not None]

@@ -211,5 +211,5 @@ def _subject(text: str, asides: set[str]) -> str:
 
 def _blank(text: str, dates: Sequence[NamedDate]) -> str:
     for named in dates:
-        text = text[: named.start] + " " * len(named.text) + text[named.end :]
+        text = text[: named.start] + " " * len(named.text) + text[named.start + len(named.text) :]
     return text

@@ -45,8 +45,6 @@ class MemorySettings(Checked, BaseModel):
             with another embedding than the local one.
         candidate_pool: Hits that are ranked before the cut, where ``max_results`` is not more.
         evergreen: Patterns of notes that never age.
-        languages: Languages of the messages: bundled names, or YAML files. With the default, German, French, Italian,
-            Dutch, Portuguese and Russian count, too, where a message is in them.
         commands: Messages that begin with such a command are never looked up: patterns of the first word.
 
     Raises:
@@ -66,7 +64,6 @@ class MemorySettings(Checked, BaseModel):
     min_relevance: Share | Literal["auto"] = "auto"
     candidate_pool: Hits = 50
     evergreen: Texts = ("MEMORY.md",)
-    languages: Texts = ("en", "es", "zh", "ja")
     commands: Texts = ("/*",)
 
     def changed(self, **values: Any) -> Self:

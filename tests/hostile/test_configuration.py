@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.loading import MAX_BYTES, load_configuration
-from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.errors import SettingError
 
-ALIASES = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 BEYOND = {
     "200,000 keys": ("\n".join(f"k{n}=1" for n in range(200_000)), "has more than 1,000,000 bytes"),
     "100,000 keys": ("\n".join(f"k{n}=1" for n in range(100_000)), "has 100,000 keys, and 2,000 are read at most"),
@@ -81,50 +77,3 @@ def test_no_number_of_hits_switches_an_arm_off(tmp_path):
         for count in (100_000, 2**40, 10**400):
             found = index.as_retriever(count).explain("gateway")
             assert (found.warnings, len(found.hits)) == ((), 1)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a0: &a0 [lol]\n" + ALIASES + "stop_words: *a9\n",
-        "stop_words: " + "[" * 100_000,
-        "stop_words: " + "x" * 1_000_001,
-        "months: {a: " + "9" * 5_000 + "}",
-        "months: January",
-        "- a",
-        "a: [",
-    ],
-    ids=["aliases", "brackets", "long", "a number", "no mapping", "a list", "no YAML"],
-)
-def test_a_language_that_cannot_be_one_is_a_clear_error(tmp_path, text):
-    file = tmp_path / "language.yaml"
-    file.write_text(text, "utf-8")
-    with pytest.raises(SettingError, match=r"(?s)languages: .*Cure: "):
-        lexicon((str(file),))
-
-
-@pytest.mark.parametrize(
-    "date",
-    [
-        '"pattern": "(", "means": "day"',
-        '"means": "day"',
-        '"pattern": "x", "means": "day", "value": "one"',
-        '"pattern": 3',
-    ],
-)
-def test_a_date_that_cannot_be_read_is_a_clear_error(tmp_path, date):
-    file = tmp_path / "language.yaml"
-    file.write_text(f"dates: [{{{date}}}]", "utf-8")
-    with pytest.raises(SettingError, match=r"(?s)languages: .*has a date that cannot be read.*Cure: "):
-        lexicon((str(file),))
-
-
-def test_a_date_pattern_of_ones_own_that_would_take_for_ever_is_said_and_left_out(tmp_path):
-    file = tmp_path / "language.yaml"
-    patterns = ["(?:a|aa)+[!?]", "in {year}"]
-    dates = [{"pattern": pattern, "means": "year"} for pattern in patterns]
-    file.write_text(json.dumps({"dates": dates}), "utf-8")
-    text = "in 2024, " + "a" * 60
-    with pytest.warns(ContextualWarning, match=r"the date pattern .*\(\?:a\|aa\)\+.* takes too long.*Cure: "):
-        found = [match[0] for pattern in lexicon((str(file),)).date_patterns for match in pattern.matches(text)]
-    assert found == ["in 2024"]

@@ -21,7 +21,7 @@ from pathspec import GitIgnoreSpec
 import llama_index_contextual as package
 from llama_index_contextual.app.folder.patterns import spec_of
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
-from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, FURTHER_LANGUAGES, lexicon
+from llama_index_contextual.keyword.dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 
 # What an expression consists of; Python 3.10 has it elsewhere.
 kinds, parser = map(
@@ -120,8 +120,8 @@ def walked():
             yield f"{name}.{key}", value
         for function, pattern in calls_of(module):
             yield f"{name}.{function}", pattern
-    for pattern in lexicon((*DEFAULT_LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
-        yield "keyword.lexicon.date_patterns", pattern.regex
+    for pattern, _, _ in lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
+        yield "keyword.dates.date_patterns", pattern
 
 
 def calls_of(module):

@@ -7,8 +7,7 @@ import pytest
 from growth import FACTOR, grows_too_fast
 
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.dates_in_text import find_dates
-from llama_index_contextual.keyword.lexicon import lexicon, unaccented
+from llama_index_contextual.keyword.dates import find_dates, lexicon, unaccented
 from llama_index_contextual.memory.digest import HEADER, quoted
 from llama_index_contextual.memory.gate import MAX_MESSAGE, clean_message, gate
 from llama_index_contextual.memory.snippet import choose_snippet

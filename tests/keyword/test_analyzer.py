@@ -157,8 +157,8 @@ def test_an_unknown_language_is_an_error_with_a_cure():
 
 def test_settings_rebuild_an_equal_analyzer():
     analyzer = Analyzer(language="es", stem=False)
-    assert Analyzer.from_settings(analyzer.settings) == analyzer
-    assert Analyzer.from_settings(analyzer.settings).fingerprint == analyzer.fingerprint
+    assert Analyzer(**analyzer.settings) == analyzer
+    assert Analyzer(**analyzer.settings).fingerprint == analyzer.fingerprint
     assert Analyzer().fingerprint != analyzer.fingerprint
 
 

@@ -229,7 +229,7 @@ def test_saving_an_edit_does_not_write_the_large_part_again(tmp_path):
     one = saved(tmp_path)
     old = {path.name for path in tmp_path.glob("*.npy")}
     again = save(one.with_texts([500 * FAR], ["quince"]).without([5 * FAR]), tmp_path, "second")
-    assert len(old & {path.name for path in tmp_path.glob("*.npy")}) == 8
+    assert len(old & {path.name for path in tmp_path.glob("*.npy")}) == 7
     assert state(load(tmp_path)[0]) == state(again)
 
 
@@ -355,7 +355,7 @@ os._exit(0)
     assert {row in one.rows for row in (600 * FAR, 601 * FAR)} == {stamp == "second"}
     again = save(one.with_texts([700 * FAR], ["pear"]), tmp_path, "third")
     assert state(load(tmp_path)[0]) == state(again)
-    assert len(list(tmp_path.glob("*.npy"))) == 8 * len(again.to_arrays())
+    assert len(list(tmp_path.glob("*.npy"))) == 7 * len(again.to_arrays())
 
 
 def test_several_may_save_to_one_folder_at_once(tmp_path):
@@ -367,7 +367,7 @@ def test_several_may_save_to_one_folder_at_once(tmp_path):
         list(pool.map(save_often, range(4)))
     one, stamp = load(tmp_path)
     assert one.rows.tolist() == [int(stamp)]
-    assert len(list(tmp_path.glob("*.npy"))) == 8
+    assert len(list(tmp_path.glob("*.npy"))) == 7
 
 
 def test_what_is_mapped_stays_readable_when_another_has_replaced_it(tmp_path):

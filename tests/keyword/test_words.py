@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_index_contextual.keyword import holding_words
 from llama_index_contextual.keyword.bm25_index import Bm25Index
 from llama_index_contextual.keyword.filters import REF_DOC_ID, WORDS, Column, admits, admitted
-from llama_index_contextual.keyword.words import holding_words
 
 FAR = 2**40
 TEXTS = {

@@ -9,7 +9,7 @@ from llama_index.core.schema import MetadataMode, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.keyword.words import lexical_text
+from llama_index_contextual.keyword import lexical_text
 from llama_index_contextual.text import encoded_runs, readable
 from llama_index_contextual.text.tokens import count_cl100k
 

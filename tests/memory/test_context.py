@@ -331,11 +331,6 @@ def test_a_wrong_setting_is_named(setting):
         MemorySettings(**setting)
 
 
-def test_an_unknown_language_is_named_when_memory_is_made(retriever):
-    with pytest.raises(SettingError, match="'xx'"):
-        MemoryContext(retriever, languages=("xx",))
-
-
 def test_who_asks_for_many_hits_need_not_know_of_their_pool(retriever):
     few, many = (MemoryContext(retriever, max_results=most, candidate_pool=1) for most in (1, 3))
     assert len(few.search("Cookie").entries) == 1

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.keyword.dates import lexicon
 from llama_index_contextual.memory.gate import gate
 
 SKIPPED = {
@@ -112,23 +111,6 @@ def test_an_earlier_digest_does_not_make_a_message():
         "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"
     )
     assert gate(pasted, lexicon()) == "acknowledgement"
-
-
-def test_languages_are_files(tmp_path):
-    file = tmp_path / "sv.yaml"
-    file.write_text("greetings: god morgon allihopa\nthanks: tack så mycket\n", "utf-8")
-    assert not gate("Tack så mycket!", lexicon())
-    assert gate("Tack så mycket!", lexicon(("en", str(file)))) == "thanks"
-    assert not gate("muchas gracias a todos", lexicon(("en",)))
-
-
-@pytest.mark.parametrize("content", [None, "- a list", "a: [unclosed", b"\xff\xfe"])
-def test_a_language_that_cannot_be_read_is_named(tmp_path, content):
-    file = tmp_path / "xx.yaml"
-    if content is not None:
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(SettingError, match=r"xx\.yaml"):
-        lexicon((str(file),))
 
 
 @given(st.text(max_size=300))

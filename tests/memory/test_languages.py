@@ -7,12 +7,11 @@ from datetime import date
 
 import pytest
 
-from llama_index_contextual.keyword.dates_in_text import MEANINGS, find_dates
-from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, FURTHER_LANGUAGES, lexicon, lexicon_of
+from llama_index_contextual.keyword.dates import FURTHER_LANGUAGES, LANGUAGES, MEANINGS, find_dates, lexicon, lexicon_of
 from llama_index_contextual.memory.gate import gate
 
 TODAY = date(2026, 4, 10)  # a Friday
-SPACED = [code for code in (*DEFAULT_LANGUAGES, *FURTHER_LANGUAGES) if code not in {"zh", "ja"}]
+SPACED = [code for code in (*LANGUAGES, *FURTHER_LANGUAGES) if code not in {"zh", "ja"}]
 
 SMALL_TALK = {
     "greeting": ["Guten Morgen!", "Bonjour", "Buongiorno a tutti", "Hoe gaat het?", "Tudo bem?", "Добрый день!"],
@@ -58,13 +57,13 @@ DAYS = [
 @pytest.mark.parametrize("code", SPACED)
 def test_no_language_lacks_a_kind_of_words(code):
     words = lexicon((code,))
-    assert set(words.phrases.values()) == {"greeting", "thanks", "acknowledgement", "filler"}
+    assert {*words.phrases.values()} == {"greeting", "thanks", "acknowledgement", "filler"}
     assert len(words.stop_words) > 100
     counts = Counter(words.numbers.values())
     assert all(counts[number] >= 2 for number in range(1, 7)), "the months and the weekdays"
     assert all(counts[number] >= 1 for number in range(7, 13)), "the months"
     assert set(words.units.values()) == {"day", "week", "month", "year"}
-    assert {pattern.means for pattern in words.date_patterns} == set(MEANINGS), "the ways to name a day"
+    assert {means for _, means, _ in words.date_patterns} == set(MEANINGS), "the ways to name a day"
 
 
 @pytest.mark.parametrize(("reason", "message"), [(kind, text) for kind, texts in SMALL_TALK.items() for text in texts])

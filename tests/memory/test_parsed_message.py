@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.lexicon import lexicon, split_words
+from llama_index_contextual.keyword.dates import lexicon, split_words
 from llama_index_contextual.memory.gate import clean_message, count_words, form_of, is_question, read_message
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.keyword.dates_in_text import NamedDate
+from llama_index_contextual.keyword.dates import NamedDate
 from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.ranking import entries_of, estimate_tokens, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit

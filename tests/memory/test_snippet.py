@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.lexicon import split_words
+from llama_index_contextual.keyword.dates import split_words
 from llama_index_contextual.memory.snippet import choose_snippet, split_sentences
 
 

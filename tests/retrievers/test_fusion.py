@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.evidence import Candidate
+from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 
 SETTINGS = {"mode": Mode.RECIPROCAL_RANK, "k": 60.0, "pool": 100}

@@ -12,10 +12,8 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermScores
+from llama_index_contextual.keyword import Analyzer, Candidate, KeywordIndex, TermScores, lexical_text
 from llama_index_contextual.keyword.bm25_index import idf
-from llama_index_contextual.keyword.evidence import Candidate
-from llama_index_contextual.keyword.words import lexical_text
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.keyword import Analyzer, TermScores
-from llama_index_contextual.keyword.evidence import Candidate
+from llama_index_contextual.keyword import Analyzer, Candidate, TermScores
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,

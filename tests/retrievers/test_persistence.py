@@ -60,11 +60,11 @@ def rebuilt(retriever):
 def test_persisting_an_edit_writes_the_new_part_only(nodes, tmp_path):
     retriever = ContextualBM25Retriever(nodes)
     retriever.persist(tmp_path)
-    old = {path.name for path in tmp_path.glob("*-codes.npy")}
+    old = {path.name for path in tmp_path.glob("*-tokens.npy")}
     retriever.add([TextNode(id_="new", text="carrots")])
     retriever.delete(["cat"])
     retriever.persist(tmp_path)
-    new = {path.name for path in tmp_path.glob("*-codes.npy")}
+    new = {path.name for path in tmp_path.glob("*-tokens.npy")}
     assert old < new
     assert len(new) == 2
     assert len(list(tmp_path.glob("*-records.npy"))) == 1
@@ -99,8 +99,8 @@ def test_merged_parts_leave_no_files_behind(nodes, tmp_path):
         retriever.add([node])
         retriever.persist(tmp_path)
     parts = len(retriever.index.engine.to_arrays())
-    assert len(list(tmp_path.glob("*.npy"))) == 8 * parts + 3
-    assert len(list(tmp_path.iterdir())) == 8 * parts + 3 + 2  # the names of the parts, and the lock
+    assert len(list(tmp_path.glob("*.npy"))) == 7 * parts + 2
+    assert len(list(tmp_path.iterdir())) == 7 * parts + 2 + 2  # the names of the parts, and the lock
 
 
 def test_an_empty_index_persists(tmp_path):
@@ -108,7 +108,7 @@ def test_an_empty_index_persists(tmp_path):
     assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 0
 
 
-@pytest.mark.parametrize("pattern", ["bm25.json", "*-codes.npy", "*-records.npy"])
+@pytest.mark.parametrize("pattern", ["bm25.json", "*-tokens.npy", "*-records.npy"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
 def test_damage_is_noticed(nodes, tmp_path, pattern, damage):
     ContextualBM25Retriever(nodes).persist(tmp_path)
@@ -160,7 +160,7 @@ def test_several_may_persist_to_one_folder_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(persist_often, range(4)))
     assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 1
-    assert len(list(tmp_path.glob("*-codes.npy"))) == 1
+    assert len(list(tmp_path.glob("*-tokens.npy"))) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_index_contextual.errors import FingerprintError
-from llama_index_contextual.keyword.array_files import ArrayPart
-from llama_index_contextual.keyword.row_parts import best_rows, join_parts, without_rows
+from llama_index_contextual.keyword.array_files import ArrayPart, best_rows, join_parts, without_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,0 +1,292 @@
+"""Words of languages, and the dates that a question names (``yesterday``, ``el 5 de abril``), as days in the past.
+
+Each language is one YAML file of ``data/languages/``: phrases that need no memory, stop words, and how dates are named.
+The names of months and weekdays stand in ``text/dates.py``. Questions look back, so what is ambiguous is the most
+recent day that has come: ``April 5`` in March is last year's.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cache
+from importlib.resources import files
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import yaml
+
+from llama_index_contextual.text import dates, fold, listed_stop_words, normalise, tell_language
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+LANGUAGES: Final = ("en", "es", "zh", "ja")
+# Those that count besides where a text is in one of them: "hier" is yesterday in French, and here in German.
+FURTHER_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
+DAYS_AFTER: Final = 7  # notes of the days after it speak of the day, too
+_KINDS: Final = {
+    "greetings": "greeting",
+    "thanks": "thanks",
+    "acknowledgements": "acknowledgement",
+    "fillers": "filler",
+}
+_MOST_DATES: Final = 4
+_YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C ten times as fast
+_SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
+_CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+HAS_CJK: Final = re.compile(f"[{_CJK}]")
+_WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
+_YEAR_FIRST: Final = re.compile(r"(?<![\d./-])((?:19|20|21)\d\d)([-/.])(\d{1,2})\2(\d{1,2})(?![\d]|[./-]\d)")
+_YEAR_LAST: Final = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
+_MONTH: Final = re.compile(
+    r"(?<![\d./-])(?:(?P<last>(?:19|20|21)\d\d)-(?P<second>0[1-9]|1[0-2])(?![\d-])"
+    r"|(?P<first>0?[1-9]|1[0-2])[/.](?P<year>(?:19|20|21)\d\d)(?![\d]|[./-]\d))"
+)
+Range = tuple[date, date]
+Slots = dict[str, Any]  # of a date pattern: numbers, and a unit
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Several languages taken together: a message need not tell in which one it is."""
+
+    phrases: Mapping[tuple[str, ...], str]
+    """Words of a phrase to its kind: greeting, thanks, acknowledgement, filler."""
+    stop_words: frozenset[str]
+    numbers: Mapping[str, int]
+    """Lower-case month, weekday and number words to their number."""
+    units: Mapping[str, str]
+    date_patterns: tuple[tuple[re.Pattern[str], str, int], ...]
+    """Ways to name a date: the expression, a key of :data:`MEANINGS`, and a number."""
+
+    def is_stop_word(self, word: str) -> bool:
+        """Whether a word says nothing of the subject; ``como`` counts as ``cómo``, ``té`` (tea) not as ``te``."""
+        return word.casefold() in self.stop_words
+
+
+def split_words(text: str) -> list[str]:
+    """Words of a text; a character of a script that writes no spaces (Chinese, Japanese) is one by itself."""
+    return _WORD.findall(text.replace("’", "'"))
+
+
+def unaccented(text: str) -> str:
+    """Text in lower case without accents, as people type in a chat: ``Cómo estás`` gives ``como estas``."""
+    return fold(normalise(text))
+
+
+def lexicon_of(text: str) -> Lexicon:
+    """Words that count in a text: of English, Spanish, Chinese and Japanese, and of its own language."""
+    language = tell_language(text)
+    return lexicon((*LANGUAGES, language) if language in FURTHER_LANGUAGES else LANGUAGES)
+
+
+@cache
+def lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
+    """Words of some languages, and of all languages the phrases, as these are whole messages."""
+    loaded = {language: _load(language) for language in languages}
+    numbers, units, stop_words, patterns = dict[str, int](), dict[str, str](), set[str](), list[Any]()
+    for language, data in loaded.items():
+        for key in ("months", "weekdays", "numbers"):
+            numbers.update({form: number for word, number in data[key].items() for form in _forms(word)})
+        units.update({form: unit for word, unit in data["units"].items() for form in _forms(word)})
+        stop_words.update(_entries(data, "stop_words"))
+        stop_words.update(listed_stop_words(language) if language in FURTHER_LANGUAGES else ())
+        patterns += _date_patterns(data)
+    phrases = dict[tuple[str, ...], str]()
+    for data in map(_load, (*LANGUAGES, *FURTHER_LANGUAGES)):
+        for key, kind in _KINDS.items():
+            for phrase in _entries(data, key):
+                phrases.setdefault(tuple(split_words(unaccented(phrase))), kind)
+    return Lexicon(
+        phrases, frozenset(form for word in stop_words for form in _forms(word)), numbers, units, tuple(patterns)
+    )
+
+
+def _forms(word: str) -> tuple[str, str]:
+    return word.casefold(), unaccented(word)
+
+
+@cache
+def _load(language: str) -> Mapping[str, Any]:
+    text = files("llama_index_contextual").joinpath("data", "languages", f"{language}.yaml").read_text("utf-8")
+    names = {"months": dates.month_words(language), "weekdays": dates.weekday_words(language)}
+    return {"numbers": {}, "units": {}, **names, **_YAML(text).get_single_data()}
+
+
+def _entries(data: Mapping[str, Any], key: str) -> list[str]:
+    return [entry.strip() for entry in str(data.get(key) or "").split(",") if entry.strip()]
+
+
+def _date_patterns(data: Mapping[str, Any]) -> Iterator[tuple[re.Pattern[str], str, int]]:
+    """Patterns of a language with their slots filled; a slot may stand in several alternatives, so it is numbered."""
+    slots = {"day": r"[0-3]?\d", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
+    for slot in ("month", "weekday", "unit", "number"):
+        names = {form for name in data[f"{slot}s"] for form in (name, unaccented(name))}
+        words = [re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))]
+        slots[slot] = "|".join([*words, *([r"\d{1,3}"] if slot == "number" else [])])
+    for entry in data["dates"]:
+        number = count()
+        body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(number)}>{slots[slot[1]]})", entry["pattern"])  # noqa: B023
+        before, after = ("", "") if HAS_CJK.search(body) else (r"(?<!\w)", r"(?!\w)")
+        pattern = re.compile(f"{before}(?:{body}){after}", re.IGNORECASE)
+        yield pattern, entry["means"], int(entry.get("value", 0))
+
+
+# Dates in texts
+
+
+class NamedDate(NamedTuple):
+    """A range of days that a message names, both ends included.
+
+    Args:
+        first: The first day.
+        last: The last day.
+        text: The words that name it, as written.
+        start: Where they start in the message.
+    """
+
+    first: date
+    last: date
+    text: str
+    start: int
+
+    def distance(self, day: date) -> int:
+        """Days between a day and the range: 0 inside, negative before it, positive after it."""
+        if day < self.first:
+            return (day - self.first).days
+        return max(0, (day - self.last).days)
+
+
+def closeness(day: date | None, named: Sequence[NamedDate]) -> float:
+    """1 for a named day, less over the week after it, 0 elsewhere and for no day."""
+    distances = [one.distance(day) for one in named] if day is not None else []
+    return max((1 - far / (DAYS_AFTER + 1) for far in distances if 0 <= far <= DAYS_AFTER), default=0.0)
+
+
+def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
+    """Dates that a text names, in order; of readings that overlap the longest counts, even if impossible.
+
+    ``03/04/2026`` is 3 April or March 4: in English both that have come, in the other languages the former.
+    """
+    readings = [*_numeric(text, today), *_worded(text, today, words)]
+    readings.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
+    named: list[NamedDate] = []
+    taken = bytearray(len(text))  # 1 where a longer reading was chosen, so that "30 February" leaves no "February"
+    for match, ranges in readings:
+        if not any(taken[match.start() : match.end()]):
+            taken[match.start() : match.end()] = bytes([1]) * len(match[0])
+            named += [NamedDate(*days, match[0], match.start()) for days in ranges]
+    return tuple(sorted(named, key=lambda one: one.start)[:_MOST_DATES])
+
+
+def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[Range]]]:
+    for match in _YEAR_FIRST.finditer(text):
+        yield match, _existing(match[1], match[3], match[4])
+    for match in _YEAR_LAST.finditer(text):
+        first, mark, second, year = match.groups()
+        days = _existing(year, second, first)
+        if mark == "/" and (not days or tell_language(text) == "en"):
+            days = list(dict.fromkeys([*days, *_existing(year, first, second)]))
+        yield match, [one for one in days if one[0] <= today] or days
+    for match in _MONTH.finditer(text):
+        yield match, [_month(int(match["last"] or match["year"]), int(match["second"] or match["first"]))]
+
+
+def _existing(*parts: str | int) -> list[Range]:
+    """The day of a year, a month and a day; none where no calendar has it."""
+    try:
+        day = date(*map(int, parts))
+    except ValueError:
+        return []
+    return [(day, day)]
+
+
+def _worded(text: str, today: date, words: Lexicon) -> Iterator[tuple[re.Match[str], Sequence[Range]]]:
+    for pattern, means, value in words.date_patterns:
+        for match in pattern.finditer(text):
+            slots = Slots()
+            for name, word in match.groupdict().items():
+                slot, folded = name.rsplit("_", 1)[0], (word or "").casefold()
+                if word is not None and slot == "unit":
+                    slots[slot] = words.units.get(folded, "day")
+                elif word is not None:
+                    slots[slot] = int(folded) if folded.isdigit() else words.numbers[folded]
+            try:
+                yield match, [MEANINGS[means](slots, value, today)]
+            except (ValueError, OverflowError):  # 31 April, or a year that no calendar has
+                yield match, []
+
+
+def _month(year: int, month: int) -> Range:
+    return date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1])
+
+
+def _days_ago(number: int, today: date) -> Range:
+    return today - timedelta(days=number), today - timedelta(days=number)
+
+
+def _calendar_unit(unit: str, back: int, today: date) -> Range:
+    """The whole day, week (Monday first), month or year that lies so many before the current one."""
+    if unit == "year":
+        return date(today.year - back, 1, 1), date(today.year - back, 12, 31)
+    if unit == "month":
+        months = today.year * 12 + today.month - 1 - back
+        return _month(months // 12, months % 12 + 1)
+    if unit == "week":
+        monday = today - timedelta(days=today.weekday() + 7 * back)
+        return monday, monday + timedelta(days=6)
+    return _days_ago(back, today)
+
+
+def _ago(slots: Slots, _: int, today: date) -> Range:
+    if slots["unit"] != "week":
+        return _calendar_unit(slots["unit"], slots["number"], today)
+    day = today - timedelta(days=7 * slots["number"])
+    return day - timedelta(days=3), day + timedelta(days=3)  # people round: half a week either side
+
+
+def _past(slots: Slots, _: int, today: date) -> Range:
+    if slots["unit"] == "week":
+        return today - timedelta(days=7 * slots["number"]), today
+    return _calendar_unit(slots["unit"], slots["number"], today)[0], today
+
+
+def _weekend(_: Slots, back: int, today: date) -> Range:
+    saturday = today - timedelta(days=today.weekday() - 5 + 7 * back)
+    return saturday, saturday + timedelta(days=1)
+
+
+def _day(slots: Slots, _: int, today: date) -> Range:
+    for year in [slots["year"]] if "year" in slots else range(today.year, today.year - 9, -1):  # with a 29 February
+        days = _existing(year, slots["month"], slots["day"])
+        if days and ("year" in slots or days[0][0] <= today):
+            return days[0]
+    raise ValueError("no such day")
+
+
+def _day_of_month(slots: Slots, _: int, today: date) -> Range:
+    for back in range(3):
+        first, last = _calendar_unit("month", back, today)
+        if slots["day"] <= last.day and first.replace(day=slots["day"]) <= today:
+            return first.replace(day=slots["day"]), first.replace(day=slots["day"])
+    raise ValueError("no such day")
+
+
+MEANINGS: Final[Mapping[str, Callable[[Slots, int, date], Range]]] = {
+    "days_ago": lambda _, value, today: _days_ago(value, today),
+    "ago": _ago,
+    "past": _past,
+    "previous": lambda slots, _, today: _calendar_unit(slots["unit"], 1, today),
+    "current": lambda slots, _, today: _calendar_unit(slots["unit"], 0, today),
+    "weekend": _weekend,
+    "weekday": lambda slots, _, today: _days_ago((today.weekday() - slots["weekday"] - 1) % 7 + 1, today),
+    "day": _day,
+    "month": lambda slots, _, today: _month(
+        slots.get("year", today.year - (slots["month"] > today.month)), slots["month"]
+    ),
+    "day_of_month": _day_of_month,
+    "year": lambda slots, _, __: (date(slots["year"], 1, 1), date(slots["year"], 12, 31)),
+}
