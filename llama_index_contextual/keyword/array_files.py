@@ -150,7 +150,8 @@ def read_parts(folder: Path, kind: str) -> tuple[list[ArrayPart], Any]:
         paths = {name: _file(folder, kind, part["key"], name) for name in part["checksums"]}
         if any(_checksum_of_file(path) != part["checksums"][name] for name, path in paths.items()):
             raise ValueError(f"{kind}-{part['key']} is not as it was written")
-        arrays = {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in paths.items()}
+        # As plain arrays, still mapped: slices of np.memmap are slow.
+        arrays = {name: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)) for name, path in paths.items()}
         parts.append(ArrayPart(part["key"], arrays))
     return parts, manifest["content"]
 

@@ -36,6 +36,7 @@ Group = tuple[str, ...]  # one term of a query: its alternatives count as the sa
 K1: Final = 1.2
 B: Final = 0.75
 _MOST_FREQUENCIES: Final = 10_000  # terms whose frequency an index remembers
+_RECENT: Final = 32  # terms whose postings it remembers
 _REACH: Final = 8  # terms apart that still count as near
 _MOST_NEAR: Final = 200  # terms of a query whose nearness counts; at most 255, which fit into a byte
 
@@ -315,12 +316,20 @@ class Bm25Index:
         self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
         self._parts = tuple(parts)
         self._frequencies: dict[Group, int] = {}
+        self._recent: dict[Group, list[tuple[Numbers, Numbers]]] = {}
 
     def _with(self, parts: Iterable[tuple[TermArrays, Bools | None, str]]) -> Bm25Index:
         return Bm25Index(self.analyzer, k1=self.k1, b=self.b, parts=parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"analyzer": self.analyzer, "k1": self.k1, "b": self.b, "_parts": self._parts, "_frequencies": {}}
+        return {
+            "analyzer": self.analyzer,
+            "k1": self.k1,
+            "b": self.b,
+            "_parts": self._parts,
+            "_frequencies": {},
+            "_recent": {},
+        }
 
     def __deepcopy__(self, memo: object) -> Bm25Index:
         return self
@@ -444,11 +453,14 @@ class Bm25Index:
 
     def _postings(self, group: Group) -> list[tuple[Numbers, Numbers]]:
         """Places in :attr:`_every` of the living rows that hold a term, and how often, part by part."""
+        if (known := self._recent.get(group)) is not None:  # a question needs them three times
+            return known
         postings = []
         for (part, live, _), offset in zip(self._parts, self._offsets, strict=True):
             places, tf = part.postings(group)
             alive = slice(None) if live is None else live[places]
             postings.append((places[alive] + offset if offset else places[alive], tf[alive].astype(np.float64)))
+        self._recent = {**self._recent, group: postings} if len(self._recent) < _RECENT else {group: postings}
         return postings
 
     # Keeping it on disk

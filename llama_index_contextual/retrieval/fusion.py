@@ -155,13 +155,18 @@ class Table:
     def __init__(self, rankings: Sequence[Ranking]) -> None:
         self.ids = candidate_ids(rankings)
         self.row_of = {node_id: row for row, node_id in enumerate(self.ids)}
+        self._rows: dict[int, Ints] = {}
         self.raw = np.zeros(len(self.ids))
         self.columns: list[Column] = []
 
     def spread(self, ranking: Ranking, values: Floats) -> Floats:
         """Values of a ranking's documents by row; 0 for all others. Documents that are no candidates are left out."""
+        rows = self._rows.get(id(ranking))
+        if rows is None:
+            rows = np.array([self.row_of.get(node_id, -1) for node_id in ranking.in_ranks[0]], dtype=np.int64)
+            self._rows[id(ranking)] = rows
         spread = np.zeros(len(self.ids) + 1)
-        spread[[self.row_of.get(node_id, -1) for node_id in ranking.in_ranks[0]]] = values
+        spread[rows] = values
         return spread[:-1]
 
     def add_ranking(self, ranking: Ranking, added: Floats) -> None:

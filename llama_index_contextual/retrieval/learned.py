@@ -90,7 +90,7 @@ def _add_signals(
     shares[list(named)] = list(named.values())
     table.add("names", shares, weights.get("names", 0.0))
     order = table.order()
-    table.add("opening", opening_shares(reads.terms, records), weights.get("opening", 0.0))
+    table.add("opening", opening_shares(reads, order), weights.get("opening", 0.0))
     if any(record is not None and record.code for record in records):
         vector = next((one for one in rankings if not keyword[one.arm] and one.query == 0), None)
         cosines = np.zeros(len(table.ids))

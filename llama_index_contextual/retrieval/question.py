@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -387,7 +386,7 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     days repeat nothing: each is news of its day.
     """
     compared = _COMPARED if fusion.mode.is_learned else 0
-    met, again = defaultdict[Any, NearDuplicates](NearDuplicates), list[NodeWithScore]()
+    met, again = NearDuplicates(), list[NodeWithScore]()
     most = len(pool.fused) if fusion.node_postprocessors else fusion.similarity_top_k
     scale = 1.0 if pool.judgement.relevance is None or not fusion.mode.is_learned else pool.judgement.relevance
     results, rest = list[NodeWithScore](), pool.fused
@@ -398,7 +397,7 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
         nodes = {**pool.nodes, **read_nodes(fusion.arms, missing)}
         for one in batch:
             if (node := nodes.get(one.node_id)) is not None:
-                is_new = len(results) >= compared or not met[day_of(node.metadata)].has(node.get_content())
+                is_new = len(results) >= compared or not met.has(node.get_content(), lambda: day_of(node.metadata))
                 (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
     lowest = results[-1].score if results else 0.0
     for hit in again[: most - len(results)]:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from llama_index_contextual.metadata import HEADER_PATH
 from llama_index_contextual.retrieval.fusion import Column, Fused, Mode, Table, shipped_weights, stretch
 from llama_index_contextual.retrieval.learned import LEAST
 from llama_index_contextual.retrieval.signals import date_shares
@@ -68,8 +69,8 @@ def sessions_of(
     """
     sessions, ages = list["Hashable"](), dict["Hashable", "int | None"]()
     for node_id, record in zip(reads.ids, reads.records, strict=True):
-        path, day, heading = (node_id, None, None) if record is None else (record.path, record.day, record.header_path)
-        session = (path or node_id, day or heading)
+        path, day = (node_id, None) if record is None else (record.path, record.day)
+        session = (path or node_id, day or (record and record.dated.get(HEADER_PATH)))
         sessions.append(session)
         if session not in ages:
             aged = day is not None and not any(PurePosixPath(path).match(one) for one in ageless)

@@ -18,14 +18,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
-from llama_index_contextual.metadata import HEADER_PATH, HEADING_LEVEL, PATH, TITLE, day_of, heading_titles
+from llama_index_contextual.metadata import (
+    DATE,
+    DATE_TS,
+    HEADER_PATH,
+    HEADING_LEVEL,
+    PATH,
+    TITLE,
+    day_of,
+    heading_titles,
+    prefixed_key,
+)
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import fold, normalise, tell_language
@@ -48,6 +58,9 @@ _READ: Final = 1000  # characters of a chunk that may be headings
 _LONGEST: Final = 200  # characters of a name
 _MOST_WORDS: Final = 16  # of a name
 _ALIASES: Final = ("aliases", "alias")
+_OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
+_DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
+_FIRST: Final = 50  # candidates whose openings are read
 _DOCUMENT, _HEADING = 1.0, 0.5
 _KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is good at it
 _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
@@ -55,7 +68,7 @@ _E5_TRUST: Final = 0.8  # of multilingual-e5 where the words are found, beside E
 _FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChunkRecord:
     """What the ranking reads of a chunk, whatever the question is.
 
@@ -63,34 +76,35 @@ class ChunkRecord:
         path: Of its file; "" where it has none.
         names: Names of its document: file, title, aliases, folded.
         headings: The first and the last heading above it, folded.
-        header_path: The headings above it, as its metadata have them.
-        day: Of its note.
-        opening: Terms of the headings with which it begins.
+        opening: The headings with which it begins.
         code: Names in it, where it is of a source file.
+        dated: The part of its metadata that may name its day.
     """
 
     path: str
     names: frozenset[str]
     headings: frozenset[str]
-    header_path: str | None
-    day: date | None
-    opening: frozenset[str]
+    opening: str
     code: CodeRecord | None
+    dated: Mapping[str, Any]
+
+    @cached_property
+    def day(self) -> date | None:
+        """The day of its note."""
+        return day_of(self.dated)
 
 
 def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> ChunkRecord:
     """The record of a chunk."""
-    path, header_path = str(metadata.get(PATH) or metadata.get("file_path") or ""), metadata.get(HEADER_PATH)
+    path = str(metadata.get(PATH) or metadata.get("file_path") or "")
     code = code_record(analyzer, path, text)
-    opening = "" if code else opening_of(text)
     return ChunkRecord(
         path,
         _document_names(path, *(str(metadata.get(key) or "") for key in (TITLE, *_ALIASES))),
-        _section_names(str(header_path or "")),
-        header_path,
-        day_of(metadata),
-        frozenset(analyzer.tokens(opening)) if opening else frozenset(),
+        _section_names(str(metadata.get(HEADER_PATH) or "")),
+        "" if code else opening_of(text),
         code,
+        {key: metadata[key] for key in _DATED if key in metadata},
     )
 
 
@@ -151,15 +165,22 @@ def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date |
     return shares
 
 
-def opening_shares(terms: TermScores, records: Sequence[ChunkRecord | None]) -> Floats:
-    """The share of a question's terms, by rarity, in the opening of each chunk: at least two terms of several."""
-    shares, idfs = np.zeros(len(records)), terms.idfs
-    total, least = sum(idfs) or 1.0, min(2, len(terms.groups))
-    for row, record in enumerate(records):
+def opening_shares(reads: PoolReads, order: Sequence[int]) -> Floats:
+    """The share of a question's terms, by rarity, in the openings of the first candidates: at least two of several."""
+    shares, terms = np.zeros(len(reads.ids)), reads.terms
+    total, least = sum(terms.idfs) or 1.0, min(2, len(terms.groups))
+    for row in order[:_FIRST]:
+        record = reads.records[row]
         if record is not None and record.opening:
-            both = [idf for idf, group in zip(idfs, terms.groups, strict=True) if not record.opening.isdisjoint(group)]
+            opening, pairs = _terms_of(reads.analyzer, record.opening), zip(terms.idfs, terms.groups, strict=True)
+            both = [idf for idf, group in pairs if not opening.isdisjoint(group)]
             shares[row] = sum(both) / total if len(both) >= least else 0.0
     return shares
+
+
+@lru_cache(maxsize=65_536)
+def _terms_of(analyzer: Analyzer, text: str) -> frozenset[str]:
+    return frozenset(analyzer.tokens(text))
 
 
 # Names

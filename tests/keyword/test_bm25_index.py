@@ -221,7 +221,7 @@ def test_what_is_opened_is_mapped_and_not_read(tmp_path):
     saved(tmp_path)
     for part in load(tmp_path)[0].to_arrays():
         for array in part.arrays.values():
-            assert isinstance(array, np.memmap)
+            assert isinstance(array.base, np.memmap)
             assert not array.flags.writeable
 
 
