@@ -210,39 +210,6 @@ def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
     assert "not read: Templates/daily.md" in named
 
 
-@pytest.mark.parametrize(
-    ("text", "drawing"),
-    [
-        ("---\n\nexcalidraw-plugin: parsed\ntags: [excalidraw]\n\n---\n# Text Elements\ndredging\n", True),
-        ('\ufeff---\r\ntitle: x\r\n"excalidraw-plugin" : raw\r\n---\r\ndredging\r\n', True),
-        ("---\ntitle: x\n---\n\nexcalidraw-plugin: parsed\n\ndredging\n", False),
-        ("---\nabout: {excalidraw-plugin: x}\n---\ndredging\n", False),
-        ("---\nexcalidraw-plugin: parsed\ndredging, and no end\n", False),
-        ("dredging\n\n---\nexcalidraw-plugin: parsed\n---\n", False),
-        ("---\nmy-excalidraw-plugin: parsed\n---\ndredging\n", False),
-    ],
-)
-def test_a_drawing_is_told_by_its_front_matter_in_a_vault_only(vault, text, drawing):
-    (vault / "Harbour map.md").write_bytes(text.encode())
-    with ContextualIndex.open(vault, embed_model="none") as opened:
-        opened.refresh()
-        assert ("Harbour map.md" in opened.not_notes()) is drawing
-        assert ("Harbour map.md" in opened.documents()) is not drawing
-    named = CliRunner().invoke(app, ["status", str(vault), "--list-skipped"]).stderr
-    assert ("not read: Harbour map.md" in named) is drawing
-    (vault / ".obsidian" / "templates.json").unlink()
-    (vault / ".obsidian").rmdir()
-    with ContextualIndex.open(vault, embed_model="none") as opened:
-        opened.refresh()
-        assert "Harbour map.md" in opened.documents()
-
-
-def test_a_note_that_becomes_a_drawing_leaves_the_index(vault, index):
-    (vault / "list.md").write_text("---\nexcalidraw-plugin: parsed\n---\n# Text Elements\ndredging\n")
-    assert index.refresh().deleted == ["list.md"]
-    assert found(index) == {"plan.md", "people/ana.md"}
-
-
 @pytest.mark.parametrize("content", ["{", "[]", '{"folder": 3}', '{"folder": "/"}', '{"folder": "../.."}', "[" * 99999])
 def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):
     (vault / ".obsidian" / "templates.json").write_text(content)

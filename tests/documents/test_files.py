@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.app.folder.patterns import Wanted, pattern_of
+from llama_index_contextual.app.folder.files import Wanted, pattern_of
 from llama_index_contextual.app.folder.walk import FileRules, find_files, summary_of_skipped
 from llama_index_contextual.errors import SettingError
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.folder.obsidian import vault_of
-from llama_index_contextual.app.folder.walk import Discovery, FileRules, Problem, find_files
+from llama_index_contextual.app.folder.walk import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.app.settings.loading import checked_value
 from llama_index_contextual.errors import SettingError
 
@@ -62,9 +61,7 @@ class Folders:
         if not self.collections:
             return self.root, path
         name, _, rest = path.partition("/")
-        if name not in self.collections:
-            names = ", ".join(f"{name}/" for name in self.collections)
-            raise SettingError(f"path={path!r} is in no folder of the index. Cure: one that begins with {names}")
+        self.check([name])
         return self.collections[name].folder, rest
 
     def check(self, names: Iterable[str]) -> None:
@@ -73,11 +70,10 @@ class Folders:
         Raises:
             SettingError: One is not known.
         """
-        for name in names:
-            if name not in self.collections:
-                names = ", ".join(self.collections)
-                cure = f"one of {names}." if names else "name none: the index is of one folder."
-                raise SettingError(f"no folder of the index is called {name!r}. Cure: {cure}")
+        if unknown := [name for name in names if name not in self.collections]:
+            names = ", ".join(self.collections)
+            cure = f"one of {names}." if names else "name none: the index is of one folder."
+            raise SettingError(f"no folder of the index is called {unknown[0]!r}. Cure: {cure}")
 
     def place(self, path: str) -> Path:
         """Where a document is. One that no folder has, as it was given by hand, is nowhere below the root."""
@@ -95,11 +91,9 @@ class Folders:
     def path_of(self, place: Path) -> str | None:
         """The path of a file or folder; None where it is outside of all folders."""
         folders = {name: collection.folder for name, collection in self.collections.items()} or {"": self.root}
-        for name, folder in folders.items():
-            if place.is_relative_to(folder):
-                rest = place.relative_to(folder).as_posix()
-                return "/".join(part for part in (name, "" if rest == "." else rest) if part)
-        return None
+        inside = ((name, folder) for name, folder in folders.items() if place.is_relative_to(folder))
+        found = next((Path(name, place.relative_to(folder)).as_posix() for name, folder in inside), None)
+        return "" if found == "." else found
 
     def part_of(self, source: str | Path | None) -> str:
         """The path of a file or folder that is named absolutely or relative to the index; "" is everything.
@@ -118,32 +112,28 @@ class Folders:
             raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
         return path
 
-    def find(self, rules: FileRules, *, below: str = "", exclude: Path | None = None, **options: Any) -> Discovery:
+    def find(self, rules: FileRules, *, below: str = "", **options: Any) -> Discovery:
         """Walk the folder, or all of the several, as :func:`find_files` does."""
         if not self.collections:
-            return find_files(self.root, rules, below=below, exclude=exclude, **options)
-        discovery, (first, _, rest) = Discovery(), below.strip("/").partition("/")
-        for name, collection in self.collections.items():
+            return find_files(self.root, rules, below=below, **options)
+        found, (first, _, rest) = Discovery(), below.strip("/").partition("/")
+        for name, one in self.collections.items():
             if first not in ("", name):
                 continue
-            if not collection.folder.is_dir():
-                reason = (
-                    f"the folder {collection.folder} is not there; what is indexed of it stays. Cure: put it back, "
-                )
-                discovery.problems.append(Problem(f"{name}/", f"{reason}or llama-index-contextual delete --in {name}"))
+            if not one.folder.is_dir():
+                cure = f"put it back, or llama-index-contextual delete --in {name}"
+                reason = f"the folder {one.folder} is not there; what is indexed of it stays. Cure: {cure}"
+                found.problems.append(Problem(f"{name}/", reason))
                 continue
-            include, left_out = collection.include or rules.include, (*rules.exclude, *collection.exclude)
-            folder_rules = rules.changed(include=include, exclude=left_out)
-            part = find_files(collection.folder, folder_rules, below=rest, exclude=exclude, **options)
-            discovery.files += [file._replace(path=f"{name}/{file.path}") for file in part.files]
-            discovery.problems += [
-                replace(problem, path=f"{name}/{problem.path.removeprefix('./')}") for problem in part.problems
-            ]
-            discovery.skipped += [f"{name}/{path}" for path in part.skipped]
-            discovery.not_notes += [f"{name}/{path}" for path in part.not_notes]
-            discovery.unfinished |= part.unfinished
-        discovery.files.sort(key=lambda file: file.path)
-        return discovery
+            of_folder = rules.changed(include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude))
+            part = find_files(one.folder, of_folder, below=rest, **options)
+            found.files += [file._replace(path=f"{name}/{file.path}") for file in part.files]
+            found.problems += [replace(gap, path=f"{name}/{gap.path.removeprefix('./')}") for gap in part.problems]
+            found.skipped += [f"{name}/{path}" for path in part.skipped]
+            found.not_notes += [f"{name}/{path}" for path in part.not_notes]
+            found.unfinished |= part.unfinished
+        found.files.sort()
+        return found
 
 
 def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
@@ -167,10 +157,8 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
             if other_name.casefold() == name.casefold():
                 raise SettingError(f"two folders are called {name!r}. Cure: another name for one, as in {name}2=PATH")
             if collection.folder.is_relative_to(other.folder) or other.folder.is_relative_to(collection.folder):
-                raise SettingError(
-                    f"{collection.folder} and {other.folder} hold the same files, which would be indexed twice. Cure: "
-                    "one of them, or exclude= and the outer one alone"
-                )
+                both = f"{collection.folder} and {other.folder} hold the same files, which would be indexed twice"
+                raise SettingError(f"{both}. Cure: one of them, or exclude= and the outer one alone")
         collections[name] = collection
     return collections
 
@@ -189,8 +177,7 @@ def named_folders(arguments: Iterable[str]) -> dict[str, str]:
         if not Path(path).expanduser().is_dir():
             raise SettingError(f"{path} is no folder. Cure: name one that exists")
         if name in folders:
-            raise SettingError(
-                f"{folders[name]} and {path} are both called {name!r}. Cure: a name, as in {name}2={path}"
-            )
+            both = f"{folders[name]} and {path} are both called {name!r}"
+            raise SettingError(f"{both}. Cure: a name, as in {name}2={path}")
         folders[name] = path
     return folders

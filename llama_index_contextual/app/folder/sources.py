@@ -1,31 +1,36 @@
 """What is read: files of a folder, or documents given by hand, as sources with an id and a hash.
 
 A source is read when its turn comes, so that a folder is never in memory as a whole, and what is remembered of it is
-the hash of the bytes that were read then, not of what had been seen earlier.
+the hash of the bytes that were read then, not of what had been seen earlier. Its documents have ids that last and
+metadata that any store takes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import math
+import re
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.app.folder.contents import SourceContent, document_identity, parts_of, sha256_of
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.files import MOST_BYTES, read_file
 from llama_index_contextual.app.folder.formats import ATTACHED, FORMATS, suffix_of
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, stamp_of
 from llama_index_contextual.chunking import without_comments
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
-from llama_index_contextual.metadata import PATH
+from llama_index_contextual.metadata import PATH, bounded, path_of
 from llama_index_contextual.text import counted, decode, storable
 from llama_index_contextual.watching import uncollected
 
@@ -39,6 +44,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
+# LlamaIndex gives each document that it loads such an id, another one each time.
+_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContent:
+    """The documents of a source, and what they were read from.
+
+    Attributes:
+        documents: The documents.
+        sha256: Hash of the bytes that were read; empty where they changed while a reader read them.
+        size: In bytes.
+        stamp: Of the file, as :class:`DocumentRow` keeps it.
+        repair: What had to be repaired, or "".
+    """
+
+    documents: list[Document]
+    sha256: str
+    size: int
+    stamp: str = ""
+    repair: str = ""
 
 
 class Source(NamedTuple):
@@ -48,25 +74,15 @@ class Source(NamedTuple):
         id: Path relative to the folder, or the id that the user set.
         sha256: Of its content now; empty for a file that is new for certain, which is hashed when it is read.
         kind: ``"file"`` or ``"document"``.
-        origin: The file, or what was given by hand.
-        reading: How the file is read.
+        load: Its documents. It raises a DocumentError where a file cannot be read.
         stamp: Size and times of the file now, or "".
     """
 
     id: str
     sha256: str
     kind: str
-    origin: FolderFile | SourceContent
-    reading: Any = None  # a Reading
+    load: Callable[[], SourceContent]
     stamp: str = ""
-
-    def load(self) -> SourceContent:
-        """Its documents.
-
-        Raises:
-            DocumentError: The file cannot be read.
-        """
-        return self.origin if isinstance(self.origin, SourceContent) else _load(self.origin, self.reading)
 
     @property
     def size(self) -> int:
@@ -102,14 +118,9 @@ class Reading:
                 deleted where the converter is not installed.
         """
         suffixes = {*self.readers, *(FORMATS.keys() & {suffix_of(path) for path in known})}
-        more = [pattern for suffix in sorted(suffixes) if (pattern := f"*{suffix}") not in self.rules.include]
-        rules = self.rules.changed(include=(*self.rules.include, *more)) if more else self.rules
+        include = tuple(dict.fromkeys((*self.rules.include, *(f"*{suffix}" for suffix in sorted(suffixes)))))
+        rules = self.rules.changed(include=include) if include != self.rules.include else self.rules
         return self.folders.find(rules, below=below, exclude=self.exclude, until=until)
-
-    def reader_of(self, path: str) -> BaseReader | None:
-        """The reader of a file; None for text."""
-        reader = self.readers.get(suffix_of(path))
-        return self.converter if reader is None and self.converter.mark(path) else reader
 
     def read(self, file: FolderFile) -> bytes:
         """The bytes of a file of the folder.
@@ -123,6 +134,31 @@ class Reading:
                 root = self.folders.home(file.path)[0]
         return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=root)
 
+    def content(self, file: FolderFile) -> SourceContent:
+        """The documents of one file.
+
+        Raises:
+            DocumentError: It cannot be read.
+        """
+        stamp, data = _stamp(file), self.read(file)
+        sha256, reader = sha256_of(data), self.readers.get(suffix_of(file.path))
+        if reader is None and suffix_of(file.path) in FORMATS:
+            reader = self.converter
+        if reader is None:
+            decoded = decode(data)
+            text, comments = without_comments(decoded.text) if file.in_vault else (decoded.text, 0)
+            repairs = [decoded.repair, f"{counted(comments, 'comment')} (%%) left out" * bool(comments)]
+            documents = [Document(id_=file.path, text=text, metadata={PATH: file.path})]
+        else:
+            documents, repair = parts_of(file.path, _loaded(reader, file, data))
+            is_mail = isinstance(reader, DocumentReader)
+            attached = [str(one.metadata[ATTACHED]) for one in documents if is_mail and ATTACHED in one.metadata]
+            repairs = [repair, *(f"not read: {names}" for names in attached)]
+            if stamp != _stamp(file):  # it changed meanwhile
+                sha256, stamp = "", ""
+        stamp = stamp_if_stable(stamp) if stamp else ""
+        return SourceContent(documents, sha256, len(data), stamp, "; ".join(filter(None, repairs)))
+
     def load(self, path: str) -> list[Document]:
         """The documents of one file of the folder, as it is now.
 
@@ -130,7 +166,7 @@ class Reading:
             DocumentError: It cannot be read.
         """
         in_vault = self.folders.vault_of(path) is not None
-        return _load(FolderFile(path, str(self.folders.place(path)), "", in_vault), self).documents
+        return self.content(FolderFile(path, str(self.folders.place(path)), "", in_vault)).documents
 
     def load_file(self, file: Path) -> tuple[str, list[Document]]:
         """The path and the documents of a file that is named by its place on this machine.
@@ -145,6 +181,37 @@ class Reading:
             return path, self.load(path)
         except DocumentError as error:
             raise DocumentError(f"{file}: {error}") from error
+
+
+def _loaded(reader: BaseReader, file: FolderFile, data: bytes) -> list[Document]:
+    try:
+        if isinstance(reader, DocumentReader):
+            return reader.documents(file.absolute, data)
+        return reader.load_data(file.absolute)  # file readers take the path
+    except DocumentError:
+        raise
+    except MissingExtraError as error:
+        raise DocumentError(str(error)) from error
+    except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
+        raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
+
+
+def _stamp(file: FolderFile) -> str:
+    try:
+        return stamp_of(file.absolute.stat())
+    except OSError:
+        return ""
+
+
+def stamp_if_stable(stamp: str) -> str:
+    """A stamp that can be relied upon: "" where the file changed so lately that it may again, unnoticed."""
+    latest = max(map(int, stamp.split()[1:]), default=time.time_ns())
+    return stamp if latest < time.time_ns() - _SETTLED else ""
+
+
+def sha256_of(data: bytes) -> str:
+    """The SHA-256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def gather(
@@ -214,11 +281,7 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
 
 
 @uncollected()
-def file_sources(
-    files: Sequence[FolderFile],
-    reading: Reading,
-    known: Mapping[str, Any],
-) -> list[Source]:
+def file_sources(files: Sequence[FolderFile], reading: Reading, known: Mapping[str, Any]) -> list[Source]:
     """A source for each file.
 
     A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
@@ -229,89 +292,94 @@ def file_sources(
     sources = []
     for file in files:
         entry = known.get(file.path)
-        sha256 = ""
-        if entry is not None and entry.stamp == file.stamp:
-            sha256 = entry.sha256
-        elif entry is not None or moved:
+        sha256 = entry.sha256 if entry is not None and entry.stamp == file.stamp else ""
+        if not sha256 and (entry is not None or moved):
             with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
-        sources.append(Source(file.path, sha256, "file", file, reading, file.stamp))
+        sources.append(Source(file.path, sha256, "file", partial(reading.content, file), file.stamp))
     return sources
-
-
-def _load(file: FolderFile, reading: Reading) -> SourceContent:
-    """Read one file, when its turn comes."""
-    reader, stamp = reading.reader_of(file.path), _stamp(file)
-    data = reading.read(file)
-    sha256, size = sha256_of(data), len(data)
-    if reader is not None:
-        documents, repair = _with_reader(file, reader, data)
-        same = stamp == _stamp(file)
-        return SourceContent(documents, sha256 if same else "", size, stamp_if_stable(stamp) if same else "", repair)
-    content = decode(data)
-    text, comments = without_comments(content.text) if file.in_vault else (content.text, 0)
-    repair = f"{counted(comments, 'comment')} (%%) left out" if comments else ""
-    document = Document(id_=file.path, text=text, metadata={PATH: file.path})
-    return SourceContent(
-        [document], sha256, size, stamp_if_stable(stamp), "; ".join(filter(None, (content.repair, repair)))
-    )
-
-
-def _stamp(file: FolderFile) -> str:
-    try:
-        return stamp_of(file.absolute.stat())
-    except OSError:
-        return ""
-
-
-def _with_reader(file: FolderFile, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
-    try:
-        if isinstance(reader, DocumentReader):
-            documents, repair = parts_of(file.path, reader.documents(file.absolute, data))
-            attached = [f"not read: {mail.metadata[ATTACHED]}" for mail in documents if ATTACHED in mail.metadata]
-            return documents, "; ".join(filter(None, (repair, *attached)))
-        loaded = reader.load_data(file.absolute)  # file readers take the path
-    except DocumentError:
-        raise
-    except MissingExtraError as error:
-        raise DocumentError(str(error)) from error
-    except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
-        raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
-    return parts_of(file.path, loaded)
-
-
-def stamp_if_stable(stamp: str) -> str:
-    """A stamp that can be relied upon: "" where the file changed so lately that it may again, unnoticed."""
-    latest = max(map(int, stamp.split()[1:]), default=time.time_ns())
-    return stamp if latest < time.time_ns() - _SETTLED else ""
 
 
 def document_sources(documents: Iterable[Document], folders: Folders, failed: list[Problem]) -> list[Source]:
     """A source for each identity among documents given by hand; those without one are added to ``failed``."""
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
-        identity = document_identity(document, folders)
-        if identity is None:
-            reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
-            failed.append(Problem(f"document {number}", reason))
-        elif storable(identity)[1]:
-            reason = f"its id {identity!r} holds characters that no database keeps. Cure: another id_=."
-            failed.append(Problem(f"document {number}", reason))
-        else:
+        identity = _identity(document, folders)
+        if identity and not storable(identity)[1]:
             groups.setdefault(identity, []).append(document)
+            continue
+        reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
+        if identity:
+            reason = f"its id {identity!r} holds characters that no database keeps. Cure: another id_=."
+        failed.append(Problem(f"document {number}", reason))
     sources = []
     for identity, group in groups.items():
         try:
-            sources.append(_document_source(identity, group))
-        except (TypeError, ValueError, RecursionError) as error:  # noqa: PERF203  the next one may be indexed
+            parts, repair = parts_of(identity, group)
+            content = json.dumps([[one.doc_id, one.text, one.metadata] for one in parts], sort_keys=True, default=str)
+        except (TypeError, ValueError, RecursionError) as error:
             reason = f"its metadata is no plain data ({type(error).__name__}: {error})"[:300]
             failed.append(Problem(identity, f"{reason}. Cure: strings, numbers, dates and lists of them."))
+            continue
+        data = content.encode("utf-8", "backslashreplace")
+        load = partial(SourceContent, parts, sha256_of(data), len(data), repair=repair)
+        sources.append(Source(identity, sha256_of(data), "document", load))
     return sources
 
 
-def _document_source(identity: str, group: list[Document]) -> Source:
-    documents, repair = parts_of(identity, group)
-    content = json.dumps([[d.doc_id, d.text, d.metadata] for d in documents], sort_keys=True, default=str)
-    data = content.encode("utf-8", "backslashreplace")
-    loaded = SourceContent(documents, sha256_of(data), len(data), repair=repair)
-    return Source(identity, loaded.sha256, "document", loaded)
+def _identity(document: Document, folders: Folders) -> str:
+    """Path of the file of the folder that a reader made it of; else the id that the user set, else a path; or "".
+
+    So a document of LlamaIndex's reader and the file that it was read from are one document, and an absolute path is
+    the same on every machine. A random UUID, as LlamaIndex makes it, would be another id on each run.
+    """
+    path = Path(path_of(document.metadata))
+    inside = folders.path_of(path) if path.is_absolute() else None
+    if inside is not None and path.is_file():
+        return inside
+    if not _RANDOM_ID.fullmatch(document.doc_id):
+        return document.doc_id
+    return (inside or path.as_posix()) if path.name else ""
+
+
+def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
+    """The documents of one source, and what had to be repaired.
+
+    Their ids last: the identity, and ``#page`` for the pages of a PDF.
+    """
+    documents, parts = list(loaded), []
+    labels: Counter[str] = Counter()
+    repaired, repairs = 0, list[str]()
+    for number, document in enumerate(documents, start=1):
+        label = str(document.metadata.get("page_label") or number)
+        labels[label] += 1
+        page = label if labels[label] == 1 else f"{label}#{labels[label]}"  # two pages may be called "iv"
+        doc_id = identity if len(documents) == 1 else f"{identity}#{page}"
+        text, count = storable(document.text)
+        repaired += count
+        values, notes = bounded(document.metadata)
+        repairs += [f"metadata {note}" for note in notes]
+        metadata = {storable(str(key))[0]: flat_value(value) for key, value in values.items()}
+        mimetype = document.text_resource.mimetype if document.text_resource is not None else None
+        part = Document(
+            id_=storable(doc_id)[0],
+            text_resource=MediaResource(text=text, mimetype=mimetype),
+            metadata={PATH: identity, **{key: value for key, value in metadata.items() if value is not None}},
+            excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
+            excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
+        )
+        parts.append(part)
+    if repaired:
+        repairs.append(f"{repaired} NUL character(s) or lone surrogate(s) replaced by U+FFFD")
+    return parts, "; ".join(dict.fromkeys(repairs))
+
+
+def flat_value(value: Any) -> str | int | float | bool | None:
+    """A metadata value as vector stores take it: lists of plain values joined by commas, other structures as JSON."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str | date):
+        return storable(value)[0] if isinstance(value, str) else value.isoformat()
+    if isinstance(value, list | tuple | set) and all(isinstance(item, str | int | float | bool) for item in value):
+        return ", ".join(str(item) for item in (sorted(value, key=str) if isinstance(value, set) else value))
+    return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)

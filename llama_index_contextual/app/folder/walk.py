@@ -1,4 +1,4 @@
-"""Which files of a folder an index reads: ignore rules, hidden folders, symbolic links, sizes.
+"""Which files of a folder an index reads: ignore rules, hidden folders, symbolic links, sizes, Obsidian vaults.
 
 Paths are POSIX, relative to the folder, because they are the documents' identity: the same on every machine.
 """
@@ -6,6 +6,7 @@ Paths are POSIX, relative to the folder, because they are the documents' identit
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import time
@@ -17,20 +18,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from llama_index_contextual.app.folder.files import read_file
+from llama_index_contextual.app.folder.files import Wanted, is_ignored, pattern_of, read_file, spec_of
 from llama_index_contextual.app.folder.formats import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
-from llama_index_contextual.app.folder.obsidian import VAULT, is_drawing, no_notes
-from llama_index_contextual.app.folder.patterns import Ignores, Wanted, pattern_of
 from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
 from llama_index_contextual.app.settings.schema import Size
 from llama_index_contextual.errors import Checked, DocumentError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
 if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
     from typing_extensions import Self
 
-TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
-DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
+DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in (*MARKDOWN_SUFFIXES, ".txt", ".text", ".rst"))
 # What the context "pattern" is made for, and reads where nobody names the files.
 SOURCE_INCLUDE: Final = tuple(
     f"*.{suffix}"
@@ -42,7 +41,11 @@ SOURCE_INCLUDE: Final = tuple(
 _LARGE: Final = 100_000_000  # bytes of a document that is converted: pictures are most of it
 _KINDS: Final = 5  # that a message names
 _DEEPEST: Final = 100  # folders in one another
-_MOST_TEXT: Final = 1_000_000  # bytes of an ignore file
+_MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
+_VAULT: Final = ".obsidian"  # a folder in a vault
+# Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin Templater's.
+_TEMPLATES: Final = {"templates.json": "folder", "plugins/templater-obsidian/data.json": "templates_folder"}
+_DRAWING: Final = ".excalidraw.md"
 
 
 def default_include() -> tuple[str, ...]:
@@ -109,7 +112,7 @@ def stamp_of(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Problem:
     """What could not be read and why; ``path`` is relative to the folder, and may be a folder ending in ``/``."""
 
@@ -135,42 +138,6 @@ class Discovery:
     unfinished: bool = False
 
 
-def find_files(
-    root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
-) -> Discovery:
-    """Walk a folder.
-
-    Args:
-        root: The folder that paths are relative to.
-        rules: Which files count.
-        below: Only this sub-folder or file of it, in POSIX form; "" is everything.
-        exclude: A folder that is never entered: the index's own storage.
-        until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
-    """
-    walk = _Walk(root.resolve(), rules, below.rstrip("/"), exclude, Discovery())
-    walk.run(until)
-    discovery = walk.discovery
-    if not below and not discovery.unfinished:
-        walk.judge_links()
-    discovery.files.sort(key=lambda file: file.path)
-    discovery.problems.sort(key=lambda problem: problem.path)
-    discovery.skipped.sort()
-    discovery.not_notes.sort()
-    return discovery
-
-
-def summary_of_skipped(paths: Sequence[str]) -> str:
-    """A line on files that are not read, by their kinds; "" for none."""
-    if not paths:
-        return ""
-    suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
-    common = Counter(filter(None, suffixes)).most_common(_KINDS)  # of as many, in order of their names
-    rest = len(paths) - sum(number for _, number in common)
-    kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
-    cure = f"; pip install 'llama-index-contextual[{EXTRA}]' reads some of them" if lacking_extra(paths) else ""
-    return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"
-
-
 class _Folder(NamedTuple):
     """A folder that is walked later.
 
@@ -183,137 +150,178 @@ class _Folder(NamedTuple):
 
     place: str
     base: str
-    ignores: Ignores
+    ignores: tuple[tuple[str, GitIgnoreSpec], ...] = ()
     vault: tuple[str, ...] | None = None
+
+
+def find_files(
+    root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
+) -> Discovery:
+    """Walk a folder.
+
+    Args:
+        root: The folder that paths are relative to.
+        rules: Which files count.
+        below: Only this sub-folder or file of it, in POSIX form; "" is everything.
+        exclude: A folder that is never entered: the index's own storage.
+        until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
+    """
+    walk = _Walk(root.resolve(), rules, below.rstrip("/"))
+    with contextlib.suppress(OSError):
+        walk.walked |= {_key(os.stat(exclude))} if exclude is not None else set()  # noqa: PTH116
+    found = walk.found
+    while walk.stack or walk.linked:
+        if time.monotonic() > until:
+            found.unfinished = True
+            break
+        folder = walk.stack.pop() if walk.stack else walk.linked.pop(0)
+        try:
+            walk.enter(folder)
+        except OSError as error:
+            walk.report(folder.base or "./", f"the folder cannot be read ({error.strerror}).")
+    if not below and not found.unfinished:
+        walk.judge_links()
+    for paths in (found.files, found.problems, found.skipped, found.not_notes):
+        paths.sort()
+    return found
 
 
 class _Walk:
     """One walk over a folder, with a stack: folders first, then links to folders, so that each is walked once."""
 
-    def __init__(self, root: Path, rules: FileRules, below: str, exclude: Path | None, discovery: Discovery) -> None:
-        self.discovery = discovery
+    def __init__(self, root: Path, rules: FileRules, below: str) -> None:
+        self.found = Discovery()
+        self.walked: set[tuple[int, int]] = set()  # device and number of each folder
+        self.stack = [_Folder(str(root), "", (("", spec_of(rules.exclude)),))]
+        self.linked: list[_Folder] = []  # folders behind links that are followed
         self._root, self._rules, self._below = root, rules, below
-        self._patterns = Wanted(rules.include)
-        self._stack = [_Folder(str(root), "", Ignores().entering("", rules.exclude))]
-        self._linked: list[_Folder] = []  # folders behind links that are followed
+        self._wanted = Wanted(rules.include)
         self._links: dict[str, str] = {}  # that are not followed, to what is in the folder, by path
-        self._walked: set[tuple[int, int]] = set()  # device and number of each folder
-        with contextlib.suppress(OSError):
-            self._walked |= {_key(os.stat(exclude))} if exclude is not None else set()  # noqa: PTH116
 
-    def run(self, until: float) -> None:
-        """Walk all folders, until a moment."""
-        while self._stack or self._linked:
-            folder = self._stack.pop() if self._stack else self._linked.pop(0)
-            if time.monotonic() > until:
-                self.discovery.unfinished = True
-                return
-            try:
-                self._folder(folder)
-            except OSError as error:
-                self._problem(folder.base, f"the folder cannot be read ({error.strerror}).")
+    def report(self, path: str, reason: str) -> None:
+        """Note what is not read."""
+        self.found.problems.append(Problem(path, reason))
 
-    def _folder(self, folder: _Folder) -> None:
-        key = _key(os.stat(folder.place))  # noqa: PTH116
-        if key in self._walked:
+    def enter(self, folder: _Folder) -> None:
+        """Find the files of a folder, and put the folders in it on the stack."""
+        key, below = _key(os.stat(folder.place)), self._below  # noqa: PTH116
+        if key in self.walked:
             return
-        self._walked.add(key)
+        self.walked.add(key)
         if folder.base.count("/") > _DEEPEST:
-            self._problem(folder.base, f"it is {_DEEPEST} folders deep, and is not read. Cure: move it further up.")
+            self.report(folder.base, f"it is {_DEEPEST} folders deep, and is not read. Cure: move it further up.")
             return
         with os.scandir(folder.place) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
-        within = self._with_rules(folder, {entry.name for entry in entries})
+        folder = self._with_rules(folder, {entry.name for entry in entries})
         for entry in entries:
             path = folder.base + entry.name
-            if not self._is_relevant(path) or (entry.name.startswith(".") and not self._rules.hidden):
+            if below and not (f"{path}/".startswith(f"{below}/") or f"{below}/".startswith(f"{path}/")):
+                continue
+            if entry.name.startswith(".") and not self._rules.hidden:
                 continue
             try:
-                self._entry(entry, path, within)
+                path.encode()
+                self._entry(entry, path, folder)
+            except UnicodeEncodeError:
+                shown = path.encode("utf-8", "backslashreplace").decode()
+                self.report(shown, "its name is not valid UTF-8. Cure: rename it.")
             except OSError as error:
-                self._problem(path, f"it cannot be read ({error.strerror}).")
+                self.report(path, f"it cannot be read ({error.strerror}).")
 
     def _with_rules(self, folder: _Folder, names: set[str]) -> _Folder:
         """The folder with its own ignore file, and with the settings of a vault that begins in it."""
-        ignores, vault = folder.ignores, folder.vault
         if self._rules.gitignore and ".gitignore" in names:
             try:
                 data = read_file(os.path.join(folder.place, ".gitignore"), _MOST_TEXT, root=self._root)  # noqa: PTH118
-                ignores = ignores.entering(folder.base, data.decode("utf-8", "replace").splitlines())
+                lines = filter(pattern_of, data.decode("utf-8", "replace").splitlines())  # git skips others, too
+                folder = folder._replace(ignores=(*folder.ignores, (folder.base, spec_of(lines))))
             except DocumentError as error:
-                self._problem(f"{folder.base}.gitignore", f"it is not obeyed: {error}")
-        if VAULT in names and os.path.isdir(os.path.join(folder.place, VAULT)):  # noqa: PTH112, PTH118
-            vault = no_notes(Path(folder.place), folder.base, self._root)
-        return folder._replace(ignores=ignores, vault=vault)
-
-    def _is_relevant(self, path: str) -> bool:
-        """Whether a path is on the way to the sub-folder that is wanted, or in it."""
-        below = self._below
-        return not below or f"{path}/".startswith(f"{below}/") or f"{below}/".startswith(f"{path}/")
+                self.report(f"{folder.base}.gitignore", f"it is not obeyed: {error}")
+        if _VAULT in names and os.path.isdir(os.path.join(folder.place, _VAULT)):  # noqa: PTH112, PTH118
+            folder = folder._replace(vault=_no_notes(Path(folder.place), folder.base, self._root))
+        return folder
 
     def _entry(self, entry: os.DirEntry[str], path: str, within: _Folder) -> None:
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            shown = path.encode("utf-8", "backslashreplace").decode()
-            self._problem(shown, "its name is not valid UTF-8. Cure: rename it.")
+        is_link, is_folder = entry.is_symlink(), entry.is_dir()
+        is_followed = not is_link or self._rules.follow_symlinks
+        is_wanted = is_folder or self._wanted.match_file(path)
+        if is_ignored(within.ignores, f"{path}/" if is_folder and is_followed else path):
             return
-        is_link = entry.is_symlink()
-        if is_link and not self._rules.follow_symlinks:
-            if not within.ignores.matches(path):
-                self._unfollowed(entry, path)
-        elif entry.is_dir():
-            if not within.ignores.matches(f"{path}/"):
-                (self._linked if is_link else self._stack).append(within._replace(place=entry.path, base=f"{path}/"))
-                if is_link and f"{os.path.realpath(within.place)}/".startswith(f"{os.path.realpath(entry.path)}/"):
-                    self._problem(f"{path}/", "a symbolic link to a folder above it. Cure: remove the link.")
-        elif self._patterns.match_file(path):
-            if not within.ignores.matches(path):
-                self._file(entry, path, within.vault)
-        elif path != CONFIGURATION and not within.ignores.matches(path) and entry.is_file():
-            self.discovery.skipped.append(path)
+        if not is_followed:
+            if is_wanted:
+                self._link(entry, path)
+        elif is_folder:
+            (self.linked if is_link else self.stack).append(within._replace(place=entry.path, base=f"{path}/"))
+            if is_link and f"{os.path.realpath(within.place)}/".startswith(f"{os.path.realpath(entry.path)}/"):
+                self.report(f"{path}/", "a symbolic link to a folder above it. Cure: remove the link.")
+        elif is_wanted:
+            self._file(entry, path, within.vault)
+        elif path != CONFIGURATION and entry.is_file():
+            self.found.skipped.append(path)
 
-    def _unfollowed(self, entry: os.DirEntry[str], path: str) -> None:
+    def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
+        status, most = entry.stat(), self._rules.max_bytes
+        if status.st_size > most and suffix_of(path) in FORMATS:
+            most = max(most, _LARGE)
+        if vault is not None and (path.startswith(vault) or path.lower().endswith(_DRAWING)):
+            self.found.not_notes.append(path)
+        elif not entry.is_file():
+            self.report(path, "not a regular file.")
+        elif status.st_size > most:
+            size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
+            self.report(path, f"{size}. Cure: split it, or raise that.")
+        else:
+            self.found.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
+
+    def _link(self, entry: os.DirEntry[str], path: str) -> None:
         """Report a link that leads out of the folder or nowhere, and note one whose target may be read by its name."""
-        if not self._patterns.match_file(path) and not entry.is_dir():
-            return
         os.stat(entry.path)  # noqa: PTH116  the system refuses loops and long chains, which would take their square
         target = Path(os.path.realpath(entry.path))
         if target.is_relative_to(self._root):
             self._links[path] = target.relative_to(self._root).as_posix()
         else:
             cure = "follow_symlinks of [files], if that is wanted"
-            self._problem(path, f"a symbolic link out of the folder. Cure: {cure}.")
+            self.report(path, f"a symbolic link out of the folder. Cure: {cure}.")
 
     def judge_links(self) -> None:
         """Report links to what is not read under its own name either: it is hidden, say, or ignored."""
-        seen = [*(file.path for file in self.discovery.files), *self.discovery.not_notes]
-        seen += [problem.path for problem in self.discovery.problems]
-        reached = {"."}.union(*([path, *map(str, PurePosixPath(path).parents)] for path in seen))
+        found = self.found
+        paths = [one.path for one in found.files] + [one.path for one in found.problems] + found.not_notes
+        reached = {"."}.union(*([path, *map(str, PurePosixPath(path).parents)] for path in paths))
         for path, target in self._links.items():
             if target not in reached:
                 cure = "follow_symlinks of [files], or read that under its own name"
-                self._problem(path, f"a symbolic link to {target}, which is not read. Cure: {cure}.")
-
-    def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
-        if vault is not None and (path.startswith(vault) or is_drawing(entry.path)):
-            self.discovery.not_notes.append(path)
-            return
-        if not entry.is_file():
-            self._problem(path, "not a regular file.")
-            return
-        status, most = entry.stat(), self._rules.max_bytes
-        if status.st_size > most and suffix_of(path) in FORMATS:
-            most = max(most, _LARGE)
-        if status.st_size > most:
-            reason = f"{status.st_size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that."
-            self._problem(path, reason)
-            return
-        self.discovery.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
-
-    def _problem(self, path: str, reason: str) -> None:
-        self.discovery.problems.append(Problem(path or "./", reason))
+                self.report(path, f"a symbolic link to {target}, which is not read. Cure: {cure}.")
 
 
 def _key(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def vault_of(place: Path, top: Path) -> Path | None:
+    """The Obsidian vault that a file is in; None where it is in none, or in one that begins above ``top``."""
+    folders = (folder for folder in place.parents if folder == top or top in folder.parents)
+    return next((folder for folder in folders if (folder / _VAULT).is_dir()), None)
+
+
+def _no_notes(folder: Path, base: str, root: Path) -> tuple[str, ...]:
+    """How the paths begin that hold no notes in a vault. Its settings are foreign: odd ones are passed over."""
+    prefixes = [f"{base}{_VAULT}/", f"{base}.trash/"]
+    for name, key in _TEMPLATES.items():
+        with contextlib.suppress(DocumentError, RecursionError, ValueError, LookupError, TypeError, AttributeError):
+            value = json.loads(read_file(folder / _VAULT / name, _MOST_TEXT, root=root))[key].strip("/ ")
+            prefixes += [f"{base}{value}/"] if value else []
+    return tuple(prefixes)
+
+
+def summary_of_skipped(paths: Sequence[str]) -> str:
+    """A line on files that are not read, by their kinds; "" for none."""
+    if not paths:
+        return ""
+    suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
+    common = Counter(filter(None, suffixes)).most_common(_KINDS)  # of as many, in order of their names
+    rest = len(paths) - sum(number for _, number in common)
+    kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
+    cure = f"; pip install 'llama-index-contextual[{EXTRA}]' reads some of them" if lacking_extra(paths) else ""
+    return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
-from llama_index_contextual.app.folder.contents import sha256_of
+from llama_index_contextual.app.folder.sources import sha256_of
 from llama_index_contextual.app.index.plan import is_spared
 from llama_index_contextual.app.settings.schema import Refreshing
 from llama_index_contextual.app.store.locking import WriteLock

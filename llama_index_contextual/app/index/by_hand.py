@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llama_index.core.schema import Document
 
-from llama_index_contextual.app.folder.contents import SourceContent
-from llama_index_contextual.app.folder.sources import Source
+from llama_index_contextual.app.folder.sources import Source, SourceContent
 from llama_index_contextual.app.store.paid import DOCUMENTS
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def missing_documents(settings: IndexSettings, indexed: Mapping[str, DocumentRow
     sources = []
     for key, value in sorted(paid.get_many(stale, DOCUMENTS).items()) if stale else ():
         documents = [Document.model_validate(one) for one in value["documents"]]
-        content = SourceContent(documents, value["sha256"], value["size"])
-        sources.append(Source(key, value["sha256"], "document", content))
+        load = partial(SourceContent, documents, value["sha256"], value["size"])
+        sources.append(Source(key, value["sha256"], "document", load))
     return sources
 
 

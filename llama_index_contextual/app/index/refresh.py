@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.app.folder.contents import SourceContent
-    from llama_index_contextual.app.folder.sources import Source
+    from llama_index_contextual.app.folder.sources import Source, SourceContent
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.writer import Storage, Writer
     from llama_index_contextual.app.store.nodes import Indexed
