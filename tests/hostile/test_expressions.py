@@ -75,7 +75,6 @@ ANCHORED = {
     "app.folder.markup.read",
     "app.folder.formats._BLOCK",
     "app.folder.formats._LIST",
-    "app.folder.files._SUFFIX",
     "app.folder.html._INTEGER",
     "app.folder.html._ITEM",
     "app.folder.office._NUMBERED",

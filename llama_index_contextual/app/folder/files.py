@@ -21,7 +21,6 @@ MOST_BYTES: Final = 100_000_000
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
 _STAR: Final = "[^/]*"  # what pathspec makes of a star
 _MOST_FOLDERS: Final = 2  # double stars of a pattern: each one more multiplies the places that are tried
-_SUFFIX: Final = re.compile(r"!?(?:.*/)?\*(?:.*\*)?(\.[^*/?\[\\]+)$")
 
 
 def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
@@ -102,7 +101,7 @@ class Wanted:
 
     def __init__(self, include: tuple[str, ...]) -> None:
         lines = [line.rstrip() for line in include]
-        suffixes = [match[1].lower() if (match := _SUFFIX.match(line)) else "" for line in lines]
+        suffixes = [_suffix(line) for line in lines]
         self._lines = [(_any_case(line, suffix), suffix) for line, suffix in zip(lines, suffixes, strict=True)]
         is_plain = [line.lower() for line in lines] == [f"*{suffix}" for suffix in suffixes]
         self._suffixes = tuple(suffixes) if is_plain else ()  # these alone decide
@@ -117,6 +116,12 @@ class Wanted:
         if lines not in self._specs:
             self._specs[lines] = spec_of(lines)
         return self._specs[lines].match_file(path)
+
+
+def _suffix(line: str) -> str:
+    """The suffix that a pattern such as ``*.md`` or ``docs/*.md`` asks of a file's name; "" for any other pattern."""
+    name, suffix = line.rpartition("/")[2].removeprefix("!"), line.rpartition("*")[2].lower()
+    return suffix if name[:1] == "*" and suffix[:1] == "." and not {*"/?[\\"} & {*suffix} else ""
 
 
 def _any_case(line: str, suffix: str) -> str:
