@@ -50,8 +50,7 @@ CHUNKS = 24
 READING_RATE, WRITING_RATE = 320.0, 25.0  # tokens a second of SmolLM2 on two cores, to turn tokens into time
 OTHER_PROMPT = "Name the subject of the chunk in one short sentence. Answer only with it."
 OURS_OTHER_PROMPT = PromptTemplate(  # opens as ours does: what a user changes is the instruction, as in theirs
-    CONTEXT_PROMPT.template.partition("Chunks of")[0]
-    + "{chunks}\nName the subject of each chunk in one short sentence. "
+    CONTEXT_PROMPT.partition("Chunks of")[0] + "{chunks}\nName the subject of each chunk in one short sentence. "
     "Answer with one line per chunk, its number first:\n1: subject of chunk 1"
 )
 
@@ -112,7 +111,7 @@ def ours(server: Server, cache: Path) -> Callable[[Document, bool], TransformCom
             prompt=OURS_OTHER_PROMPT if other_prompt else None,
             documents=[document],
             context_window=WINDOW,
-            chunk_timeout=600.0,  # so that a busy machine changes seconds and not counts
+            timeout=3600.0,  # so that a busy machine changes seconds and not counts
         )
 
     return make

@@ -157,10 +157,10 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
     return count
 
 
-def optional_whole(name: str, value: object) -> int | None:
-    """Return the same as :func:`whole`, or None where that was given."""
+def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
+    """The count as an int, or None where that was given; see :func:`whole`."""
     try:
-        return None if value is None else whole(name, value)
+        return None if value is None else whole(name, value, least=least)
     except SettingError as error:
         raise SettingError(f"{error.args[0][:-1]}, or None.", **{name: value}) from None
 

@@ -6,6 +6,7 @@ import math
 import time
 import zlib
 from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -25,6 +26,14 @@ _CONNECT_SECONDS: Final = 10.0
 _LONGEST_ANSWER: Final = 10  # times the seconds of silence, so that an answer in drops ends too
 _NOT_OFFERED: Final = 501  # what llama.cpp answers where it was not started for this
 _SHOWN: Final = 200  # characters of an answer that an error shows
+_PASSING: Final = (
+    httpx.TransportError,
+    httpx.DecodingError,
+    OSError,
+    JSONDecodeError,
+    UnicodeDecodeError,
+    RecursionError,
+)
 _BACKOFF: Final = tenacity.wait_random_exponential(multiplier=1, max=LONGEST_WAIT)
 
 
@@ -32,10 +41,11 @@ class AnswerTooLargeError(httpx.TransportError):
     """An answer larger than its bound, or packed in a way that was not asked for."""
 
 
-class _Bound:
-    """Unpacks an answer piece by piece, and ends it at its bounds of bytes and of time."""
+class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of an answer, unpacked piece by piece, which ends at its bounds of bytes and of time."""
 
     def __init__(self, response: httpx.Response, most_bytes: int, seconds: float) -> None:
+        self._stream: Any = response.stream
         self._host, self._most, self._left = response.request.url.host, most_bytes, most_bytes
         self._seconds, self._end = seconds, time.monotonic() + seconds
         encoding = response.headers.pop("Content-Encoding", "identity").strip().lower()
@@ -43,7 +53,7 @@ class _Bound:
             raise AnswerTooLargeError(f"{self._host} packs its answer as {encoding[:20]!r}, which was not asked for")
         self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "deflate") else None
 
-    def __call__(self, piece: bytes) -> bytes:
+    def _bounded(self, piece: bytes) -> bytes:
         if time.monotonic() > self._end:
             raise httpx.ReadTimeout(f"{self._host} has not ended its answer within {self._seconds:g} seconds")
         if self._unpacker is not None:
@@ -56,66 +66,45 @@ class _Bound:
             raise AnswerTooLargeError(f"{self._host} answers with more than {self._most:,} bytes")
         return piece
 
-
-class _SyncStream(httpx.SyncByteStream):
-    def __init__(self, stream: httpx.SyncByteStream, bound: _Bound) -> None:
-        self._stream, self._bound = stream, bound
-
     def __iter__(self) -> Iterator[bytes]:
-        return map(self._bound, self._stream)
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class _AsyncStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, bound: _Bound) -> None:
-        self._stream, self._bound = stream, bound
+        return map(self._bounded, self._stream)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._stream:
-            yield self._bound(piece)
+            yield self._bounded(piece)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stream.close()
 
     async def aclose(self) -> None:
+        """Close the connection."""
         await self._stream.aclose()
 
 
 def client_options(
-    seconds: float = TIMEOUT, most_bytes: int = ANSWER_BYTES, *, total: float | None = None, is_async: bool = False
+    timeout: float = TIMEOUT, most_bytes: int = ANSWER_BYTES, *, total: float | None = None, is_async: bool = False
 ) -> Any:
     """Keyword arguments of an ``httpx.Client`` (or ``AsyncClient``) whose answers are bounded.
 
     Args:
-        seconds: Of silence, after which an answer is given up.
+        timeout: Seconds of silence, after which an answer is given up.
         most_bytes: Of an answer, unpacked.
         total: Seconds of a whole answer, which may come in drops. Default: ten times the seconds of silence.
         is_async: Whether they are for an ``AsyncClient``.
     """
 
     def bound(response: httpx.Response) -> None:
-        bound = _Bound(response, most_bytes, total or seconds * _LONGEST_ANSWER)
-        stream = response.stream
-        if isinstance(stream, httpx.AsyncByteStream) and is_async:
-            response.stream = _AsyncStream(stream, bound)
-        elif isinstance(stream, httpx.SyncByteStream):
-            response.stream = _SyncStream(stream, bound)
+        response.stream = _BoundedStream(response, most_bytes, total or timeout * _LONGEST_ANSWER)
 
     async def abound(response: httpx.Response) -> None:
         bound(response)
 
     return {
-        "timeout": httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS)),
+        "timeout": httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
         "headers": {"Accept-Encoding": "gzip"},
         "event_hooks": {"response": [abound if is_async else bound]},
     }
-
-
-class _BusyError(Exception):
-    """The server may answer later; ``wait`` is the seconds that it asks for."""
-
-    def __init__(self, reason: str, wait: float | None = None) -> None:
-        super().__init__(reason)
-        self.wait = wait
 
 
 def post(
@@ -124,7 +113,7 @@ def post(
     headers: Mapping[str, str] | None = None,
     *,
     failure: type[ContextualError],
-    seconds: float = TIMEOUT,
+    timeout: float = TIMEOUT,
     most_bytes: int = ANSWER_BYTES,
 ) -> Any:
     """The JSON of an answer to a POST; it is sent up to four times while the server is busy, away or out of order.
@@ -134,7 +123,7 @@ def post(
         body: What is sent.
         headers: More headers, such as a key.
         failure: The class of the error.
-        seconds: Of silence, after which an attempt is given up.
+        timeout: Seconds of silence, after which the server is given up.
         most_bytes: Of the answer.
 
     Raises:
@@ -142,41 +131,58 @@ def post(
     """
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(ATTEMPTS),
-        retry=tenacity.retry_if_exception_type(_BusyError),
+        retry=tenacity.retry_if_exception(may_pass),
         wait=pause,
         reraise=True,
     )
-    try:
-        with httpx.Client(**client_options(seconds, most_bytes)) as client:
-            return retrying(_post_once, client, url, body, headers, failure)
-    except _BusyError as error:
-        raise failure(f"{url} failed {ATTEMPTS} times: {error}. Cure: try again later.") from error
 
-
-def _post_once(
-    client: httpx.Client,
-    url: str,
-    body: Mapping[str, Any],
-    headers: Mapping[str, str] | None,
-    failure: type[ContextualError],
-) -> Any:
-    try:
+    def attempt() -> Any:
         answer = client.post(url, json=body, headers=headers)
-    except (AnswerTooLargeError, httpx.TimeoutException) as error:  # another attempt would take as much
-        raise failure(f"{url} failed: {error or type(error).__name__}. Cure: see to the server.") from error
-    except (httpx.TransportError, httpx.DecodingError) as error:
-        raise _BusyError(f"{type(error).__name__}: {error}") from error
-    if is_busy(answer.status_code):
-        raise _BusyError(f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}", retry_after(answer.headers))
-    if answer.is_error:
-        raise failure(
-            f"{url} refused the request: HTTP {answer.status_code} {answer.text[:_SHOWN]!r}. "
-            "Cure: see that key, model and settings are right."
-        )
-    try:
+        if answer.is_error:
+            reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
+            raise httpx.HTTPStatusError(reason, request=answer.request, response=answer)
         return answer.json()
-    except (ValueError, RecursionError) as error:  # an answer cut short, a proxy's page, brackets without an end
-        raise _BusyError(f"the answer is no JSON ({type(error).__name__}: {error})") from error
+
+    try:
+        with httpx.Client(**client_options(timeout, most_bytes)) as client:
+            return retrying(attempt)
+    except (httpx.HTTPError, ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, httpx.HTTPStatusError) else f"{type(error).__name__}: {error}"
+        if may_pass(error):
+            raise failure(f"{url} failed {ATTEMPTS} times: {reason}. Cure: try again later.") from error
+        cure = "see that key, model and settings are right" if status_of(error) else "see to the server"
+        raise failure(f"{url} failed: {reason}. Cure: {cure}.") from error
+
+
+def causes_of(error: BaseException) -> list[BaseException]:
+    """An error of a client, and what it was raised from."""
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    return causes
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether a client gave up a server, or an answer that was too large: another attempt would take as much."""
+    return any(
+        isinstance(cause, AnswerTooLargeError | TimeoutError) or "Timeout" in type(cause).__name__
+        for cause in causes_of(error)
+    )
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status in an error of a client; None where there was no answer."""
+    codes = (getattr(source, "status_code", None) for source in (error, getattr(error, "response", None)))
+    # Ollama's client says -1 where there was no answer.
+    return next((code for code in codes if isinstance(code, int) and code >= 100), None)  # noqa: PLR2004
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a request that failed may succeed soon: its server is busy, away, or answered what is no JSON."""
+    status = status_of(error)
+    if status is not None or is_timeout(error):
+        return status is not None and is_busy(status)
+    return any(isinstance(cause, _PASSING) for cause in causes_of(error))
 
 
 def is_busy(status: int) -> bool:

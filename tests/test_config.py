@@ -155,14 +155,14 @@ class TestAnIndex:
         self.write(
             folder,
             'context = "llm"\n[context_options]\nllm = "ollama:x"\nbatch_size = 3\n'
-            'prompt = "{document} says of {chunks}"\nchunk_timeout = 7\n',
+            'prompt = "{document} says of {chunks}"\nnum_workers = 7\n',
         )
         users_own(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator
             assert (llm.name.partition("+")[0], llm.options.batch_size) == ("llm:x", 4)
-            assert llm.options.chunk_timeout == 7
-            assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)
+            assert llm.options.num_workers == 7
+            assert llm.prompts == ("{document} says of {chunks}",)
 
     def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):
         with ContextualIndex.open(folder, context="pattern") as index:

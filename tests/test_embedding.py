@@ -21,7 +21,7 @@ from llama_index.core.embeddings import MockEmbedding
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.app.settings import embeddings as module
-from llama_index_contextual.app.settings import onnx
+from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.embeddings import (
     NoEmbedding,
     embedding_limit,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llama_index_contextual.text import money, sentence_starts, tell_language
+from llama_index_contextual.text import sentence_starts, tell_language
 
 # "|" is where a sentence starts; everywhere else none does.
 SENTENCES = {
@@ -76,11 +76,6 @@ def test_who_writes_without_capitals_still_ends_sentences():
 def test_a_place_inside_the_document_is_counted_from_its_beginning():
     text = "# Title\n\nOne. Two."
     assert sentence_starts(text, 9, len(text)) == [14]
-
-
-def test_a_small_amount_of_money_is_no_zero():
-    shown = [money(one) for one in (0, 0.0031, 0.000426, 0.05, 0.1, 2, 4803.84)]
-    assert shown == ["0.00", "0.0031", "0.00043", "0.050", "0.10", "2.00", "4,803.84"]
 
 
 def test_a_sentence_with_a_lone_surrogate_starts_where_it_starts():

@@ -1,14 +1,13 @@
-"""What a context is, what a document is, and what a generator of contexts must do."""
+"""What a context, a document and the costs of contexts are, and what a generator of contexts must do."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
-
-from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,6 +73,64 @@ class ContextProgress:
     fallbacks: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of calls; ``cached`` are those of ``prompt`` that a server had read before."""
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        cached = self.cached + other.cached
+        return Tokens(self.prompt + other.prompt, cached, self.completion + other.completion)
+
+
+@dataclass(slots=True)
+class ContextUsage:
+    """What a generator has done since it was made.
+
+    Attributes:
+        chunks: Chunks that it was asked about.
+        from_cache: Those whose context was in the cache.
+        generated: Those whose context the model gave.
+        failed: Those that got none from it, by reason; those that were left alone by the last reason and "3 times".
+        calls: Requests that were sent, repeated ones included.
+        tokens: As the server counted them; by LlamaIndex's tokenizer where it does not count.
+    """
+
+    chunks: int = 0
+    from_cache: int = 0
+    generated: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEstimate:
+    """What a run would cost, if nothing fails.
+
+    Attributes:
+        chunks: Chunks without a context of this model and prompt.
+        from_cache: Those whose context is in the cache and costs nothing.
+        calls: Requests.
+        tokens: By LlamaIndex's tokenizer, which is not the model's own; ``cached`` counts what a server with a prefix
+            cache reads only once. ``completion`` counts contexts of a usual length.
+        seconds: At a usual speed of such a server.
+        model: The model's name; empty where none is needed.
+        local: Whether its server is on this machine.
+    """
+
+    chunks: int
+    from_cache: int = 0
+    calls: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
+    seconds: float = 0.0
+    model: str = ""
+    local: bool = False
+
+
 class ContextGenerator(ABC):
     """Makes the contexts of chunks.
 
@@ -87,10 +144,8 @@ class ContextGenerator(ABC):
     free: ClassVar[bool] = True
     """Whether it costs neither money nor noticeable time, so that it may run while a query waits."""
 
-    @property
-    def model_name(self) -> str:
-        """The language model that it asks; empty where it asks none."""
-        return ""
+    model_name: str = ""
+    """The language model that it asks; empty where it asks none."""
 
     def available(self) -> bool:
         """Whether it can make contexts now; a check that costs nothing."""
@@ -103,10 +158,10 @@ class ContextGenerator(ABC):
 
     @abstractmethod
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Return one context per node, in their order; None where there is none."""
+        """One context per node, in their order; None where there is none."""
 
     def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
-        """Return the contexts of several documents: one list per document, in their order.
+        """The contexts of several documents: one list per document, in their order.
 
         Args:
             batches: The documents with their chunks.
@@ -121,7 +176,7 @@ class ContextGenerator(ABC):
         return results
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
-        """Generate contexts as :meth:`generate_all` does, without blocking the event loop."""
+        """The contexts of several documents, without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
 
     @property
@@ -129,21 +184,20 @@ class ContextGenerator(ABC):
         """What it has done and used so far; nothing for a free generator."""
         return ContextUsage()
 
-    def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
-        """Return the cost of a run over these chunks: nothing for a free generator."""
-        chunks = sum(len(batch.nodes) for batch in batches)
-        return ContextEstimate(chunks, price=None if prices is None else 0.0)
+    def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
+        """The cost of a run over these chunks: nothing for a free generator."""
+        return ContextEstimate(sum(len(batch.nodes) for batch in batches))
 
     def at_query_time(self) -> ContextGenerator | None:
-        """Return the generator that may run while a query waits, if there is one."""
+        """The generator that may run while a query waits, if there is one."""
         return self if self.free else None
 
     def config(self) -> dict[str, Any]:
-        """Return the settings for :func:`resolve_generator`: plain data, never a model object or a key."""
+        """The settings for :func:`resolve_generator`: plain data, never a model object or a key."""
         return {"spec": self.name}
 
     def state(self) -> str:
-        """Return a mark that changes when the same nodes deserve another run, because the last one fell back."""
+        """A mark that changes when the same nodes deserve another run, because the last one fell back."""
         return ""
 
     def close(self) -> None:  # noqa: B027  most have nothing to close

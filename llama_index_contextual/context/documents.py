@@ -64,7 +64,7 @@ def document_id(node: BaseNode) -> str:
 
 
 def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
-    """Return where a chunk starts and ends in its document's text; (0, 0) where it cannot be found."""
+    """Start and end of a chunk in its document's text; (0, 0) where it cannot be found."""
     text, start = _content(node), start_of(node)
     if start < 0 or not document.text.startswith(text, start):
         start = document.text.find(text)
@@ -83,13 +83,11 @@ def _source_document(
     metadata.update({key: first[key] for key in _SHARED if key in first})
     path = display_path(metadata, root) or display_path(first, root)
     shared = MappingProxyType(metadata)
-    if original is not None and _holds(text := _content(original), chunks):
-        return SourceDocument(doc_id, path, text, shared)
-    joined, is_whole = _join_slices(chunks)
-    stored = None if is_whole or docstore is None else docstore.get_document(doc_id, raise_error=False)
-    if stored is not None and _holds(text := _content(stored), chunks):
-        return SourceDocument(doc_id, path, text, shared)
-    return SourceDocument(doc_id, path, joined, shared, is_joined=True)
+    stored = None if docstore is None else docstore.get_document(doc_id, raise_error=False)
+    for whole in filter(None, (original, stored)):
+        if _holds(text := _content(whole), chunks):
+            return SourceDocument(doc_id, path, text, shared)
+    return SourceDocument(doc_id, path, _join_slices(chunks), shared, is_joined=True)
 
 
 def _content(node: BaseNode) -> str:
@@ -97,7 +95,7 @@ def _content(node: BaseNode) -> str:
 
 
 def start_of(node: BaseNode) -> int:
-    """Return at which character of its document a node starts; -1 where it does not say."""
+    """The character of its document at which a node starts; -1 where it does not say."""
     start = node.start_char_idx if isinstance(node, TextNode) else None
     return -1 if start is None else start
 
@@ -108,28 +106,21 @@ def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
     return all(text.startswith(content, start) or content in text for content, start in places)
 
 
-def _join_slices(chunks: Sequence[BaseNode]) -> tuple[str, bool]:
-    """Put the chunks at their offsets again; also say whether that gives the whole document.
-
-    What no chunk holds is filled up with empty lines, so that offsets into the document stay offsets into the text.
-    """
+def _join_slices(chunks: Sequence[BaseNode]) -> str:
+    """The chunks at their offsets again, with empty lines for what none holds, so that offsets stay offsets."""
     placed = [chunk for chunk in chunks if start_of(chunk) >= 0]
     length = max((start_of(chunk) + len(_content(chunk)) for chunk in placed), default=0)
     if not _agree(chunks) or length > _MAX_PADDED + sum(len(_content(chunk)) for chunk in placed):
-        contents = dict.fromkeys(map(_content, chunks))
-        return "\n\n".join(contents), False
-    parts, end, tiled = [], 0, _closed(chunks)
+        return "\n\n".join(dict.fromkeys(map(_content, chunks)))
+    parts, end = [], 0
     for chunk in placed:
         content, start = _content(chunk), start_of(chunk)
         if start > end:
-            gap = start - end
-            tiled &= gap <= _MAX_GAP
-            parts.append(("" if gap <= _MAX_GAP else "\n\n[…]").ljust(gap, "\n"))
+            parts.append(("" if start - end <= _MAX_GAP else "\n\n[…]").ljust(start - end, "\n"))
         parts.append(content[max(0, end - start) :])
         end = max(end, start + len(content))
     loose = [_content(chunk) for chunk in chunks if start_of(chunk) < 0]  # after the others, where it moves none
-    text = "\n\n".join(filter(None, ["".join(parts), *loose]))
-    return text, tiled and (not loose or len(chunks) == 1)
+    return "\n\n".join(filter(None, ["".join(parts), *loose]))
 
 
 def _agree(chunks: Sequence[BaseNode]) -> bool:
@@ -147,10 +138,3 @@ def _agree(chunks: Sequence[BaseNode]) -> bool:
             return False
         earlier, last = content, start
     return True
-
-
-def _closed(chunks: Sequence[BaseNode]) -> bool:
-    """Whether no chunk names a neighbour that is not here."""
-    ids = {chunk.node_id for chunk in chunks}
-    neighbours = (other for chunk in chunks for other in (chunk.prev_node, chunk.next_node))
-    return all(other is None or other.node_id in ids for other in neighbours)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
@@ -12,7 +11,6 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.context.documents import position, start_of
 from llama_index_contextual.context.source_code import SourceCode, first_sentence, read_code
-from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import (
     CONTINUES,
     DATE,
@@ -31,8 +29,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 
-DEFAULT_TEMPLATE: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"
-_FIELDS: Final = frozenset({"breadcrumb", "path", "headings", "title", "date", "continues"})
+_FORM: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"  # part of the version
 _REVISION: Final = 3  # raise it when the same settings would give other words
 _MOST_CHARS: Final = 300  # of a breadcrumb: a longer one loses its outer headings first, its own heading last
 
@@ -43,65 +40,49 @@ _LEAST_DIGITS: Final = 3  # of a number that counts files: "GPT-4" and "chapter-
 
 
 class HeadingContextGenerator(ContextGenerator):
-    r"""``Document: memory/2026-01-28.md > Morning Check-in > Task Updates``, then title and date where known.
+    """``Document: memory/2026-01-28.md > Morning Check-in > Task Updates``, then title and date where known.
 
     The breadcrumb carries identity and no phrase that every chunk would share, because shared phrases pull the vectors
-    of small embedding models together. Lines of the template whose fields are all empty are left out. Where nothing but
-    a path is known and it is an id (``urteil-001.md``), the keyword arm alone reads it: see :func:`is_id`.
-
-    Args:
-        template: Text with the fields ``{breadcrumb}`` (path and headings), ``{path}``, ``{headings}``, ``{title}``
-            (from front matter, unless a heading or the path says it already), ``{date}`` (in words) and
-            ``{continues}`` (what an earlier piece of a split table or fence holds).
+    of small embedding models together. Below it stand the title from front matter, unless a heading or the path says it
+    already, the date in words, and what an earlier piece of a split table or fence holds. Where nothing but a path is
+    known and it is an id (``urteil-001.md``), the keyword arm alone reads it: see :func:`is_id`.
     """
 
     name = "headings"
 
-    def __init__(self, template: str = DEFAULT_TEMPLATE) -> None:
-        _check_template(template)
-        self.template = template
-
     @property
     def version(self) -> str:
-        """Hash of template, length and revision."""
-        return short_hash([self.name, _REVISION, self.template, _MOST_CHARS])
+        """Hash of form, length and revision."""
+        return short_hash([self.name, _REVISION, _FORM, _MOST_CHARS])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Return one context per node; its text is empty where no heading, title, date or path with words is known."""
+        """One context per node; its text is empty where no heading, title, date or path with words is known."""
         version, texts = self.version, (self.describe(node, document) for node in nodes)
         return [ChunkContext(text, self.name, lexical, version) for text, lexical in texts]
 
-    def config(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return {"spec": self.name, "template": self.template}
-
     def describe(self, node: BaseNode, document: SourceDocument) -> tuple[str, str]:
-        """Fill in the template for one chunk; return what is embedded, and what the keyword arm alone reads."""
+        """The embedded context of a chunk, and the one that the keyword arm alone reads."""
         metadata: Mapping[str, Any] = {**document.metadata, **node.metadata}
         headings = heading_titles(metadata)
-        fields = {
-            "breadcrumb": self._breadcrumb(document.path, headings),
-            "path": document.path,
-            "headings": join_header_path(headings),
-            "title": _new_title(str(value_of(metadata, TITLE) or ""), document.path, headings),
-            "date": date_in_words(value_of(metadata, DATE)),
-            "continues": str(value_of(metadata, CONTINUES) or ""),
-        }
-        text, path = _fill(self.template, fields), {"breadcrumb", "path"}
-        says_more = any(value for name, value in fields.items() if name not in path)
-        return (text, "") if says_more or not is_id(document.path) else ("", text)
+        breadcrumb = _breadcrumb(document.path, headings)
+        title = _new_title(str(value_of(metadata, TITLE) or ""), document.path, headings)
+        below = [title, date_in_words(value_of(metadata, DATE)), str(value_of(metadata, CONTINUES) or "")]
+        lines = [f"Document: {breadcrumb}" if breadcrumb else "", *map(str.rstrip, below)]
+        text = "\n".join(filter(None, lines)).strip()
+        return (text, "") if headings or any(below) or not is_id(document.path) else ("", text)
 
-    def _breadcrumb(self, path: str, headings: Sequence[str]) -> str:
-        for first in range(max(1, len(headings))):
-            parts = [path, "…" if first else "", join_header_path(headings[first:])]
-            breadcrumb = HEADER_SEPARATOR.join(filter(None, parts))
-            if len(breadcrumb) <= _MOST_CHARS:
-                return breadcrumb
-        return f"{breadcrumb[: _MOST_CHARS - 1].rstrip()}…"  # the chunk's own heading is all that is left
+
+def _breadcrumb(path: str, headings: Sequence[str]) -> str:
+    for first in range(max(1, len(headings))):
+        parts = [path, "…" if first else "", join_header_path(headings[first:])]
+        breadcrumb = HEADER_SEPARATOR.join(filter(None, parts))
+        if len(breadcrumb) <= _MOST_CHARS:
+            return breadcrumb
+    return f"{breadcrumb[: _MOST_CHARS - 1].rstrip()}…"  # the chunk's own heading is all that is left
 
 
 def is_id(path: str) -> bool:
-    """Return whether a path holds no words that say what is in the file: ``urteil-001.md``, ``0042.txt``, a hash.
+    """Whether a path holds no words about what is in the file: ``urteil-001.md``, ``0042.txt``, a hash.
 
     Such a name is a number, a hash, or one word with a number of three digits or more that is no year, in no folder
     with a word. Embedded, it costs vectors more than it gives (``benchmarks/results/languages.md``).
@@ -119,32 +100,6 @@ def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     names = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
     title = shortened(" ".join(title.split()))
     return "" if title.casefold() in names else title
-
-
-def _check_template(template: object) -> None:
-    if not isinstance(template, str):
-        raise SettingError(f"template={template!r} is no text. Cure: a text with some of the fields {sorted(_FIELDS)}.")
-    try:
-        unknown = {field for _, field, _, _ in Formatter().parse(template) if field is not None} - _FIELDS
-        if not unknown:
-            _fill(template, dict.fromkeys(_FIELDS, "x"))  # what follows a field's name is only read then
-    except (ValueError, LookupError) as error:
-        raise SettingError(
-            f"template={template!r}: {error}. Cure: write a brace that is text twice, and fields as in {{title}}."
-        ) from error
-    if unknown:
-        raise SettingError(
-            f"template={template!r} uses unknown fields {sorted(unknown)}. Cure: use some of {sorted(_FIELDS)}."
-        )
-
-
-def _fill(template: str, fields: Mapping[str, str]) -> str:
-    lines = []
-    for line in template.split("\n"):
-        names = [name for _, name, _, _ in Formatter().parse(line) if name is not None]
-        if not names or any(fields[name] for name in names):
-            lines.append(line.format_map(fields).rstrip())
-    return "\n".join(lines).strip()
 
 
 _PATTERN_REVISION: Final = 4  # raise it when the same text would give other words
@@ -174,7 +129,7 @@ class PatternContextGenerator(ContextGenerator):
         return short_hash([self.name, _PATTERN_REVISION, *limits, self._headings.version])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Return one context per node."""
+        """One context per node."""
         code = read_code(document.text, document.path)
         if code is None:
             return self._from_headings(nodes, document)

@@ -1,46 +1,59 @@
-"""Contexts from a language model that reads the whole document: its settings, and what stands beside its sentences."""
+"""Contexts from a language model that reads the whole document.
+
+A run is one flow: what the cache has; prompts about the other chunks; answers, checked and stored; the free context
+before each sentence. An estimate adds up the same prompts and asks nobody.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from collections import Counter
-from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from llama_index.core.prompts import PromptTemplate
-from llama_index.core.prompts.mixin import PromptMixin
+from llama_index.core.llms import LLM
+from llama_index.core.schema import MetadataMode
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
-from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
-from llama_index_contextual.context.cache import OBJECT, ContextCache, open_store
+from llama_index_contextual.context import models, prompts
+from llama_index_contextual.context.answers import refusal, split_answers
+from llama_index_contextual.context.base import (
+    MAX_CHARS,
+    ChunkContext,
+    ContextEstimate,
+    ContextGenerator,
+    ContextProgress,
+    ContextUsage,
+    DocumentChunks,
+    Tokens,
+)
+from llama_index_contextual.context.cache import ContextCache, Kept, open_store
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.models import Connection, is_local, model_name, probe, require_key
-from llama_index_contextual.context.prompts import PromptBudget, Prompts, check_prompt, plain_text
-from llama_index_contextual.context.requests import CircuitBreaker, LLMOptions, RunRecord
-from llama_index_contextual.context.run import Run
-from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, list_prices
-from llama_index_contextual.errors import ContextualWarning, one_of
-from llama_index_contextual.sqlite_store import SQLiteKVStore
+from llama_index_contextual.errors import ContextualWarning, StorageError, amount, one_of, optional_whole, whole
+from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
+from llama_index_contextual.service import TIMEOUT, pause
 from llama_index_contextual.text import short_hash
+from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from llama_index.core.llms import LLM
     from llama_index.core.prompts import BasePromptTemplate
-    from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
-    from llama_index_contextual.context.models import ModelSource
-    from llama_index_contextual.errors import StorageError
 
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
-_PROSE, _CODE = "context_prompt", "code_context_prompt"
+_counting = threading.Lock()  # of generators that several threads ask
+ATTEMPTS: Final = 3  # of a request while its server is busy or away
+_MAX_FAILURES: Final = 3  # of a chunk, before it is left alone
+_TIMELY_TOKENS: Final = 6000  # of a prompt that a model reads within its timeout; a longer one has more time
+_CONTEXT_TOKENS: Final = 40  # of a usual context with its number
+_SPEEDS: Final = {True: (200.0, 20.0), False: (5000.0, 60.0)}  # tokens a second, read and written; of a local server
 _NEXT: Final = " The next run asks for them again."
 _NEXT_OF_THIS: Final = (
     " The next run of this object asks for them again. Another process does not know of them: if it loads this "
@@ -48,21 +61,54 @@ _NEXT_OF_THIS: Final = (
 )
 
 
-class LLMContextGenerator(ContextGenerator, PromptMixin):
+@dataclass(frozen=True, slots=True)
+class LLMOptions:
+    """How a language model is asked for contexts.
+
+    Attributes:
+        batch_size: Chunks per call.
+        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
+        timeout: Seconds after which a call without an answer is given up; for a prompt of more than 6,000 tokens more.
+        max_calls: Over all runs, further attempts included (not those that an LLM's client makes by itself); the
+            remaining chunks then fail, and a later run goes on with them. Each process counts its own.
+        context_window: Tokens that the model takes. A longer document is shown as its outline and what surrounds the
+            chunks. Default: what the LLM says.
+        max_output_tokens: Tokens per context.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+
+    batch_size: int = 8
+    num_workers: int | None = None
+    timeout: float = TIMEOUT
+    max_calls: int | None = None
+    context_window: int | None = None
+    max_output_tokens: int = 100
+
+    def __post_init__(self) -> None:
+        amount("timeout", self.timeout)
+        for name in ("batch_size", "max_output_tokens"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        for name in ("num_workers", "max_calls", "context_window"):
+            least = 0 if name == "max_calls" else 1
+            object.__setattr__(self, name, optional_whole(name, getattr(self, name), least=least))
+
+
+class LLMContextGenerator(ContextGenerator):
     """One or two sentences per chunk from a language model that is shown the document.
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a server with a prefix
-    cache reads a document once. A context is stored as soon as its call returns. A chunk that got none is None in the
-    result, or has the context of ``fallback`` meanwhile; the next run asks about it again. Each context says who made
-    it. :attr:`last_failures` counts the reasons, and one :class:`ContextualWarning` at the end of a run says how many
-    chunks fell back.
+    cache reads a document once. A sentence is stored as soon as its
+    call returns. A chunk that got none is None in the result, or has the context of ``fallback`` meanwhile; the next
+    run asks about it again, at most three times. Each context says who made it. One :class:`ContextualWarning` at the
+    end of a run says how many chunks fell back, and why.
 
     Args:
         llm: Any LlamaIndex LLM, or what makes one when it is first needed. None takes ``Settings.llm``, where that has
             been set.
-        prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``,
-            ``{date}`` and, after the document, ``{section}`` can be in it. By default there is one for prose and one
-            for source code.
+        prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``
+            and ``{date}`` can be in it. By default there is one for prose and one for source code.
         cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False. By default a
             file in LlamaIndex's cache folder.
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
@@ -78,7 +124,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     def __init__(
         self,
-        llm: ModelSource = None,
+        llm: models.ModelSource = None,
         *,
         prompt: str | BasePromptTemplate | None = None,
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
@@ -86,68 +132,61 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         fallback: str | None = None,
         options: LLMOptions | None = None,
     ) -> None:
+        models.check_source(llm)
         for name, value in (("beside", beside), ("fallback", fallback)):
             one_of(name, value, (*FREE, None))
-        self._connection, self.options = Connection(llm), options or LLMOptions()
-        self.beside, self.fallback = beside, fallback
-        self._free, self._stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
-        self.prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
-        self.cache = ContextCache(open_store(cache), self._answer_version, self.options.reuse)
-        self._reset()
-
-    def _reset(self) -> None:
-        """Begin to count and to learn about the server anew, as each copy does."""
-        options = self.options
-        self.server, self.budget = CircuitBreaker(), PromptBudget(options.batch_size, options.max_output_tokens)
-        self._usage = ContextUsage()
-        self.last_failures: Mapping[str, int] = {}
-        self.cache_error: StorageError | None = None
+        self.source, self.options, self.fallback = llm, options or LLMOptions(), fallback
+        # Now: a field may count what the model does later.
+        self._model_name = models.model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
+        self._llm: LLM | None = None
+        self._beside, self._stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
+        self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
+        self.cache = ContextCache(open_store(cache), self._answer_version)
+        self.budget = prompts.PromptBudget(self.options.batch_size, self.options.max_output_tokens)
+        self.server, self._usage = models.Server(), ContextUsage()
 
     def __repr__(self) -> str:
         return f"LLMContextGenerator({self.name!r}, version={self.version!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": copy(self._connection)}  # so that copies do not close each other's loop
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
+        # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
+        source = self.source.model_copy() if isinstance(self.source, LLM) else self.source
+        return {**self.__dict__, "source": source, "_llm": None}
 
     @property
     def llm(self) -> LLM:
         """The model, which is made when it is first needed."""
-        return self._connection.llm
+        if self._llm is None:
+            self._llm = models.make_model(self.source)
+        return self._llm
 
     @property
-    def model_name(self) -> str:
-        """The model's name, such as ``qwen3:0.6b``."""
-        return self._connection.model_name
+    def model_name(self) -> str:  # type: ignore[override]
+        """The model's name, such as ``qwen3:0.6b``; a source that makes its model later may have it before."""
+        if self._model_name is None:
+            self._model_name = models.model_name(self.llm)
+        return self._model_name
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """``llm:``, the model's name, and the kind that stands beside its sentences: ``llm:qwen3:0.6b+pattern``."""
-        return f"llm:{self.model_name}+{self.beside}" if self.beside else f"llm:{self.model_name}"
+        return f"llm:{self.model_name}" + (f"+{self._beside.name}" if self._beside else "")
 
     @property
     def version(self) -> str:
         """A hash of model, prompts, length and what stands beside; timeouts and such change no context."""
-        beside = None if self._free is None else self._free.version
-        texts = map(plain_text, self.prompts)
-        return short_hash([f"llm:{self.model_name}", _REVISION, *texts, self.options.max_output_tokens, beside])
+        tokens, beside = self.options.max_output_tokens, self._beside and self._beside.version
+        return short_hash([f"llm:{self.model_name}", _REVISION, *self.prompts, tokens, beside])
 
     def _answer_version(self, document: SourceDocument) -> str:
         """A hash of the question about a document; answers are stored under it."""
-        text = self.prompts.text(document)
-        return short_hash([f"llm:{self.model_name}", _REVISION, text, self.options.max_output_tokens])
+        prompt = prompts.prompt_for(document, self.prompts)
+        return short_hash([f"llm:{self.model_name}", _REVISION, prompt, self.options.max_output_tokens])
 
     @property
     def usage(self) -> ContextUsage:
         """Calls, tokens and chunks since it was made. Copies in other processes count their own."""
         return self._usage
-
-    def available(self) -> bool:
-        """Whether the model's server answers; a question about its models, which costs nothing."""
-        return self.server.why_not(lambda: probe(self.llm)) is None
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node of a document."""
@@ -159,86 +198,61 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         Raises:
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
-        future = self._start(batches, progress)
+        run = _Run(self, batches, progress)
         try:
-            return self._with_warnings(future.result())
-        finally:
-            future.cancel()  # where the wait was interrupted
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(run.ask())
+        else:  # as in a notebook: on a loop of another thread
+            in_thread(asyncio.run, run.ask()).result()
+        return run.contexts()
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """The contexts of several documents, without blocking the event loop; cancelling it cancels the requests."""
-        return self._with_warnings(await asyncio.wrap_future(self._start(batches, progress)))
+        run = await asyncio.to_thread(_Run, self, batches, progress)
+        await run.ask()
+        return await asyncio.to_thread(run.contexts)
 
-    def _start(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Future[Contexts]:
-        return self._connection.start(self._run, batches, progress)
+    def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
+        """The costs of a run over these chunks, without a question to the model about them."""
+        return _Run(self, batches, None).estimate()
 
-    async def _run(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Contexts:
-        self._usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
-        run = self._new_run(progress)
-        sentences = await run(batches)
-        self.last_failures, self.cache_error = run.record.failed, run.cache_error
-        return await asyncio.to_thread(lambda: list(map(self._compose, batches, sentences)))
-
-    def _new_run(self, progress: Progress | None) -> Run:
-        record = RunRecord(self.name, self._usage, progress, (self.options.max_calls, self.options.max_tokens))
-        return Run(self.options, self.llm, self.cache, self.prompts, self.budget, self.server, record, self.version)
-
-    def _compose(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
-        """Put the free contexts before the model's sentences; after the cache, so that they can change for nothing.
+    def compose(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
+        """The free contexts with the model's sentences; after the cache, so that they can change for nothing.
 
         Where there is no sentence, the fallback's context stands in.
         """
-        nothing: list[ChunkContext | None] = [None] * len(sentences)
-        free = nothing if self._free is None else self._free.generate(batch.nodes, batch.document)
-        contexts = nothing
+        contexts: list[ChunkContext | None] = [None] * len(sentences)
         if self._stand_in is not None and None in sentences:
             contexts = self._stand_in.generate(batch.nodes, batch.document)
         name, version = self.name, self.version
+        free = self._beside.generate(batch.nodes, batch.document) if self._beside else contexts
         for index, (sentence, beside) in enumerate(zip(sentences, free, strict=True)):
-            if sentence is not None:
-                lines = [sentence] if beside is None else [_shortened(beside.text, sentence), sentence]
-                lexical = "" if beside is None else beside.lexical
-                contexts[index] = ChunkContext("\n".join(filter(None, lines)), name, lexical, version)
+            if sentence is not None and self._beside and beside:
+                lines = filter(None, [_shortened(beside.text, sentence), sentence])
+                contexts[index] = ChunkContext("\n".join(lines), name, beside.lexical, version)
+            elif sentence is not None:
+                contexts[index] = ChunkContext(sentence, name, version=version)
         return contexts
 
-    def _with_warnings(self, results: Contexts) -> Contexts:
-        """The contexts, after one warning of all chunks that fell back, and one where some could not be stored."""
-        sources = [context.source for contexts in results for context in contexts if context is not None]
-        if fallen := Counter(source for source in sources if source != self.name):
-            others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
-            reasons = ", ".join(f"{count} {reason}" for reason, count in Counter(self.last_failures).most_common())
-            warnings.warn(
-                f"{fallen.total()} of {len(sources)} chunks {'has' if fallen.total() == 1 else 'have'} no context from "
-                f"{self.name} but fell back ({others}){f', because: {reasons}' if reasons else ''}."
-                f"{_NEXT_OF_THIS if self.cache.store is None else _NEXT}",
-                ContextualWarning,
-                stacklevel=3,
-            )
-        if self.cache_error is not None:
-            message = f"The generated contexts are used, and could not be kept everywhere: {self.cache_error}"
-            warnings.warn(message, ContextualWarning, stacklevel=3)
-        return results
-
-    def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
-        """The costs of a run over these chunks, without a question to the model about them."""
-        return self._new_run(None).estimate(batches, prices)
+    def available(self) -> bool:
+        """Whether the model's server answers; a question about its models, which costs nothing."""
+        return self.server.problem(self.llm, self.options.timeout) is None
 
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
-        if not self.options.fallback_only:
-            require_key(self.llm, "no context can be made")
+        models.require_key(self.llm, "no context can be made")
 
     def config(self) -> dict[str, Any]:
-        """The settings as plain data: names instead of objects, and no key."""
-        store = self.cache.store
-        cache = False if store is None else f"{OBJECT}{type(store).__name__}"
-        if isinstance(store, SQLiteKVStore):
-            cache = str(store.path)
-        llm = None if self._connection.source is None else f"{OBJECT}{self.model_name}"
-        custom = self.prompts.prose if isinstance(self.prompts.prose, PromptTemplate) else None
-        prompt = None if custom is None or self.prompts == Prompts() else custom.template
-        plain = {"cache": cache, "beside": self.beside, "fallback": self.fallback, "prompt": prompt}
-        return {"spec": "llm", "llm": llm, **plain, **asdict(self.options)}
+        """The settings as plain data: the model's name instead of the model, and no key."""
+        llm = None if self.source is None else f"{models.OBJECT}{self.model_name}"
+        return {
+            "spec": "llm",
+            "llm": llm,
+            "beside": self._beside and self._beside.name,
+            "fallback": self.fallback,
+            **asdict(self.options),
+        }
 
     def at_query_time(self) -> ContextGenerator | None:
         """The fallback: a model would keep a query waiting."""
@@ -249,22 +263,270 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         return self.cache.state(self.version)
 
     def close(self) -> None:
-        """Close the cache's file and end the thread."""
+        """Close the cache's file."""
         self.cache.close()
-        self._connection.close()
-
-    def _get_prompts(self) -> PromptDictType:
-        return {_PROSE: self.prompts.prose, _CODE: self.prompts.code}
-
-    def _get_prompt_modules(self) -> PromptMixinType:
-        return {}
-
-    def _update_prompts(self, prompts: PromptDictType) -> None:
-        prose, code = prompts.get(_PROSE, self.prompts.prose), prompts.get(_CODE, self.prompts.code)
-        self.prompts = Prompts(check_prompt(prose), check_prompt(code))
 
 
 def _shortened(text: str, sentence: str) -> str:
     """A free context within the room that a sentence leaves; its first line says most."""
     room = max(MAX_CHARS - len(sentence), MAX_CHARS // 4)
     return text if len(text) <= room else f"{text.partition(chr(10))[0][: room - 1].rstrip()}…"
+
+
+@dataclass(slots=True)
+class _Document:
+    """A document, the records of its chunks, and the indexes of those that the model is to be asked about."""
+
+    batch: DocumentChunks
+    records: list[Kept]
+    missing: list[int]
+
+
+class _Run:
+    """One run of a generator over some documents."""
+
+    def __init__(
+        self, generator: LLMContextGenerator, batches: Sequence[DocumentChunks], progress: Progress | None
+    ) -> None:
+        self._generator, self._options, self._progress = generator, generator.options, progress
+        self._failed: Counter[str] = Counter()
+        self._is_final = True
+        self._cache_error: StorageError | None = None
+        self._documents = []
+        for batch in batches:
+            records = generator.cache.find(batch.nodes, batch.document)
+            missing = [at for at, one in enumerate(records) if one.text is None and one.times < _MAX_FAILURES]
+            self._documents.append(_Document(batch, records, missing))
+        every = [record for document in self._documents for record in document.records]
+        self._total, self._cached = len(every), sum(record.text is not None for record in every)
+        self._left = [f"{record.reason}, {record.times} times" for record in every if record.times >= _MAX_FAILURES]
+        self._done = self._cached
+
+    async def ask(self) -> None:
+        """Ask the model about the chunks that have no context, and store what it gives."""
+        generator = self._generator
+        with _counting:
+            generator.usage.chunks += self._total
+            generator.usage.from_cache += self._cached
+        self._note_done(0)
+        for reason in self._left:
+            self._note_failed(reason, 1)
+        to_ask = [document for document in self._documents if document.missing]
+        if not to_ask:
+            return
+        if (
+            obstacle := await asyncio.to_thread(lambda: generator.server.problem(generator.llm, self._options.timeout))
+        ) is not None:
+            for document in to_ask:
+                self._note_failed(obstacle, len(document.missing), again=True)
+        else:
+            await asyncio.to_thread(self._divide_window)
+            async with models.connected(generator.source) as self._llm:
+                self._slots = asyncio.Semaphore(self._workers)
+                opened = asyncio.Semaphore(self._workers)
+                await _all(self._ask_about(document, opened) for document in to_ask)
+        if not self._is_final:
+            await self._store(generator.cache.mark_failed, generator.version)
+
+    def contexts(self) -> Contexts:
+        """The contexts of all chunks, after one warning where chunks fell back or contexts could not be stored."""
+        generator = self._generator
+        results = [
+            generator.compose(document.batch, [record.text for record in document.records])
+            for document in self._documents
+        ]
+        sources = [context.source for contexts in results for context in contexts if context is not None]
+        if fallen := Counter(source for source in sources if source != generator.name):
+            others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self._failed.most_common())
+            warnings.warn(
+                f"{fallen.total()} of {len(sources)} chunks {'has' if fallen.total() == 1 else 'have'} no context from "
+                f"{generator.name} but fell back ({others}){f', because: {reasons}' if reasons else ''}."
+                f"{_NEXT_OF_THIS if generator.cache.store is None else _NEXT}",
+                ContextualWarning,
+                stacklevel=4,
+            )
+        if self._cache_error is not None:
+            message = f"The generated contexts are used, and could not be kept everywhere: {self._cache_error}"
+            warnings.warn(message, ContextualWarning, stacklevel=4)
+        return results
+
+    def estimate(self) -> ContextEstimate:
+        """The costs of the run: its prompts are made and added up."""
+        llm, total, calls = self._generator.llm, Tokens(), 0
+        self._divide_window()
+        for document in self._documents:
+            before = ""
+            for group in self._split(document, document.missing):
+                prompt = self._prompt(document, group)
+                cached = prompts.count_tokens(prompt.document) if prompt.document == before else 0
+                written = len(group) * min(_CONTEXT_TOKENS, self._options.max_output_tokens)
+                total += Tokens(prompt.tokens, cached, written)
+                before, calls = prompt.document, calls + 1
+        local = models.is_local(llm)
+        reading, writing = _SPEEDS[local]
+        seconds = (total.prompt - total.cached) / reading + total.completion / writing
+        return ContextEstimate(
+            chunks=sum(len(document.missing) for document in self._documents),
+            from_cache=self._cached,
+            calls=calls,
+            tokens=total,
+            seconds=seconds if local else seconds / self._workers,  # a local server does one call after the other
+            model=self._generator.model_name,
+            local=local,
+        )
+
+    @property
+    def _workers(self) -> int:
+        return self._options.num_workers or (1 if models.is_local(self._generator.llm) else 4)
+
+    def _divide_window(self) -> None:
+        """Divide the model's window; this may ask its server, so never call it on an event loop."""
+        self._generator.budget.divide(self._options.context_window or models.context_window(self._generator.llm))
+
+    def _split(self, document: _Document, indexes: list[int]) -> list[list[int]]:
+        """Split some chunks of a document, by their indexes, into those of one call each."""
+        nodes, budget = document.batch.nodes, self._generator.budget
+        groups = prompts.calls_of(
+            [nodes[index] for index in indexes], document.batch.document, budget.size, budget.window
+        )
+        remaining = iter(indexes)
+        return [[next(remaining) for _ in group] for group in groups]
+
+    def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
+        nodes, source, generator = document.batch.nodes, document.batch.document, self._generator
+        prompt, window = prompts.prompt_for(source, generator.prompts), generator.budget.window
+        return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, nodes, window)
+
+    async def _ask_about(self, document: _Document, opened: asyncio.Semaphore) -> None:
+        """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
+        async with opened:
+            first, *others = self._split(document, document.missing)
+            await self._in_turn(document, first)
+            indexes = [index for group in others for index in group]
+            # Split again: the first answer may have taught how much goes into a call.
+            await _all(self._in_turn(document, group) for group in self._split(document, indexes))
+
+    async def _in_turn(self, document: _Document, group: list[int]) -> None:
+        async with self._slots:  # with whatever must be asked again, while the server still has the document in mind
+            await self._group(document, group)
+
+    async def _group(self, document: _Document, group: list[int]) -> None:
+        """Ask about some chunks in one call, or singly where the model turned out to be no good at batches."""
+        if len(group) > self._generator.budget.size:
+            for index in group:
+                await self._group(document, [index])
+            return
+        try:
+            answer = await self._answer(document, group)
+        except models.CallFailedError as error:
+            self._note_failed(error.reason, len(group), again=True)
+        else:
+            await self._accept(document, group, answer)
+
+    async def _answer(self, document: _Document, group: list[int]) -> str:
+        """The answer to one prompt, which is sent again after an error that may pass."""
+        generator, llm, prompt = self._generator, self._llm, self._prompt(document, group)
+        if generator.server.is_down:
+            raise models.CallFailedError(models.NO_ANSWER, fatal=False)
+        tokens = prompt.tokens
+        messages = prompt.messages(cache_point=models.marks_cache(llm))
+        timeout = self._options.timeout * max(1.0, tokens / _TIMELY_TOKENS)
+
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(1 if models.retries_by_itself(llm) else ATTEMPTS),
+            wait=pause,
+            retry=retry_if_exception(lambda error: getattr(error, "transient", False)),
+            reraise=True,
+        )
+        try:
+            async for attempt in retrying:
+                with attempt:
+                    self._note_call()
+                    most = self._options.max_output_tokens * len(group)
+                    answer, counted = await models.send(llm, messages, timeout, most)
+        except models.CallFailedError as error:
+            generator.server.call_ended(failed=error.fatal)
+            raise
+        generator.server.call_ended(failed=False)
+        if counted == Tokens():
+            counted = Tokens(tokens, 0, prompts.count_tokens(answer))
+        with _counting:
+            generator.usage.tokens += counted
+        return answer
+
+    def _note_call(self) -> None:
+        with _counting:
+            if self._options.max_calls is not None and self._generator.usage.calls >= self._options.max_calls:
+                raise models.CallFailedError(f"max_calls={self._options.max_calls} reached", fatal=False)
+            self._generator.usage.calls += 1
+
+    async def _accept(self, document: _Document, group: list[int], answer: str) -> None:
+        """Take the contexts out of an answer, store them, and ask again about the chunks that it left out."""
+        answers = split_answers(answer, len(group))
+        if len(group) > 1:
+            self._generator.budget.note_batch(matched=bool(answers))
+        contexts = {index: answers[number] for number, index in enumerate(group, 1) if number in answers}
+        refused = {index: reason for index, one in contexts.items() if (reason := self._refusal(one, document, index))}
+        omitted = [index for index in group if index not in contexts]
+        if len(group) == 1 and omitted:
+            refused, omitted = {group[0]: "malformed" if answer.strip() else "empty"}, []
+        accepted = [(index, Kept(context)) for index, context in contexts.items() if index not in refused]
+        await self._keep(document, accepted)
+        with _counting:
+            self._generator.usage.generated += len(accepted)
+        self._note_done(len(accepted))
+        await self._refuse(document, refused)
+        for index in omitted:
+            await self._group(document, [index])
+
+    def _refusal(self, context: str, document: _Document, index: int) -> str | None:
+        """Why a context cannot be used, or None. The model knew the document's text, path, title, day and sections."""
+        node, source = document.batch.nodes[index], document.batch.document
+        metadata = {**source.metadata, **node.metadata}
+        values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
+        known = "\n".join([source.text, source.path, *(str(value or "") for value in values)])
+        prompt = prompts.prompt_for(source, self._generator.prompts)
+        return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), known, prompt)
+
+    async def _refuse(self, document: _Document, reasons: Mapping[int, str]) -> None:
+        """Give up chunks without a usable answer, and store that for later runs."""
+        times = {index: document.records[index].times + 1 for index in reasons}
+        await self._keep(document, [(index, Kept(None, why, times[index])) for index, why in reasons.items()])
+        for reason in reasons.values():
+            self._note_failed(reason, 1, again=True)
+
+    async def _keep(self, document: _Document, records: list[tuple[int, Kept]]) -> None:
+        for index, record in records:
+            document.records[index] = record
+        pairs = [(document.batch.nodes[index], record) for index, record in records]
+        await self._store(self._generator.cache.keep, pairs, document.batch.document)
+
+    async def _store(self, work: Callable[..., object], *arguments: Any) -> None:
+        try:
+            await asyncio.to_thread(work, *arguments)
+        except StorageError as error:  # a full disk: what is paid for is used all the same
+            self._cache_error = error
+
+    def _note_failed(self, reason: str, chunks: int, *, again: bool = False) -> None:
+        """Note that chunks got no context; ``again`` means that the next run asks about them."""
+        with _counting:
+            self._generator.usage.failed[reason] += chunks
+        self._failed[reason] += chunks
+        self._is_final &= not again
+        self._note_done(chunks)
+
+    def _note_done(self, chunks: int) -> None:
+        self._done += chunks
+        if self._progress is not None:
+            self._progress(ContextProgress(self._done, self._total, self._cached, self._failed.total()))
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run several coroutines at once. When one fails, cancel the others with their requests, and raise its error."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

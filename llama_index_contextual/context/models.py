@@ -1,40 +1,57 @@
-"""A language model as LlamaIndex has it: its name, its window, its server, and the event loop that calls run on.
-
-The connections of an HTTP client belong to the event loop that opened them: on another loop they fail or hang. So the
-calls of a generator share one loop in a thread of its own, whichever thread or loop they come from.
-"""
+"""A language model as LlamaIndex has it: its name, its window, its server, its client, and one request to it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import threading
-import weakref
+import re
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+import anyio
 import httpx
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
-from llama_index_contextual.context.cache import OBJECT
+from llama_index_contextual.context.base import Tokens
 from llama_index_contextual.errors import ContextError, SettingError
-from llama_index_contextual.service import client_options
+from llama_index_contextual.service import (
+    LONGEST_WAIT,
+    AnswerTooLargeError,
+    causes_of,
+    client_options,
+    is_timeout,
+    may_pass,
+    retry_after,
+    status_of,
+)
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from concurrent.futures import Future
+    from collections.abc import AsyncIterator, Callable, Sequence
 
+    from llama_index.core.llms import ChatMessage
+
+OBJECT: Final = "object:"  # before the class of an object in plain data
 ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
 
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
+NO_ANSWER: Final = "server does not answer"
 _PROBE_SECONDS: Final = 5.0  # for a server's sign of life
 _REFUSALS: Final = frozenset({401, 403})
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
-# Where integrations keep their asynchronous clients, and what makes another one: OpenAI and Anthropic, Ollama.
-_CLIENTS: Final = {"_aclient": "_get_aclient", "_async_client": "async_client"}
+_TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
+_CLIENTS: Final = {"_get_aclient": "_aclient", "async_client": "_async_client"}  # OpenAI, Ollama: maker and client
+_OVERFLOW: Final = re.compile(
+    r"exceed_context_size|context_length_exceeded|maximum context length|context (?:window|size|length)"
+    r"|prompt is too long|too many tokens|input length",
+    re.IGNORECASE,
+)
+_BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believed
+_BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
+_PAUSE: Final = 30.0  # seconds without calls, after so many failed ones in a row
+_FAILURES: Final = 3
 
 
 def model_name(llm: LLM) -> str:
@@ -47,12 +64,13 @@ def model_name(llm: LLM) -> str:
         name = llm.metadata.model_name
         if name and name != "unknown":
             return name
-    settings = {field: info for field, info in type(llm).model_fields.items() if field not in LLM.model_fields}
-    values = {field: getattr(llm, field) for field in settings if "key" not in field}
+    fields = {field: info for field, info in type(llm).model_fields.items() if field not in LLM.model_fields}
     chosen = {
         field: value
-        for field, value in sorted(values.items())
-        if isinstance(value, str | int | float) and value != settings[field].default
+        for field in sorted(fields)
+        if "key" not in field
+        and isinstance(value := getattr(llm, field), str | int | float)
+        and value != fields[field].default
     }
     return f"{llm.class_name()}#{short_hash(chosen)[:8]}" if chosen else str(llm.class_name())
 
@@ -68,11 +86,8 @@ def context_window(llm: LLM) -> int:
 
 def server_url(llm: LLM) -> str | None:
     """The URL of a model's server, where the LLM names one."""
-    for field in ("api_base", "base_url"):
-        url = getattr(llm, field, None)
-        if isinstance(url, str) and url.startswith("http"):
-            return url.rstrip("/")
-    return None
+    urls = (getattr(llm, field, None) for field in ("api_base", "base_url"))
+    return next((url.rstrip("/") for url in urls if isinstance(url, str) and url.startswith("http")), None)
 
 
 def is_local(llm: LLM) -> bool:
@@ -91,7 +106,7 @@ def marks_cache(llm: LLM) -> bool:
     return llm.class_name().casefold().startswith(_MARK_CACHE)
 
 
-def probe(llm: LLM) -> str | None:  # noqa: PLR0911  one return per reason
+def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:  # noqa: PLR0911  one return per reason
     """Why a model cannot be used, or None: a question to its server that costs nothing.
 
     A model without a server's URL is taken to be there. Any answer will do except 401, 403 and 5xx: servers differ in
@@ -100,7 +115,7 @@ def probe(llm: LLM) -> str | None:  # noqa: PLR0911  one return per reason
     url = server_url(llm)
     if url is None:
         return None
-    name, headers, is_ollama = model_name(llm), {}, "ollama" in llm.class_name().casefold()
+    headers, is_ollama = {}, "ollama" in llm.class_name().casefold()
     server = urlsplit(url).netloc.rpartition("@")[2]  # a password in a URL stays there
     if not is_ollama:
         key = getattr(llm, "api_key", None)
@@ -108,7 +123,8 @@ def probe(llm: LLM) -> str | None:  # noqa: PLR0911  one return per reason
             return "no OPENAI_API_KEY"
         headers = {"Authorization": f"Bearer {key}"}
     try:
-        with httpx.Client(**client_options(_PROBE_SECONDS, total=_PROBE_SECONDS)) as client:
+        seconds = min(timeout, _PROBE_SECONDS)
+        with httpx.Client(**client_options(seconds, total=seconds)) as client:
             answer = client.get(f"{url}/api/tags" if is_ollama else f"{url}/models", headers=headers)
     except httpx.HTTPError as error:
         return f"no answer from {server} ({type(error).__name__})"
@@ -116,17 +132,11 @@ def probe(llm: LLM) -> str | None:  # noqa: PLR0911  one return per reason
         return f"{server} refuses the API key ({answer.status_code})"
     if answer.is_server_error:
         return f"{server} answers {answer.status_code}"
-    if is_ollama and answer.is_success and not _has_model(answer, name):
-        return f"Ollama has no model {name!r} (cure: ollama pull {name})"
+    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
+        name, names = model_name(llm), {str(model.get("name", "")) for model in answer.json().get("models", [])}
+        if is_ollama and answer.is_success and not names & {name, f"{name}:latest"}:
+            return f"Ollama has no model {name!r} (cure: ollama pull {name})"
     return None
-
-
-def _has_model(answer: httpx.Response, name: str) -> bool:
-    try:
-        names = {str(model.get("name", "")) for model in answer.json().get("models", [])}
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return True
-    return name in names or f"{name}:latest" in names
 
 
 def require_key(llm: LLM, consequence: str) -> None:
@@ -139,13 +149,12 @@ def require_key(llm: LLM, consequence: str) -> None:
         )
 
 
-def _check_source(source: object) -> None:
-    if isinstance(source, str) and source.startswith(OBJECT):
-        raise SettingError("was an object, which plain data cannot hold. Cure: pass it again.", llm=source)
+def check_source(source: object) -> None:
+    """Refuse what is no LLM and makes none."""
     if source is not None and not isinstance(source, LLM) and not callable(source):
         raise SettingError(
             "is no LLM. Cure: one of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'); names of models are read by "
-            "ContextualIndex and on the command line.",
+            "ContextualIndex and on the command line; an object was not written down, so pass it again.",
             llm=source,
         )
 
@@ -153,142 +162,127 @@ def _check_source(source: object) -> None:
 def make_model(source: ModelSource) -> LLM:
     """The model of a setting: an LLM, what makes one, or LlamaIndex's ``Settings.llm`` where that has been set."""
     made = source if source is None or isinstance(source, LLM) else source()
-    llm = made or Settings._llm  # noqa: SLF001  Settings.llm would take OpenAI's paid default
-    if llm is None:
-        raise SettingError(
-            "is not named. Cure: an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …",
-            llm=None,
-        )
-    return llm
-
-
-class Connection:
-    """A model, made when it is first needed, and the loop that it is called on.
-
-    A pickled or copied connection has a client and a loop of its own.
-
-    Args:
-        source: An LLM, what makes one, or None for ``Settings.llm``.
-    """
-
-    def __init__(self, source: ModelSource) -> None:
-        _check_source(source)
-        self.source = source
-        # Now: a field may count what the model does later.
-        self._name = model_name(source) if isinstance(source, LLM) else getattr(source, "model_name", None)
-        self._reset()
-
-    def _reset(self) -> None:
-        self._llm_lock, self._loop_lock = threading.Lock(), threading.Lock()  # the loop asks for the model, too
-        self._llm: LLM | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
-        return {
-            "source": self.source.model_copy() if isinstance(self.source, LLM) else self.source,
-            "_name": self._name,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    @property
-    def llm(self) -> LLM:
-        """The model, with an asynchronous client that no other event loop has used."""
-        with self._llm_lock:
-            if self._llm is None:
-                llm = make_model(self.source)
-                self._llm = llm if self._is_made_here else with_own_client(llm)
-            return self._llm
-
-    @property
-    def _is_made_here(self) -> bool:
-        return self.source is not None and not isinstance(self.source, LLM)
-
-    @property
-    def model_name(self) -> str:
-        """The model's name; a source that makes its model later may have the name before."""
-        if self._name is None:
-            self._name = model_name(self.llm)
-        return self._name
-
-    def start(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Future[Any]:
-        """Begin a coroutine on the loop, from any thread; cancelling the future cancels it."""
-        llm = self.llm
-        with self._loop_lock:  # so that nothing is given to a loop that is about to end
-            if self._loop is None or self._process != os.getpid():  # a forked child has no thread
-                self._loop, self._process = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(
-                    target=_serve, args=(self._loop, llm, self._is_made_here), name="contexts", daemon=True
-                ).start()
-                self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
-                self._stop.atexit = False
-            return asyncio.run_coroutine_threadsafe(work(*arguments), self._loop)
-
-    def close(self) -> None:
-        """End the loop, cancel its calls and close its connections; the next call starts another."""
-        with self._loop_lock:
-            loop, self._loop = self._loop, None
-            if loop is not None and self._process == os.getpid():
-                self._stop()
-                with self._llm_lock:
-                    self._llm = None
-
-
-def _serve(loop: asyncio.AbstractEventLoop, llm: LLM, is_made_here: bool) -> None:
-    """Run a loop until it is stopped; then cancel its tasks and close the connections of the model."""
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        with contextlib.suppress(Exception):  # an integration's own error: there is nobody left to tell
-            loop.run_until_complete(close_client(llm, is_made_here=is_made_here))
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-
-
-def with_own_client(llm: LLM) -> LLM:
-    """A model whose asynchronous client has not been used on another event loop."""
-    clients = {name: _another_client(llm, name, client) for name, client in _clients(llm)}
-    if not clients:
+    if llm := made or Settings._llm:  # noqa: SLF001  Settings.llm would take OpenAI's paid default
         return llm
-    copy = llm.model_copy()
-    for name, client in clients.items():
-        setattr(copy, name, client)
-    return copy
+    cure = "is not named. Cure: an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
+    raise SettingError(cure, llm=None)
 
 
-async def close_client(llm: LLM, *, is_made_here: bool = False) -> None:
-    """Close the connections of a model's asynchronous client, unless the user has made them."""
-    if not is_made_here and getattr(llm, "_async_http_client", None) is not None:
-        return
-    for name, client in _clients(llm):
-        close = getattr(client, "close", None) or getattr(getattr(client, "_client", None), "aclose", None)
-        if close is not None and (is_made_here or _another_client(llm, name, client) is not client):
-            await close()
+def _client_of(llm: LLM) -> str:
+    """The attribute with the asynchronous client that an LLM makes when it needs one; empty where it makes none."""
+    return next((client for maker, client in _CLIENTS.items() if hasattr(type(llm), maker)), "")
 
 
-def _clients(llm: LLM) -> Iterator[tuple[str, Any]]:
-    return ((name, client) for name in _CLIENTS if (client := getattr(llm, name, None)) is not None)
+@contextlib.asynccontextmanager
+async def connected(source: ModelSource) -> AsyncIterator[LLM]:
+    """A model with an asynchronous client that no other event loop has used; its connections are closed at the end.
 
-
-def _another_client(llm: LLM, name: str, client: Any) -> Any:
-    """Another client like one: None where the LLM makes it when needed, the same where none can be made.
-
-    Anthropic's integration makes its client once. It can be copied, with connections of its own unless the user has
-    passed some (a proxy, say).
+    The connections of an HTTP client belong to the event loop that opened them: on another one they fail or hang.
     """
-    if hasattr(type(llm), _CLIENTS[name]):
-        return None
-    connections = getattr(client, "_client", None)
-    if not (hasattr(client, "copy") and isinstance(connections, httpx.AsyncClient)):
-        return client
-    packages = {type(part).__module__.partition(".")[0] for part in (connections, client)}
-    return client.copy(http_client=type(connections)()) if len(packages) == 1 else client
+    llm, is_made_here = make_model(source), source is not None and not isinstance(source, LLM)
+    name = _client_of(llm)
+    if name and not is_made_here:
+        llm = llm.model_copy()
+        setattr(llm, name, None)
+    try:
+        yield llm
+    finally:
+        client = getattr(llm, name, None)
+        is_users = not is_made_here and getattr(llm, "_async_http_client", None) is not None
+        close = getattr(client, "close", None) or getattr(getattr(client, "_client", None), "aclose", None)
+        if close is not None and not is_users:
+            with contextlib.suppress(Exception):  # an integration's own error, after all is done
+                await close()
+
+
+class Server:
+    """Whether a model's server is there: known from a probe before a run, and from how its calls end.
+
+    One serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
+    several calls in a row is not called for a while, so that a dead server costs seconds and not hours.
+    """
+
+    def __init__(self) -> None:
+        self._reason: str | None = None  # why the server cannot be used
+        self._until = float("-inf")  # when what is known becomes too old
+        self._failures = 0
+
+    def problem(self, llm: LLM, timeout: float) -> str | None:
+        """Why a run need not begin, or None; this may ask the server."""
+        if time.monotonic() >= self._until:
+            self._failures, self._reason = 0, probe(llm, timeout)
+            self._until = time.monotonic() + (_BELIEVED_ALIVE if self._reason is None else _BELIEVED_ABSENT)
+        return self._reason
+
+    @property
+    def is_down(self) -> bool:
+        """Whether no call need be sent now."""
+        return self._failures >= _FAILURES
+
+    def call_ended(self, *, failed: bool) -> None:
+        """Note how a call ended; ``failed`` means that the server seems to be the cause."""
+        self._failures = self._failures + 1 if failed else 0
+        if self.is_down:
+            self._reason, self._until = NO_ANSWER, time.monotonic() + _PAUSE
+
+
+class CallFailedError(Exception):
+    """A model did not answer.
+
+    Attributes:
+        reason: Why, in a few words; the same for the same cause.
+        fatal: Whether the server seems to be the cause, so that other calls would fare no better.
+        transient: Whether the request may be answered soon.
+        wait: Seconds that the server asks to wait; None where it does not say.
+    """
+
+    def __init__(self, reason: str, *, fatal: bool = True, transient: bool = False, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.fatal, self.transient, self.wait = reason, fatal, transient, wait
+
+
+async def send(llm: LLM, messages: Sequence[ChatMessage], seconds: float, max_tokens: int) -> tuple[str, Tokens]:
+    """The answer to a request that is sent once, and cancelled after so many seconds, and its tokens.
+
+    Raises:
+        CallFailedError: There is none.
+    """
+    takes_limit = llm.class_name().casefold().startswith(_TAKE_MAX_TOKENS)
+    limit: dict[str, Any] = {"max_tokens": max_tokens} if takes_limit else {}
+    try:
+        with anyio.fail_after(seconds):
+            if _client_of(llm):
+                response = await llm.achat(messages, **limit)
+            else:  # its asynchronous client may be of another loop, or there is none
+                response = await asyncio.to_thread(llm.chat, messages, **limit)
+        return response.message.content or "", read_tokens(response)
+    except Exception as error:  # each integration has errors of its own
+        raise _explained(error) from error
+
+
+def _explained(error: Exception) -> CallFailedError:
+    """An integration's error in our words: a timeout, an HTTP status, no connection, a prompt too long."""
+    if any(isinstance(cause, AnswerTooLargeError) for cause in causes_of(error)):
+        return CallFailedError("answer too large")
+    if is_timeout(error):
+        return CallFailedError("timeout")
+    status, passes = status_of(error), may_pass(error)
+    wait = retry_after(getattr(getattr(error, "response", None), "headers", None) or {})
+    if status in (400, 413, 422, None) and _OVERFLOW.search(str(error)):
+        return CallFailedError("prompt too long (cure: context_window)", fatal=False)
+    reason = f"HTTP {status}" if status else "no connection" if passes else type(error).__name__
+    is_fatal = passes if status is None else status != 400  # noqa: PLR2004
+    return CallFailedError(reason, fatal=is_fatal, transient=passes and (wait or 0) <= LONGEST_WAIT, wait=wait)
+
+
+def read_tokens(response: Any) -> Tokens:
+    """The token counts of a LlamaIndex chat response, in OpenAI's, Anthropic's and Ollama's forms."""
+
+    def get(source: Any, *names: str) -> Any:
+        values = (source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in names)
+        return next((value for value in values if value is not None), None)
+
+    usage = get(getattr(response, "raw", None), "usage")
+    cached = get(get(usage, "prompt_tokens_details"), "cached_tokens") or get(usage, "cache_read_input_tokens")
+    counts = (get(usage, "prompt_tokens", "input_tokens"), cached, get(usage, "completion_tokens", "output_tokens"))
+    return Tokens(*(count if isinstance(count, int) else 0 for count in counts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,7 +14,7 @@ from llama_index.core.utils import get_tokenizer
 from llama_index_contextual.context.documents import position
 from llama_index_contextual.context.source_code import is_code
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
+from llama_index_contextual.metadata import DATE, HEADER_PATH, HEADER_SEPARATOR, TITLE, value_of
 from llama_index_contextual.text import date_in_words, readable
 
 if TYPE_CHECKING:
@@ -30,20 +29,21 @@ _FORM: Final = (
     "Answer with one line per chunk, its number first, in this form and with nothing else:\n"
     "1: <one or two sentences about chunk 1>"
 )
-CONTEXT_PROMPT: Final = PromptTemplate(
+CONTEXT_PROMPT: Final = (
     _OPENING + "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
     "For each chunk write a short context, one or two sentences, that situates it within the whole document and makes "
     "it easier to find: say which subject, names, section and time it belongs to, and replace pronouns by what they "
     "stand for. Use only what the document says. Do not repeat the chunk. " + _FORM
 )
-CODE_PROMPT: Final = PromptTemplate(
+CODE_PROMPT: Final = (
     _OPENING + "Chunks of this source file, by number ({count} in all):\n\n{chunks}\n\n"
     "For each chunk write a short context, one or two sentences, that makes it easier to find: say what it defines, "
     "what that is for, and which class, module or feature it is part of. Use the names that stand in the code. "
     "Do not repeat the code. " + _FORM
 )
-_DOCUMENT_MARK: Final = "\x00document\x00"
-_FIELDS: Final = ("document", "chunks", "count", "path", "title", "section", "date")
+PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
+_FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
+_FIELD: Final = re.compile(r"\{(\w+)\}")
 _INSTRUCTION_TOKENS: Final = 300
 _EXCERPT_CHARS: Final = 400  # of a longer chunk the prompt shows the beginning and the end: the document shows it all
 _CHARS_PER_TOKEN: Final = 3  # few, so that what is reserved suffices in any language with an alphabet
@@ -75,7 +75,7 @@ def _room(text: str, window: int) -> int:
 
 
 class PromptBudget:
-    """How much goes into a call; later runs of the same generator know what the server has taught.
+    """How much goes into a call; what an answer has taught is known to later runs of the same generator.
 
     Args:
         batch_size: Chunks of a call at most.
@@ -87,63 +87,31 @@ class PromptBudget:
     """
 
     def __init__(self, batch_size: int, output_tokens: int) -> None:
-        self._batch_size, self._output_tokens = batch_size, output_tokens
         self.window, self.size = 0, batch_size
-        self._taught: int | None = None  # tokens of a document that the server takes, where the LLM named more
-        self._singly = False  # whether the model cannot answer about several chunks at once
+        self._per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + output_tokens + _MARK_TOKENS
+        self._batch_size = batch_size
         self._unmatched_batches = 0
 
     def divide(self, tokens: int) -> None:
         """Divide a model's window of so many tokens between the document and the rest, before a run."""
-        room, size = self._divided(tokens)
-        self.size = 1 if self._singly else size
-        self.window = min(room, self._taught or room)
-
-    def shrink(self, window: int, server_tokens: int | None) -> None:
-        """Show less from now on, because a prompt did not fit.
-
-        Args:
-            window: The window that the prompt was made for.
-            server_tokens: Tokens that the server takes, where its error names them.
-        """
-        if window != self.window:  # another call has done it
-            return
-        room = max(1, window * 2 // 3)
-        if server_tokens is not None:
-            divided, size = self._divided(server_tokens)
-            room, self.size = min(room, divided), min(self.size, size)  # it may be 1 already, for another reason
-        self.window = self._taught = room
+        self.size = max(1, min(self._batch_size, tokens // 2 // self._per_chunk))
+        room = int((tokens - self.size * self._per_chunk - _INSTRUCTION_TOKENS) * _SAFETY)
+        self.window = max(1, room, tokens // 8)
 
     def note_batch(self, *, matched: bool) -> None:
         """Note whether an answer about several chunks could be matched to them; else they are asked about singly."""
         self._unmatched_batches = 0 if matched else self._unmatched_batches + 1
         if self._unmatched_batches >= _GIVE_UP_BATCHES:
-            self.size, self._singly = 1, True
-
-    def _divided(self, tokens: int) -> tuple[int, int]:
-        """The tokens for the document, and the chunks of a call."""
-        per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + self._output_tokens + _MARK_TOKENS
-        size = max(1, min(self._batch_size, tokens // 2 // per_chunk))
-        return max(int((tokens - size * per_chunk - _INSTRUCTION_TOKENS) * _SAFETY), tokens // 8), size
+            self.size = self._batch_size = 1
 
 
-class Prompts(NamedTuple):
-    """A prompt for prose, and one for source code."""
-
-    prose: BasePromptTemplate = CONTEXT_PROMPT
-    code: BasePromptTemplate = CODE_PROMPT
-
-    def of(self, document: SourceDocument) -> BasePromptTemplate:
-        """The prompt for a document."""
-        return self.code if is_code(document.path) else self.prose
-
-    def text(self, document: SourceDocument) -> str:
-        """The prompt for a document as plain text."""
-        return plain_text(self.of(document))
+def prompt_for(document: SourceDocument, prompts: Sequence[str]) -> str:
+    """The prompt for a document, of those for prose and for source code."""
+    return prompts[-1] if is_code(document.path) else prompts[0]
 
 
-def check_prompt(template: str | BasePromptTemplate) -> BasePromptTemplate:
-    """A prompt that shows document and chunks, in this order, and has no unknown field.
+def check_prompt(template: str | BasePromptTemplate) -> str:
+    """A prompt as a text that shows document and chunks, in this order, and has no unknown field.
 
     Raises:
         SettingError: It does not.
@@ -151,66 +119,26 @@ def check_prompt(template: str | BasePromptTemplate) -> BasePromptTemplate:
     prompt = PromptTemplate(template) if isinstance(template, str) else template
     if not isinstance(prompt, BasePromptTemplate):
         raise SettingError("is no prompt. Cure: a text with {document} and {chunks}, or a template.", prompt=prompt)
-    mapped = {*prompt.template_var_mappings.values()} if prompt.template_var_mappings else set()
-    unknown = set(prompt.template_vars).difference(_FIELDS, mapped, prompt.kwargs, prompt.function_mappings or ())
-    if unknown:
+    if unknown := set(prompt.template_vars).difference(_FIELDS, prompt.kwargs):
         raise SettingError(
             f"The context prompt has unknown fields {sorted(unknown)}. Cure: use some of {', '.join(_FIELDS)}."
         )
-    text = _filled(prompt, {field: f"\x00{field}" for field in _FIELDS})
-    document, chunks, section = (text.find(f"\x00{field}") for field in ("document", "chunks", "section"))
-    if not 0 <= document <= chunks or -1 < section < document:
+    names: dict[str, Any] = {field: f"{{{field}}}" for field in _FIELDS}
+    text: str = prompt.format(**names)
+    if not 0 <= text.find("{document}") <= text.find("{chunks}"):
         raise SettingError(
-            "The context prompt must hold {document} and after it {chunks} (and {section}): servers read the part that "
-            "calls share, the document, only once where it comes first. Cure: name both, in this order."
+            "The context prompt must hold {document} and after it {chunks}: servers read the part that calls share, "
+            "the document, only once where it comes first. Cure: name both, in this order."
         )
-    return prompt
+    return text
 
 
-def _filled(prompt: BasePromptTemplate, fields: dict[str, Any]) -> str:
-    return prompt.format(**fields)
-
-
-def plain_text(prompt: BasePromptTemplate) -> str:
-    """A prompt with its fields in braces."""
-    return _filled(prompt, {field: f"{{{field}}}" for field in _FIELDS})
-
-
-@dataclass(frozen=True, slots=True)
-class FilledPrompt:
-    """The prompt of a call; a run sends it, an estimate only counts it.
-
-    Attributes:
-        before: What stands before the document.
-        document: The document as it is shown.
-        after: The chunks, by number, and what is asked about them.
-    """
+class FilledPrompt(NamedTuple):
+    """The prompt of a call: what stands before the document, the document as it is shown, and the chunks after it."""
 
     before: str
     document: str
     after: str
-
-    @classmethod
-    def about(
-        cls,
-        nodes: Sequence[BaseNode],
-        document: SourceDocument,
-        outline: Sequence[BaseNode],
-        window: int,
-        prompt: BasePromptTemplate,
-    ) -> FilledPrompt:
-        """Ask about some chunks; see :func:`shown` and :func:`check_prompt`."""
-        metadata = {**document.metadata, **nodes[0].metadata}
-        fields = {
-            "path": document.path,
-            "title": value_of(metadata, TITLE) or "",
-            "date": date_in_words(value_of(metadata, DATE)),
-            "section": "; ".join(filter(None, dict.fromkeys(map(_section, nodes)))),
-        }
-        fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in fields.items()}
-        fields |= {"document": _DOCUMENT_MARK, "chunks": _describe(nodes), "count": str(len(nodes))}
-        before, _, after = _filled(prompt, fields).partition(_DOCUMENT_MARK)
-        return cls(before, shown(nodes, document, outline, window), after)
 
     @property
     def tokens(self) -> int:
@@ -220,14 +148,31 @@ class FilledPrompt:
     def messages(self, *, cache_point: bool) -> list[ChatMessage]:
         """The messages of a chat; ``cache_point`` marks the end of the document, as Anthropic's interface wants it."""
         if not cache_point:
-            content = f"{self.before}{self.document}{self.after}"
-            return [ChatMessage(role=MessageRole.USER, content=content)]
+            return [ChatMessage(role=MessageRole.USER, content="".join(self))]
         blocks = [
             TextBlock(text=f"{self.before}{self.document}"),
             CachePoint(cache_control=CacheControl(type="ephemeral")),
             TextBlock(text=self.after),
         ]
         return [ChatMessage(role=MessageRole.USER, content=blocks)]
+
+
+def fill_prompt(
+    prompt: str, nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int
+) -> FilledPrompt:
+    """The prompt about some chunks; see :func:`shown` and :func:`check_prompt`."""
+    metadata = {**document.metadata, **nodes[0].metadata}
+    fields: dict[str, Any] = {
+        "path": document.path,
+        "title": value_of(metadata, TITLE) or "",
+        "date": date_in_words(value_of(metadata, DATE)),
+        "count": len(nodes),
+    }
+    fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in fields.items()}
+    fields["chunks"] = _describe(nodes)
+    before, _, after = prompt.partition("{document}")
+    before, after = (_FIELD.sub(lambda match: fields.get(match[1], match[0]), part) for part in (before, after))
+    return FilledPrompt(before, shown(nodes, document, outline, window), after)
 
 
 def calls_of(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: int) -> list[list[BaseNode]]:
@@ -291,29 +236,24 @@ def _without_padding(document: SourceDocument) -> str:
 
 def _outline(nodes: Sequence[BaseNode], room: int) -> str:
     """The header paths of a document, within so many characters: inner headings go first, then the last."""
-    lines = [path for path in dict.fromkeys(map(_section, nodes)) if path.strip("/ ")]
-    depth = max((line.count(" > ") for line in lines), default=0)
-    while lines and sum(len(line) + 1 for line in lines) > room:
-        if depth:
-            lines = list(dict.fromkeys(" > ".join(line.split(" > ")[:depth]) for line in lines))
-            depth -= 1
-        else:
-            half = max(1, len(lines) // 2)
-            lines = [*lines[:half], _LEFT_OUT] if half < len(lines) - 1 else []
-    return "\n".join(lines)
+    paths = [path.split(HEADER_SEPARATOR) for path in map(_section, nodes) if path.strip("/ ")]
+    outline = ""
+    for depth in range(max(map(len, paths), default=0), 0, -1):
+        outline = "\n".join(dict.fromkeys(HEADER_SEPARATOR.join(path[:depth]) for path in paths))
+        if len(outline) <= room:
+            return outline
+    return f"{outline[:room].rpartition(chr(10))[0]}\n{_LEFT_OUT}" if outline else ""
 
 
 def _neighbourhood(nodes: Sequence[BaseNode], document: SourceDocument, room: int) -> str:
-    spans = [position(node, document) for node in nodes]
+    spans, text = [position(node, document) for node in nodes], document.text
     start, end = min(span[0] for span in spans), max(span[1] for span in spans)
     spare = max(0, room - (end - start)) // 2
-    text = document.text
     left, right = max(0, start - spare), min(len(text), end + spare)
-    if left:
+    if left:  # at a line's start, if there is one
         left = text.find("\n", left, start) + 1 or left
     if right < len(text):
-        cut = text.rfind("\n", end, right)
-        right = cut if cut > 0 else right
+        right = max(text.rfind("\n", end, right), 0) or right
     body = readable(_PADDING.sub("\n\n", text[left:right]))
     if len(body) > room:  # one chunk longer than the room: its ends say most
         body = f"{body[: room // 2]}\n{_LEFT_OUT}\n{body[-(room // 2) :]}"

@@ -47,7 +47,7 @@ _MAX_SIGNATURE: Final = 24  # tokens between a parameter list and its body: cons
 
 
 class Token(NamedTuple):
-    """One token that is no white space; of comments that follow one another, their words without marks."""
+    """One token that is no white space."""
 
     start: int
     kind: _TokenType
@@ -72,14 +72,14 @@ class SourceCode(NamedTuple):
     text: str
     language: str
     symbols: tuple[Symbol, ...]
-    comments: tuple[Token, ...]
+    comments: tuple[tuple[int, str], ...]
 
     def defined(self, start: int, end: int) -> list[Symbol]:
-        """Return the symbols defined between two positions, in their order."""
+        """The symbols defined between two positions, in their order."""
         return [symbol for symbol in self.symbols if start <= symbol.start < end]
 
     def enclosing(self, start: int) -> list[Symbol]:
-        """Return the symbols that a position is inside of, outermost first, by indentation.
+        """The symbols that a position is inside of, outermost first, by indentation.
 
         None after what was read: which symbols stand between is not known.
         """
@@ -94,13 +94,12 @@ class SourceCode(NamedTuple):
         return list(takewhile(lambda symbol: symbol.indent < level, stack))
 
     def purpose(self, start: int, end: int) -> str:
-        """Return the first sentence of the first comment between two positions that describes something."""
-        inside = (comment for comment in self.comments if start <= comment.start < end)
-        return next((first_sentence(comment.text) for comment in inside), "")
+        """The first sentence of the first comment between two positions that describes something."""
+        return next((first_sentence(words) for at, words in self.comments if words and start <= at < end), "")
 
 
 def read_code(text: str, path: str) -> SourceCode | None:
-    """Read source code; return None where the file's name does not say that it is code.
+    """The definitions and comments of source code; None where the file's name is not one of code.
 
     Args:
         text: All of a file or any part of it. What follows the first 200,000 characters is not read.
@@ -110,26 +109,26 @@ def read_code(text: str, path: str) -> SourceCode | None:
     if lexer is None:
         return None
     tokens: list[Token] = []
-    comments: list[Token] = []
+    comments: list[tuple[int, str]] = []
     for start, kind, value in lexer.get_tokens_unprocessed(text[:_MAX_LEXED]):
         if (kind in Comment and kind not in Comment.Preproc) or kind in String.Doc:
-            comments.append(Token(start, kind, value))
+            comments.append((start, _words_of_comment(value)))
         elif kind in Punctuation or kind in Operator:  # "()," and "->" come as one token or as several
             tokens.extend(Token(start + offset, kind, mark) for offset, mark in enumerate(value) if mark.strip())
         elif value.strip():
             tokens.append(Token(start + len(value) - len(value.lstrip()), kind, value.strip()))
     symbols = {symbol.start: symbol for symbol in _definitions(text, tokens, lexer.name)}
     ordered = sorted(symbols.values(), key=lambda symbol: symbol.start)
-    return SourceCode(text, lexer.name, tuple(ordered), tuple(_comments(text, comments)))
+    return SourceCode(text, lexer.name, tuple(ordered), tuple(comments))
 
 
 def is_code(path: str) -> bool:
-    """Return whether a file's name is one of source code."""
+    """Whether a file's name is one of source code."""
     return _lexer(path.rpartition("/")[2]) is not None
 
 
 def first_sentence(text: str) -> str:
-    """Return a text's first sentence on one line, cut visibly where it is endless."""
+    """A text's first sentence on one line, cut visibly where it is endless."""
     sentence = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())
     return sentence if len(sentence) <= _MAX_SENTENCE else f"{sentence[: _MAX_SENTENCE - 1].rstrip()}…"
 
@@ -203,22 +202,10 @@ def _after_brackets(tokens: Sequence[Token], position: int) -> int:
     return len(tokens)
 
 
-def _comments(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
-    """Join comments that only white space without a blank line parts; leave out licences and mere rules."""
-    runs: list[list[Token]] = []
-    for token in tokens:
-        last = runs[-1][-1] if runs else token
-        between = text[last.start + len(last.text) : token.start]
-        lines = (last.text + between).count("\n") - last.text.rstrip().count("\n")
-        if runs and not between.strip() and lines <= 1:
-            runs[-1].append(token)
-        else:
-            runs.append([token])
-    for run in runs:
-        start, end = run[0].start, run[-1].start + len(run[-1].text)
-        words = "\n".join(_CLOSERS.sub("", _OPENERS.sub("", line)).strip() for line in text[start:end].splitlines())
-        if any(character.isalpha() for character in words) and not _LICENCE.search(words):
-            yield Token(start, Comment, words.strip())
+def _words_of_comment(text: str) -> str:
+    """The words of a comment without its marks; empty for a licence or a mere rule."""
+    words = "\n".join(_CLOSERS.sub("", _OPENERS.sub("", line)).strip() for line in text.splitlines()).strip()
+    return words if any(map(str.isalpha, words)) and not _LICENCE.search(words) else ""
 
 
 def _indent(text: str, position: int) -> int:

@@ -6,25 +6,21 @@ import asyncio
 import os
 import warnings
 from collections.abc import Iterable
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.prompts.mixin import PromptMixin
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
 
 from llama_index_contextual import metadata
 from llama_index_contextual.context import (
     OFF,
-    ChunkContext,
     ContextEstimate,
     ContextGenerator,
     ContextProgress,
     ContextUsage,
     DocumentChunks,
-    Prices,
     group_by_document,
     resolve_generator,
 )
@@ -32,9 +28,9 @@ from llama_index_contextual.errors import Checked, ContextError, ContextualWarni
 from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from llama_index.core.prompts import BasePromptTemplate
+    from llama_index_contextual.context.base import Contexts, Progress
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
@@ -124,22 +120,16 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         """Calls, tokens, chunks and failures so far."""
         return ContextUsage() if self.generator is None else self.generator.usage
 
-    def estimate(
-        self,
-        nodes: Sequence[BaseNode],
-        documents: Iterable[BaseNode] | None = None,
-        prices: Prices | None = None,
-    ) -> ContextEstimate:
+    def estimate(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> ContextEstimate:
         """The costs of contexts for these nodes; none is made.
 
         Args:
             nodes: As for a call.
             documents: Whole documents, instead of those given before.
-            prices: Money per million tokens.
         """
         if self.generator is None:
-            return ContextEstimate(0, price=None if prices is None else 0.0)
-        estimate: ContextEstimate = self.generator.estimate(self._outdated(nodes, documents), prices)
+            return ContextEstimate(0)
+        estimate: ContextEstimate = self.generator.estimate(self._outdated(nodes, documents))
         return estimate
 
     def close(self) -> None:
@@ -163,13 +153,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             ContextError: A chunk got no context although the generator that was chosen has no fallback.
         """
         if self.generator is None:
-            for node in nodes:
-                metadata.drop_context(node.metadata)
-                metadata.set_views(node, leave_out_keys=metadata.headings_of_ours(node.metadata))
-            return list(nodes)
+            return self._bare(nodes)
         groups = self._outdated(nodes, documents)
-        with _progress_bar(enabled=bool(kwargs.get("show_progress"))) as progress:
-            results = self.generator.generate_all(groups, kwargs.get("progress") or progress)
+        with tqdm(desc="Contexts", unit=" chunks", disable=not kwargs.get("show_progress")) as bar:
+            results = self.generator.generate_all(groups, kwargs.get("progress") or _drawn(bar))
         return self._write(nodes, groups, results)
 
     async def acall(
@@ -177,11 +164,18 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     ) -> list[BaseNode]:
         """Write the contexts as a call does, without blocking the event loop."""
         if self.generator is None:
-            return self(nodes)
+            return self._bare(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)
-        with _progress_bar(enabled=bool(kwargs.get("show_progress"))) as progress:
-            results = await self.generator.agenerate_all(groups, progress)
+        with tqdm(desc="Contexts", unit=" chunks", disable=not kwargs.get("show_progress")) as bar:
+            results = await self.generator.agenerate_all(groups, kwargs.get("progress") or _drawn(bar))
         return self._write(nodes, groups, results)
+
+    def _bare(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        """Nodes without contexts and without headings of our parser in what is embedded."""
+        for node in nodes:
+            metadata.drop_context(node.metadata)
+            metadata.set_views(node, leave_out_keys=metadata.headings_of_ours(node.metadata))
+        return list(nodes)
 
     def _postprocess_nodes(
         self,
@@ -197,13 +191,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         self._write(copies, groups, generator.generate_all(groups), required=False)
         by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
         return [NodeWithScore(node=by_object.get(id(hit.node), hit.node), score=hit.score) for hit in nodes]
-
-    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return self.generator.get_prompts() if isinstance(self.generator, PromptMixin) else {}
-
-    def _update_prompts(self, prompts: dict[str, BasePromptTemplate]) -> None:
-        if isinstance(self.generator, PromptMixin):
-            self.generator.update_prompts(prompts)
 
     def _outdated(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> list[DocumentChunks]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
@@ -224,7 +211,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         self,
         nodes: Sequence[BaseNode],
         groups: Sequence[DocumentChunks],
-        results: Sequence[Sequence[ChunkContext | None]],
+        results: Contexts,
         *,
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
@@ -272,20 +259,15 @@ def _whole(documents: Any) -> list[BaseNode]:
     return whole
 
 
-@contextmanager
-def _progress_bar(*, enabled: bool) -> Iterator[Callable[[ContextProgress], None] | None]:
-    """Yield a callable that draws progress on stderr, or None when it is not wanted."""
-    if not enabled:
-        yield None
-        return
-    with tqdm(desc="Contexts", unit=" chunks") as bar:
+def _drawn(bar: Any) -> Progress:
+    """A callable that draws progress."""
 
-        def draw(progress: ContextProgress) -> None:
-            bar.total = progress.total
-            bar.set_postfix(cached=progress.cached, fallbacks=progress.fallbacks)
-            bar.update(progress.done - bar.n)
+    def draw(progress: ContextProgress) -> None:
+        bar.total = progress.total
+        bar.set_postfix(cached=progress.cached, fallbacks=progress.fallbacks)
+        bar.update(progress.done - bar.n)
 
-        yield draw
+    return draw
 
 
 def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:

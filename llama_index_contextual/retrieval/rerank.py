@@ -1,7 +1,4 @@
-"""Rerankers that read each chunk with its context: services, models on this machine, a language model.
-
-:class:`RerankWithContext` gives contexts to LlamaIndex's rerankers, which read the bare text.
-"""
+"""Rerankers that read each chunk with its context: services, models on this machine, a language model."""
 
 from __future__ import annotations
 
@@ -9,28 +6,19 @@ import math
 import os
 import re
 from abc import abstractmethod
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
-from llama_index.core.postprocessor import LLMRerank
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import Checked, ContextualError, RetrievalError, SettingError, needs
 from llama_index_contextual.service import TIMEOUT, post
 from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from llama_index.core.llms import LLM
-    from llama_index.core.prompts.mixin import PromptDictType
-
-
-_READ_BY_LLM: Final = 30  # hits
-_BATCH: Final = 10  # hits of a call
 _CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
@@ -67,6 +55,7 @@ class ServiceReranker(_ScoringReranker):
     base_url: str = Field(description="Address of the server, up to and including /v1 or /v2.")
     model: str = Field(default="", description="The model; a llama.cpp server has only one.")
     key_names: tuple[str, ...] = Field(default=(), description="Environment variables with the key; the first set one.")
+    timeout: float = Field(default=TIMEOUT, gt=0, description="Seconds of silence before the server is given up.")
 
     def _scores(self, query: str, texts: list[str]) -> list[float]:
         body: dict[str, Any] = {"query": query, "documents": texts, "top_n": len(texts)}
@@ -74,8 +63,7 @@ class ServiceReranker(_ScoringReranker):
         key = key_of(self.key_names)
         headers = {"Authorization": f"Bearer {key}"} if key else None
         url = f"{self.base_url.rstrip('/')}/rerank"
-        answer = post(url, body, headers, failure=RetrievalError, seconds=TIMEOUT)
-        scores: dict[int, float] = {}
+        answer = post(url, body, headers, failure=RetrievalError, timeout=self.timeout)
         try:
             scores = {int(result["index"]): float(result["relevance_score"]) for result in answer["results"]}
         except (KeyError, TypeError, ValueError) as error:
@@ -105,10 +93,15 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
 
     ``RankGPTRerank`` reads the bare text, ``LLMRerank`` and ``StructuredLLMRerank`` the LLM view; neither holds the
     context. They get copies whose text is the EMBED view, in every view. What comes back are the hits themselves, in
-    the reranker's order, with its scores and with metadata that it has added.
+    the reranker's order and with its scores.
+
+    Raises:
+        RetrievalError: The reranker failed.
     """
 
     reranker: SerializeAsAny[BaseNodePostprocessor] = Field(description="Any reranker of LlamaIndex.")
+    most: int | None = Field(default=None, gt=0, description="Hits that it reads. The others, and those that it leaves "
+                             "out, follow in their order. None: it reads all, and may leave some out.")  # fmt: skip
 
     def __init__(self, reranker: BaseNodePostprocessor, **settings: Any) -> None:
         super().__init__(reranker=reranker, **settings)
@@ -116,20 +109,37 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        copies = [_readable(hit) for hit in nodes]
-        return _themselves(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
+        copies = [_readable(hit) for hit in nodes[: self.most]]
+        try:
+            return self._originals(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
+        except Exception as error:
+            raise _explained(error) from error
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        copies = [_readable(hit) for hit in nodes]
-        return _themselves(await self.reranker.apostprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
+        copies = [_readable(hit) for hit in nodes[: self.most]]
+        try:
+            found = await self.reranker.apostprocess_nodes(copies, query_bundle=query_bundle)
+        except Exception as error:
+            raise _explained(error) from error
+        return self._originals(found, nodes, copies)
 
-    def _get_prompts(self) -> PromptDictType:
-        return self.reranker._get_prompts()  # noqa: SLF001  so does LlamaIndex
-
-    def _update_prompts(self, prompts: PromptDictType) -> None:
-        self.reranker._update_prompts(prompts)  # noqa: SLF001
+    def _originals(
+        self, found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], copies: Sequence[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        """The hits of which a reranker had copies; a node that it made itself stays as it is."""
+        originals = {id(copy.node): hit.node for hit, copy in zip(nodes, copies, strict=False)}
+        by_id = {hit.node.node_id: hit.node for hit in nodes}
+        ranked = []
+        for hit in found:
+            node = originals.get(id(hit.node), by_id.get(hit.node.node_id, hit.node))
+            if node is not hit.node and hit.node.metadata != node.metadata:
+                node = node.model_copy(update={"metadata": hit.node.metadata})
+            ranked.append(NodeWithScore(node=node, score=hit.score))
+        ids = {hit.node.node_id for hit in ranked}
+        left = nodes if self.most is not None else ()
+        return [*ranked, *(NodeWithScore(node=hit.node, score=0.0) for hit in left if hit.node.node_id not in ids)]
 
 
 def _readable(hit: NodeWithScore) -> NodeWithScore:
@@ -141,70 +151,13 @@ def _readable(hit: NodeWithScore) -> NodeWithScore:
     return NodeWithScore(node=node, score=hit.score)
 
 
-def _themselves(
-    results: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], copies: Sequence[NodeWithScore]
-) -> list[NodeWithScore]:
-    """The hits of which a reranker had copies; a node that it made itself stays as it is."""
-    originals = {id(copy.node): hit.node for hit, copy in zip(nodes, copies, strict=True)}
-    by_id = {hit.node.node_id: hit.node for hit in nodes}
-    hits = []
-    for hit in results:
-        node = originals.get(id(hit.node), by_id.get(hit.node.node_id, hit.node))
-        if node is not hit.node and hit.node.metadata != node.metadata:
-            node = node.model_copy(update={"metadata": hit.node.metadata})
-        hits.append(NodeWithScore(node=node, score=hit.score))
-    return hits
-
-
-class LLMReranker(LLMRerank):
-    """LlamaIndex's ``LLMRerank``, which reads contexts and loses no hit.
-
-    The first 30 hits are read, ten a call. Those that the model does not name follow in their order, and so do all
-    others. ``LLMRerank`` itself hides contexts, drops what is not named, and takes "Doc: 0" for the last document.
-    """
-
-    def __init__(self, llm: LLM, top_n: int = _READ_BY_LLM, **settings: Any) -> None:
-        shared = {"choice_select_prompt": DEFAULT_CHOICE_SELECT_PROMPT, "choice_batch_size": _BATCH}
-        super().__init__(llm=llm, top_n=top_n, **{**shared, "parse_choice_select_answer_fn": read_choices, **settings})
-
-    @classmethod
-    def class_name(cls) -> str:
-        """The name in LlamaIndex's plain data."""
-        return cls.__name__
-
-    def _get_predict_kwargs(self, nodes_batch: list[BaseNode], query_str: str) -> dict[str, Any]:
-        texts = (node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes_batch)
-        documents = "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, 1))
-        return {"query_str": query_str, "context_str": documents}
-
-    def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        with _wrap_model_errors():
-            return self._all(nodes, super()._postprocess_nodes(nodes[:_READ_BY_LLM], query_bundle))
-
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        with _wrap_model_errors():
-            return self._all(nodes, await super()._apostprocess_nodes(nodes[:_READ_BY_LLM], query_bundle))
-
-    def _all(self, nodes: Sequence[NodeWithScore], ranked: list[NodeWithScore]) -> list[NodeWithScore]:
-        ids = {hit.node.node_id for hit in ranked}
-        return [*ranked, *(NodeWithScore(node=hit.node, score=0.0) for hit in nodes if hit.node.node_id not in ids)]
-
-
-@contextmanager
-def _wrap_model_errors() -> Iterator[None]:
-    try:
-        yield
-    except ContextualError:
-        raise
-    except Exception as error:  # any integration's own
-        raise RetrievalError(
-            f"the language model that reranks failed ({type(error).__name__}: {error}). Cure: see that it answers in "
-            "time, or choose another reranker"
-        ) from error
+def _explained(error: Exception) -> ContextualError:
+    if isinstance(error, ContextualError):
+        return error
+    return RetrievalError(
+        f"the reranker failed ({type(error).__name__}: {error}). Cure: see that its model answers in time, or choose "
+        "another reranker"
+    )
 
 
 def read_choices(answer: str, count: int) -> tuple[list[int], list[float]]:

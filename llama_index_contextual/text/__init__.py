@@ -41,7 +41,6 @@ from llama_index_contextual.text.normalize import (
     encoded_runs,
     is_markdown,
     lines_of,
-    money,
     printable,
     readable,
     replace_surrogates,

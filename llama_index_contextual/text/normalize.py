@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -68,12 +67,6 @@ def printable(text: str, *, one_line: bool = False) -> str:
 def counted(number: int, thing: str) -> str:
     """Return a number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def money(amount: float) -> str:
-    """Return an amount with cents, and a small one with its first two digits: ``4,803.84``, ``0.0031``."""
-    digits = 1 - math.floor(math.log10(abs(amount))) if amount else 2
-    return f"{amount:,.{max(2, digits)}f}"
 
 
 def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:

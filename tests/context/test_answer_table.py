@@ -26,7 +26,7 @@ def judged(one):
     document = Document(text=(NOTES / one["path"]).read_text("utf-8"))
     context = split_answers(one["answer"], 1).get(1)
     known = f"{document.text}\n{one['path']}"
-    return "empty" if context is None else refusal(context, one["chunk"], known, CONTEXT_PROMPT.template)
+    return "empty" if context is None else refusal(context, one["chunk"], known, CONTEXT_PROMPT)
 
 
 def test_the_table_is_of_real_chunks():

@@ -91,7 +91,7 @@ async def test_documents_can_be_given_to_the_async_call_too(step, fake_model):
 
 def test_an_estimate_finds_what_the_run_has_kept(step):
     document = Document(text=NOTE, metadata={"path": "log.md"})
-    one = step(reuse="document")
+    one = step()
     nodes = HeadingAwareMarkdownNodeParser()([document])
     one(nodes, [document])
     again = HeadingAwareMarkdownNodeParser()([document])

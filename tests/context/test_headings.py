@@ -86,16 +86,6 @@ def test_an_id_alone_is_for_keywords_and_more_is_embedded_with_it(kind):
     assert all(one.text.startswith("Document: urteil-001.md") for one in others)
 
 
-def test_template_can_be_set():
-    words = describe({"header_path": "A > B", "date": "2026-01-28"}, template="{headings} ({date})")
-    assert words == "A > B (Wednesday, 28 January 2026)"
-
-
-def test_unknown_field_of_a_template_is_named():
-    with pytest.raises(SettingError, match=r"unknown fields \['heading'\]"):
-        HeadingContextGenerator(template="{heading}")
-
-
 def test_long_breadcrumb_keeps_path_and_own_heading():
     words = describe({"header_path": f"{'Outer heading ' * 20} > Middle > Own"})
     assert words == "Document: memory/2026-01-28.md > … > Middle > Own"
@@ -105,11 +95,6 @@ def test_endless_heading_is_cut_visibly():
     words = describe({"header_path": "endless " * 1000})
     assert len(words) == len("Document: ") + 300
     assert words.endswith("…")
-
-
-def test_version_changes_with_the_template_and_only_with_it():
-    assert HeadingContextGenerator().version == HeadingContextGenerator().version
-    assert HeadingContextGenerator().version != HeadingContextGenerator(template="{breadcrumb}").version
 
 
 def test_works_on_the_nodes_of_llamaindex_own_parser():
@@ -138,11 +123,7 @@ def test_one_setting_chooses(spec, kind):
     ("spec", "options", "message"),
     [
         ("heading", {}, "'headings'"),
-        ("headings", {"tempate": "x"}, "does not take tempate. Cure: use some of template"),
-        ("headings", {"template": 5}, "template=5.*Cure: "),
-        ("headings", {"template": "{breadcrumb:q}"}, "template='{breadcrumb:q}': .*Cure: "),
-        ("headings", {"template": "{title!z}"}, "template='{title!z}': .*Cure: "),
-        ("headings", {"template": "{title:{size}}"}, "template='{title:{size}}': .*Cure: "),
+        ("headings", {"tempate": "x"}, "does not take tempate. Cure: leave them out"),
         ("pattern", {"max_symbols": 9}, "does not take max_symbols. Cure: "),
         (["headings"], {}, r"context=\['headings'\] is not known"),
         ("off", {"template": "x"}, "leave them out"),
@@ -161,8 +142,3 @@ def test_dates_and_header_paths_of_odd_types():
     assert date_in_words("soon") == ""
     assert heading_titles({}) == []
     assert heading_titles({"header_path": 7}) == []
-
-
-def test_a_template_with_an_open_brace_is_named():
-    with pytest.raises(SettingError, match=r"template='{breadcrumb'.*Cure: write a brace"):
-        HeadingContextGenerator("{breadcrumb")

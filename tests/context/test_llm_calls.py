@@ -33,26 +33,17 @@ def test_first_call_alone_then_the_rest_at_once(step, fake_model):
         return Reply(delay=0.15)
 
     fake_model.reply = reply
-    run(step(num_workers=4, batch_size=1, chunk_timeout=60.0), make_nodes(5))
+    run(step(num_workers=4, batch_size=1, timeout=60.0), make_nodes(5))
     assert busy[0] == busy[1] == 1  # the second starts after the first has ended
     assert fake_model.most_busy == 4
 
 
-@pytest.mark.long
-def test_context_overflow_shows_less_of_the_document(step, fake_model):
+def test_a_prompt_over_the_servers_window_is_counted_with_its_cure(step, fake_model):
     overflow = {"error": {"code": 400, "type": "exceed_context_size_error", "message": "too long", "n_ctx": 900}}
-
-    def reply(request, _):
-        return Reply(status=400, body=json.dumps(overflow)) if len(request.prompt) > 3000 else Reply()
-
-    fake_model.reply = reply
-    nodes = make_nodes(60)
-    run(step(), nodes)
-    answered = [request for request in fake_model.requests if len(request.prompt) <= 3000]
-    assert all("longer than what is shown" in request.prompt for request in answered)
-    for request in answered:
-        document = request.prompt.partition("</document>")[0]
-        assert all(chunk.strip() in document for chunk in request.chunks)  # each with its surroundings
+    fake_model.reply = lambda *_: Reply(status=400, body=json.dumps(overflow))
+    one = step()
+    run(one, make_nodes(2), falls_back=2)
+    assert one.usage.failed == {"prompt too long (cure: context_window)": 2}
 
 
 @pytest.mark.long

@@ -41,26 +41,6 @@ def test_source_code_has_its_pattern_line_and_a_prompt_of_its_own(step, fake_mod
     assert "say what it defines" not in fake_model.requests[1].prompt
 
 
-def test_each_part_can_be_left_out_without_paying_again(step, fake_model):
-    found = {}
-    for beside in ("pattern", "headings", None):
-        [node] = note()
-        step(beside=beside)([node])
-        found[beside] = (node.metadata["context"], node.metadata["context_source"], "lexical_context" in node.metadata)
-    assert found[None] == (SENTENCE, f"llm:{MODEL}", False)
-    assert found["headings"][1:] == (f"llm:{MODEL}+headings", False)
-    assert found["pattern"][0] == found["headings"][0]
-    assert len(fake_model.requests) == 1
-
-
-def test_a_node_that_has_only_the_sentence_gets_the_rest_for_nothing(step, fake_model):
-    [node] = note()
-    step(beside=None)([node])
-    step()([node])
-    assert node.metadata["context"].startswith("Document: memory/2026-01-28.md")
-    assert len(fake_model.requests) == 1
-
-
 def test_both_parts_share_the_room(step, fake_model):
     words = [f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(90)]
     fake_model.reply = always(Reply(text=f"1: {' '.join(words)}"))
@@ -72,14 +52,14 @@ def test_both_parts_share_the_room(step, fake_model):
     assert "worda" in node.metadata["context"]
 
 
-def test_the_prompt_is_told_path_title_section_and_date(step, fake_model):
-    prompt = PromptTemplate("[{path}|{title}|{date}]{document}[{section}|{count}]{chunks}")
+def test_the_prompt_is_told_path_title_and_date(step, fake_model):
+    prompt = PromptTemplate("[{path}|{title}|{date}]{document}[{count}]{chunks}")
     [node] = note()
     node.metadata["title"] = 'The "freeze"'
     step(prompt=prompt)([node])
     asked = fake_model.requests[0].prompt
     assert asked.startswith("[memory/2026-01-28.md|The 'freeze'|Wednesday, 28 January 2026]")
-    assert "[Morning Check-in|1]" in asked
+    assert "[1]" in asked
 
 
 def test_the_prompt_of_the_package_tells_them_too(step, fake_model):

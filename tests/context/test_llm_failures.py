@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 from fake_model import Reply, always
 from llama_index.core.prompts import PromptTemplate
@@ -66,7 +64,7 @@ def test_a_chunk_that_was_refused_three_times_is_left_alone(step, fake_model):
     assert one.estimate(make_nodes(1)).calls == 0
 
 
-@pytest.mark.parametrize("change", ["retry", "text", "prompt"])
+@pytest.mark.parametrize("change", ["text", "prompt"])
 def test_it_is_asked_about_again_where_that_may_help(step, fake_model, change):
     refused_thrice(step, fake_model)
     fake_model.reply = always(Reply())
@@ -74,8 +72,6 @@ def test_it_is_asked_about_again_where_that_may_help(step, fake_model, change):
     options = {}
     if change == "text":
         nodes[0].text += "More."
-    elif change == "retry":
-        options = {"retry": True}
     else:
         options = {"prompt": PromptTemplate("{document}{chunks}")}
     run(step(**options), nodes)
@@ -83,7 +79,7 @@ def test_it_is_asked_about_again_where_that_may_help(step, fake_model, change):
 
 
 def test_a_server_that_is_down_is_not_the_fault_of_a_chunk(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 1)
     fake_model.reply = always(Reply(status=500))
     for _ in range(4):
         run(step(), make_nodes(1), falls_back=1)
@@ -96,8 +92,3 @@ def test_a_run_that_only_left_chunks_alone_is_final(step, fake_model):
     before = step().generator.state()
     run(step(), make_nodes(1), falls_back=1)
     assert step().generator.state() == before
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fake_model.reply = always(Reply(text="1: n/a"))
-        step(retry=True)(make_nodes(1))
-    assert step().generator.state() != before

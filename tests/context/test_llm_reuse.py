@@ -35,7 +35,7 @@ def test_one_edited_chunk_is_one_call(step, fake_model):
     assert "another th" in request.chunks[0]
 
 
-def test_renaming_costs_nothing_and_reuse_document_pays_for_edits(step, fake_model):
+def test_renaming_costs_nothing(step, fake_model):
     run(step(), make_nodes(4))
     fake_model.requests.clear()
     renamed = make_nodes(4)
@@ -43,9 +43,6 @@ def test_renaming_costs_nothing_and_reuse_document_pays_for_edits(step, fake_mod
         node.metadata["path"] = "renamed.md"
     run(step(), renamed)
     assert not fake_model.requests
-    longer = make_nodes(5)
-    run(step(reuse="document"), longer)
-    assert [len(request.chunks) for request in fake_model.requests] == [5]
 
 
 def test_the_same_chunk_in_another_document_gets_its_own_context(step, fake_model):

@@ -34,17 +34,14 @@ WRONG = [
     ({"batch_size": "x"}, "batch_size='x' cannot work"),
     ({"batch_size": 2.5}, "batch_size=2.5 cannot work.*whole number"),
     ({"num_workers": 1.5}, "num_workers=1.5 cannot work"),
-    ({"chunk_timeout": float("nan")}, "chunk_timeout=nan cannot work"),
+    ({"timeout": float("nan")}, "timeout=nan cannot work"),
     ({"max_calls": "some"}, "max_calls='some' cannot work"),
     ({"max_calls": -1}, "max_calls=-1 cannot work"),
-    ({"max_tokens": -1}, "max_tokens=-1 cannot work"),
-    ({"chunk_timeout": -1.0}, "chunk_timeout=-1.0"),
-    ({"reuse": "never"}, "reuse='never'"),
+    ({"timeout": -1.0}, "timeout=-1.0"),
     ({"cache": 3}, "cache=3"),
     ({"prompt": PromptTemplate("{chunks}")}, "must hold {document}"),
     ({"prompt": PromptTemplate("{document} {chunks} {author}")}, r"unknown fields \['author'\]"),
-    ({"prompt": PromptTemplate("{section} {document} {chunks}")}, "in this order"),
-    ({"beside": "title"}, "beside='title'"),
+    ({"prompt": PromptTemplate("{chunks} {document}")}, "in this order"),
     ({"fallback": "guess"}, "fallback='guess'"),
     ({"fallback": 5}, "fallback=5"),
     ({"fallback": ["headings"]}, r"fallback=\['headings'\]"),
@@ -60,7 +57,7 @@ def test_wrong_setting_is_named_with_its_cure(options, message):
 
 
 def test_nothing_is_an_amount_where_it_means_something():
-    assert LLMOptions(max_calls=0, max_tokens=0).max_calls == 0
+    assert LLMOptions(max_calls=0).max_calls == 0
 
 
 class Told(CustomLLM):
@@ -101,24 +98,6 @@ def test_a_model_that_counts_its_calls_stays_the_same():
     assert pickle.loads(pickle.dumps(one)).fingerprint == before  # noqa: S301
 
 
-def test_prompts_can_be_read_and_changed_the_way_of_llamaindex(step):
-    generator = step().generator
-    before = generator.version
-    assert "<document path=" in generator.get_prompts()["context_prompt"].format(document="", chunks="", count=1)
-    generator.update_prompts({"context_prompt": PromptTemplate("{document} {chunks}")})
-    assert generator.version != before
-    with pytest.raises(SettingError, match="in this order"):
-        generator.update_prompts({"context_prompt": PromptTemplate("{chunks} {document}")})
-
-
-def test_prompts_of_a_step_s_generator_can_be_read_and_changed_with_its_fallbacks(step):
-    one = step()
-    before = one.fingerprint
-    assert list(one.generator.get_prompts()) == ["context_prompt", "code_context_prompt"]
-    one.generator.update_prompts({"context_prompt": PromptTemplate("{document} {chunks}")})
-    assert one.fingerprint != before
-
-
 def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
     caplog.set_level("DEBUG")
     key = "sk-very-secret"
@@ -146,18 +125,9 @@ def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path)
     assert len(fake_model.requests) == 2
 
 
-def test_round_trip_through_a_dict(monkeypatch):
-    monkeypatch.setattr(Settings, "_llm", MockLLM())
-    one = ContextualNodePostprocessor("llm", cache=False, batch_size=3, prompt="{document}{chunks}")
-    copy = ContextualNodePostprocessor.from_dict(one.to_dict())
-    assert copy.to_dict() == one.to_dict()
-    assert copy.fingerprint == one.fingerprint
-    assert copy.generator.options.batch_size == 3
-
-
 def test_an_llm_object_is_not_written_down():
     one = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False)
-    with pytest.raises(SettingError, match="Cure: pass it again"):
+    with pytest.raises(SettingError, match="so pass it again"):
         ContextualNodePostprocessor.from_dict(one.to_dict())
 
 

@@ -22,7 +22,7 @@ from llama_index_contextual.retrieval import ContextualNodePostprocessor
 pytestmark = pytest.mark.server
 
 # CI's machines are slow and shared.
-PATIENT = {"chunk_timeout": 60.0, "max_output_tokens": 24, "batch_size": 2}
+PATIENT = {"timeout": 60.0, "max_output_tokens": 24, "batch_size": 2}
 # Why a context was not taken, where the small model's words are to blame and not the way to it.
 WORDS = {
     "empty", "refused", "malformed", "repetition", "data instead of a sentence", "several answers", "invented",

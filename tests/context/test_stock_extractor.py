@@ -45,7 +45,7 @@ def stock(fake_model):
 @pytest.fixture
 def ours(fake_model, tmp_path, monkeypatch):
     """Callable: ours on the same."""
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 1)
 
     def make(**options):
         return ContextualNodePostprocessor(
@@ -95,8 +95,8 @@ def test_thoughts_are_stored_there_and_cut_here(document, splitter, stock, ours,
     stock(store_of(document))(nodes)
     assert nodes[0].metadata["context"].startswith("<think>")
     nodes = splitter([document])[:1]
-    ours(beside=None)(nodes)
-    assert nodes[0].metadata["context"] == "About ships of the harbour."
+    ours()(nodes)
+    assert nodes[0].metadata["context"] == "Document: log.md\nAbout ships of the harbour."
 
 
 def test_a_shared_docstore_is_stale_there_and_noticed_here(document, splitter, stock, ours, fake_model):

@@ -21,10 +21,10 @@ from llama_index_contextual import service
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.answering import CitedSynthesizer
 from llama_index_contextual.app.settings.embeddings import resolve_embedding
-from llama_index_contextual.app.settings.llm import NamedModel
-from llama_index_contextual.app.settings.rerankers import resolve_reranker
+from llama_index_contextual.app.settings.llm import NamedModel, resolve_reranker
 from llama_index_contextual.context import LLMContextGenerator, LLMOptions
 from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.models import probe
 from llama_index_contextual.errors import AnswerError, EmbeddingError, RetrievalError
 
 SILENCE = 0.5  # the timeout in these tests
@@ -183,11 +183,10 @@ def test_an_embedding_ends_in_a_message(kind, fault, tmp_path, waits):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", RERANKERS)
-def test_a_reranker_ends_in_a_message(kind, fault, waits, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.retrieval.rerank.TIMEOUT", SILENCE)
+def test_a_reranker_ends_in_a_message(kind, fault, waits):
     hits = [NodeWithScore(node=TextNode(text=text), score=0.5) for text in ("one", "two")]
     with serving(fault) as server:
-        step = resolve_reranker(RERANKERS[kind].format(server.url), 10)
+        step = resolve_reranker(RERANKERS[kind].format(server.url), 10, timeout=SILENCE)
         with bounded(), pytest.raises(RetrievalError):
             step.postprocess_nodes(hits, query_str="which?")
         assert 1 <= len(server.asked) <= 4
@@ -210,11 +209,11 @@ def after_a_good_probe(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", MODELS)
 def test_contexts_fall_back(kind, fault, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 1)
     nodes = [TextNode(text="Some words.", metadata={"path": "a.md"})]
     with serving(after_a_good_probe(fault)) as server:
         model = NamedModel(MODELS[kind].format(server.url), 100, SILENCE)
-        generator = LLMContextGenerator(model, cache=False, options=LLMOptions(chunk_timeout=5.0))
+        generator = LLMContextGenerator(model, cache=False, options=LLMOptions(timeout=5.0))
         with bounded():
             assert generator.generate_all(group_by_document(nodes)) == [[None]]
         assert sum(generator.usage.failed.values()) == 1
@@ -233,10 +232,9 @@ def unanswered(writer):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", MODELS)
-def test_an_answer_ends_in_a_message(kind, fault, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.app.serve.answering._SECONDS", SILENCE)
+def test_an_answer_ends_in_a_message(kind, fault):
     with serving(after_a_good_probe(fault)) as server:
-        writer = CitedSynthesizer(MODELS[kind].format(server.url))
+        writer = CitedSynthesizer(MODELS[kind].format(server.url), timeout=SILENCE)
         with bounded():
             assert "Cure:" in unanswered(writer)
 
@@ -244,11 +242,9 @@ def test_an_answer_ends_in_a_message(kind, fault, monkeypatch):
 @pytest.mark.parametrize("fault", [silent, dripping, packed, endless, packed_otherwise], ids=name_of)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.long
-def test_a_probe_ends(kind, fault, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.models._PROBE_SECONDS", SILENCE)
+def test_a_probe_ends(kind, fault):
     with serving(fault) as server, bounded():
-        generator = LLMContextGenerator(NamedModel(MODELS[kind].format(server.url), 100, SILENCE), cache=False)
-        assert not generator.available()
+        assert probe(NamedModel(MODELS[kind].format(server.url), 100, SILENCE)(), SILENCE)
 
 
 def vectors(of):

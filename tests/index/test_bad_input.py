@@ -11,7 +11,7 @@ from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, background
-from llama_index_contextual.app.settings import onnx
+from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.errors import (
     DocumentError,

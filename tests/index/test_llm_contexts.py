@@ -54,6 +54,6 @@ def test_contexts_are_made_from_the_files_and_not_from_their_chunks(tmp_path, em
 
 def test_an_estimate_finds_what_a_refresh_has_kept(tmp_path, embedding, llm):
     (tmp_path / "log.md").write_text(NOTE, "utf-8")
-    with ContextualIndex.open(tmp_path, embed_model=embedding, reuse="document", **llm) as index:
+    with ContextualIndex.open(tmp_path, embed_model=embedding, **llm) as index:
         report = index.refresh()
         assert (index.estimate().from_cache, index.estimate().calls) == (report.chunks, 0)

@@ -340,7 +340,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "that is what it is for; the hits themselves stay as they are",
         ),
     ),
-    "LLMRerank → LLMReranker": (
+    'LLMRerank → rerank="llm"': (
         Difference(
             "rerank-contexts",
             "reads the LLM view, which hides contexts",

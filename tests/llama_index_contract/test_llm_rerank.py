@@ -1,4 +1,4 @@
-"""``LLMReranker`` (``rerank="llm"``) where ``LLMRerank`` stood, and stock rerankers inside ``RerankWithContext``."""
+"""``rerank="llm"`` where ``LLMRerank`` stood, and stock rerankers inside ``RerankWithContext``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from side_by_side import Case, compare, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
-from llama_index_contextual.app.settings.rerankers import resolve_reranker
+from llama_index_contextual.app.settings.llm import resolve_reranker
 from llama_index_contextual.retrieval.rerank import RerankWithContext
 
 ALL = "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 7\nDoc: 3, Relevance: 2"

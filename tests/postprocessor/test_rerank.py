@@ -27,13 +27,11 @@ from servers import served
 
 from llama_index_contextual import service
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.settings import rerankers
-from llama_index_contextual.app.settings.rerankers import resolve_reranker
+from llama_index_contextual.app.settings.llm import resolve_reranker
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.metadata import put_context, set_views
 from llama_index_contextual.retrieval.rerank import (
     FastEmbedReranker,
-    LLMReranker,
     RerankWithContext,
     ServiceReranker,
 )
@@ -169,8 +167,8 @@ def test_a_server_that_fails_or_talks_nonsense_is_named(server, hits, monkeypatc
     made = resolve_reranker(f"llama.cpp:{server.url}", 100)
     for fault, message in [
         ((503, "loading"), r"failed 4 times: HTTP 503 'loading'"),
-        ((501, "not started for it"), r"refused the request: HTTP 501 'not started for it'.* Cure: see that"),
-        ((400, "no such model"), r"refused the request: HTTP 400 'no such model'"),
+        ((501, "not started for it"), r"failed: HTTP 501 'not started for it'.* Cure: see that"),
+        ((400, "no such model"), r"failed: HTTP 400 'no such model'"),
         ((200, '{"message": "hello"}'), "answered without scores"),
         ((200, '{"results": [{"index": 0, "relevance_score": 0.5}]}'), "gave 3 usable scores|usable scores for 3"),
     ]:
@@ -244,9 +242,7 @@ def test_what_a_reranker_adds_is_kept_and_the_hits_given_stay_as_they_are(hits):
     assert found[3].node.get_content(metadata_mode=MetadataMode.NONE) == "The default value is 60."
 
 
-def test_the_wrapper_has_the_prompts_of_its_reranker_and_refuses_what_is_none():
-    wrapped = RerankWithContext(LLMRerank(llm=MockLLM()))
-    assert set(wrapped._get_prompts()) == {"choice_select_prompt"}
+def test_the_wrapper_refuses_what_is_no_reranker():
     with pytest.raises(SettingError, match=r"reranker='llm' cannot work\. Cure: "):
         RerankWithContext("llm")
 
@@ -275,21 +271,20 @@ def test_a_language_model_reads_contexts_and_loses_no_hit(hits):
 
 def test_a_language_model_that_is_away_is_named(hits, fake_model):
     fake_model.stop()
-    with pytest.raises(RetrievalError, match="language model that reranks failed"):
+    with pytest.raises(RetrievalError, match="the reranker failed"):
         resolve_reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
 
 
-def test_a_language_model_by_name_has_little_time_and_few_words(hits, fake_model, monkeypatch):
+def test_a_language_model_by_name_has_little_time_and_few_words(hits, fake_model):
     fake_model.reply = always(Reply("Doc: 2, Relevance: 9"))
     found = resolve_reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
     assert names(found)[0] == "scheduler"
     assert fake_model.requests[0].body["max_tokens"] == 200
-    monkeypatch.setattr(rerankers, "_SECONDS", 0.2)
     fake_model.reply = always(Reply(delay=600))
     with pytest.raises(
-        RetrievalError, match=r"that reranks failed \(APITimeoutError.* Cure: see that it answers in time"
+        RetrievalError, match=r"the reranker failed \(APITimeoutError.* Cure: see that its model answers in time"
     ):
-        resolve_reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+        resolve_reranker(fake_model.llm, 100, timeout=0.2).postprocess_nodes(hits, query_str=QUESTION)
     assert len(fake_model.requests) == 2, "it is not asked again"
 
 
@@ -401,8 +396,8 @@ def test_the_language_model_of_the_folder_or_of_llamaindex_reranks(tmp_path, mon
         with pytest.raises(SettingError, match=r"rerank='llm' needs a language model. Cure: .*\[context_options\] llm"):
             index.as_retriever(rerank="llm")
         monkeypatch.setattr(Settings, "_llm", MockLLM())
-        assert isinstance(index.as_retriever(rerank="llm").node_postprocessors[0], LLMReranker)
+        assert isinstance(index.as_retriever(rerank="llm").node_postprocessors[0].reranker, LLMRerank)
     (tmp_path / "contextual.toml").write_text(f'[context_options]\nllm = "{fake_model.llm}"\n', "utf-8")
     users_own(tmp_path)
     with ContextualIndex.open(tmp_path) as index:
-        assert index.as_retriever(rerank="llm").node_postprocessors[0].llm.model == "fake"
+        assert index.as_retriever(rerank="llm").node_postprocessors[0].reranker.llm.model == "fake"

@@ -19,7 +19,7 @@ from llama_index_contextual.app.cli.options import EXIT_INCOMPLETE, AsJson, List
 from llama_index_contextual.app.settings.loading import USER_FILE, load_configuration, user_folder, user_storage
 from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, SettingError, needs
-from llama_index_contextual.text import counted, money
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -238,7 +238,7 @@ def _refresh(
         chunks = counted(waiting, "chunk")
         output.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
         if "timeout" in model.usage.failed:
-            output.tell("A slow model needs more time: chunk_timeout under [context_options], in seconds a chunk.")
+            output.tell("A slow model needs more time: timeout, in seconds.")
     skipped = output.skipped_line(opened, names=list_skipped) if is_first else ""
     if as_json:
         output.print_report(report, as_json=True)
@@ -276,7 +276,7 @@ def _next(opened: ContextualIndex) -> str:
 
 
 def _estimate(opened: ContextualIndex, *, as_json: bool) -> None:
-    estimate, pipeline = opened.estimate(None), opened.settings.pipeline
+    estimate, pipeline = opened.estimate(), opened.settings.pipeline
     work = opened.estimate_embedding() if pipeline.paid_source is None else None
     if as_json:
         embedding = {} if work is None else {"embedding": {**asdict(work), "bytes": _bytes(work.chunks)}}
@@ -306,17 +306,12 @@ def _work_of(estimate: EmbeddingEstimate) -> str:
 
 def _cost_lines(estimate: ContextEstimate) -> list[str]:
     tokens = estimate.tokens
-    price = "no price is known" if estimate.price is None else money(estimate.price)
-    prices = {"local": " to pay: the model is on this machine", "": ""}
-    price += prices.get(estimate.priced_by, f" dollars, by the {estimate.priced_by}")
-    more = f"up to {counted(estimate.calls_again, 'call')} more: a chunk that an answer leaves out is asked about alone"
     server = "a local" if estimate.local else "a remote"
     again = f"{tokens.cached:,} of those in come again, and a server with a prefix cache skips them"
     return [
         f"{counted(estimate.chunks, 'chunk')} without a context, {estimate.from_cache:,} with one in the cache",
         f"{counted(estimate.calls, 'call')}, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
-        *([more] if estimate.calls_again else []),
         *([again] if tokens.cached else []),
         f"about {max(estimate.seconds / 60, 1):.0f} min, as {server} model usually takes",
-        price,
+        *(["nothing to pay: the model is on this machine"] if estimate.local else []),
     ]

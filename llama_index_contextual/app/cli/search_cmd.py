@@ -124,7 +124,8 @@ def ask(
 
     text, filters = question_of(question), narrowed.filters()
     with target.open(create=False) as index:
-        writer = CitedSynthesizer(index.settings.configuration["context_options.llm"])
+        configuration = index.settings.configuration
+        writer = CitedSynthesizer(configuration["context_options.llm"], timeout=configuration["timeout"])
         explanation, hits = find(index, text, filters=filters, per_file=0)
         _print_remarks(explanation.remarks)
     if not hits:

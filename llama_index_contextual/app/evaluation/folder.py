@@ -23,7 +23,7 @@ from llama_index_contextual.app.evaluation.comparison import (
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.context import HeadingContextGenerator, context_name
+from llama_index_contextual.context import ChunkContext, ContextGenerator, context_name
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import EVERY_KEY
 from llama_index_contextual.retrieval import ContextualVectorRetriever
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.app.evaluation.questions import Question
+    from llama_index_contextual.context import SourceDocument
 
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
@@ -85,7 +86,7 @@ def evaluate(
         rows = _Rows(folder, storage, options, stack)
         # All are opened before any is filled: a wrong setting must not cost the work of those before it.
         # Beside an empty context all metadata can be left out of what is embedded.
-        rows.open(BASELINE, context=HeadingContextGenerator(template=""), leave_out_keys=[EVERY_KEY])
+        rows.open(BASELINE, context=EmptyContextGenerator(), leave_out_keys=[EVERY_KEY])
         for kind in dict.fromkeys(map(context_name, contexts)):
             rows.open(_METADATA if kind == "off" else kind, context=kind, **(options if kind == "llm" else {}))
         for name, file in (variants or {}).items():
@@ -109,6 +110,16 @@ def evaluate(
                 scores += [measure(title, arm, questions, depths, len(nodes)) for title, arm in alone]
             scores.append(measure(name, hybrid, questions, depths, len(nodes)))
     return Comparison(tuple(questions), depths, tuple(scores), BASELINE)
+
+
+class EmptyContextGenerator(ContextGenerator):
+    """Contexts without a word."""
+
+    name, version = "empty", "1"
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:  # noqa: ARG002
+        """One empty context per node."""
+        return [ChunkContext("", self.name, version=self.version) for _ in nodes]
 
 
 class _Rows:

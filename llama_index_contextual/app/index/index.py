@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.settings.schema import Configuration
-    from llama_index_contextual.context import ContextEstimate, ContextGenerator, Prices
+    from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
 
 class ContextualIndex(IndexQueries):
@@ -237,16 +237,13 @@ class ContextualIndex(IndexQueries):
         """
         return look_at(self.settings, self._storage.documents(), budget)
 
-    def estimate(self, prices: Prices | None = None) -> ContextEstimate:
+    def estimate(self) -> ContextEstimate:
         """Costs of contexts for the whole folder, without making any; those in the cache cost nothing.
 
         A file that cannot be read is left out, with a line in the log.
-
-        Args:
-            prices: Money per million tokens.
         """
         documents, pipeline = readable_documents(self.settings.reading), self.settings.pipeline
-        estimate: ContextEstimate = pipeline.contexts.estimate(pipeline.parse(documents), documents, prices)
+        estimate: ContextEstimate = pipeline.contexts.estimate(pipeline.parse(documents), documents)
         return estimate
 
     def estimate_embedding(self) -> EmbeddingEstimate:

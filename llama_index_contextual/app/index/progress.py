@@ -98,8 +98,7 @@ class RefreshProgress:
             return ""
         tokens = usage.tokens.prompt + usage.tokens.completion
         fell_back = f", {sum(usage.failed.values()):,} fell back" if usage.failed else ""
-        price = "" if usage.price is None else f", ${usage.price:.2f}"
-        return f"{counted(usage.calls, 'call')}, {counted(tokens, 'token')}{price}{fell_back}"
+        return f"{counted(usage.calls, 'call')}, {counted(tokens, 'token')}{fell_back}"
 
 
 def _time(seconds: float) -> str:

@@ -199,7 +199,8 @@ class IndexQueries:
 
             refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
             options.setdefault("min_score", default_min_score(self.settings.configuration["retrieval.min_score"]))
-            writer = CitedSynthesizer(llm, streaming=options.get("streaming", False))
+            timeout = self.settings.configuration["timeout"]
+            writer = CitedSynthesizer(llm, streaming=options.get("streaming", False), timeout=timeout)
             options, llm = {**options, "response_synthesizer": writer}, writer.llm
         retriever, rest = self._retriever_of("as_query_engine", make, similarity_top_k, options)
         return make(retriever, llm=llm, **rest)
@@ -294,11 +295,11 @@ def chosen_postprocessors(
         steps.append(RecencyPostprocessor(half_life_days=days))
     model = configuration["retrieval.rerank"] if rerank is None else rerank
     if model:
-        from llama_index_contextual.app.settings.rerankers import (
+        from llama_index_contextual.app.settings.llm import (
             resolve_reranker,  # LlamaIndex's prompts, which few need
         )
 
-        steps.append(resolve_reranker(model, pool, llm))
+        steps.append(resolve_reranker(model, pool, llm, configuration["timeout"]))
     if per_file := configuration["retrieval.per_file"]:
         steps.append(GroupingPostprocessor(group_size=per_file))
     return steps

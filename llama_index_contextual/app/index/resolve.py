@@ -90,7 +90,7 @@ def resolve_settings(
     config = with_remembered(config, choices)
     folders, descriptions = _described(folders)
     embedding, cache = (
-        resolve_embedding(arguments["embed_model"] or config["embed_model"]),
+        resolve_embedding(arguments["embed_model"] or config["embed_model"], config["timeout"]),
         PaidStore(layout.paid, database.cure),
     )
     context, options = _context(arguments, config, choices)
@@ -101,7 +101,11 @@ def resolve_settings(
     if context == LLM:
         from llama_index_contextual.app.settings.llm import named_model  # httpx, which few questions need
 
-        made = {"cache": cache, **named_model(options)}  # paid for, so kept with the index
+        made = {
+            "cache": cache,
+            "timeout": config["timeout"],
+            **named_model(options),
+        }  # paid for, so kept with the index
     contexts = ContextualNodePostprocessor(
         context,
         show_context_to_llm=config["show_context_to_llm"] if shown is None else bool(shown),
@@ -209,7 +213,7 @@ def _remember_context(
         choices |= {"context" if name == "spec" else f"{_TABLE}.{name}": value for name, value in written.items()}
     else:
         objects["context"] = type(generator).__name__
-    for name in sorted(options.keys() - {"api_key", "cache"}):
+    for name in sorted(options.keys() - {"api_key", "cache", "timeout"}):
         value = options[name].template if isinstance(options[name], PromptTemplate) else options[name]
         if is_plain(value):
             choices[f"{_TABLE}.{name}"] = without_credentials(value) if name == "llm" and value else value

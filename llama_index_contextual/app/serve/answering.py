@@ -24,6 +24,7 @@ from llama_index_contextual.app.settings.llm import made, resolve_llm
 from llama_index_contextual.context.models import context_window, model_name, probe
 from llama_index_contextual.context.prompts import count_tokens
 from llama_index_contextual.errors import AnswerError, MissingExtraError
+from llama_index_contextual.service import TIMEOUT
 from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ _PROMPT: Final = ChatPromptTemplate(
     ]
 )
 _ANSWER_TOKENS: Final = 700
-_SECONDS: Final = 120.0  # of silence; a small machine reads a prompt for a minute
 _PROMPT_TOKENS: Final = 300  # instructions, question, and what stands around the sources
 _SAFETY: Final = 0.85  # our tokenizer is not the model's
 _NUMBERS: Final = re.compile(r"\[(\d{1,3}(?:\s*[,;]\s*\d{1,3})*)\]")
@@ -201,6 +201,7 @@ class CitedSynthesizer(BaseSynthesizer):
         llm: A LlamaIndex LLM, or its name: ``"ollama:MODEL"``, ``"openai:MODEL"``, ``"openai:MODEL@URL"``. Default:
             LlamaIndex's ``Settings.llm``, where that was set, else qwen3:0.6b on this machine's Ollama.
         streaming: Whether ``synthesize`` gives a response that is read sentence by sentence.
+        timeout: Seconds without an answer after which the server of a named model is given up.
 
     Raises:
         SettingError: The name is none of a model.
@@ -208,10 +209,10 @@ class CitedSynthesizer(BaseSynthesizer):
         AnswerError: Nobody named a model, and the package that asks the default one is not installed.
     """
 
-    def __init__(self, llm: str | LLM | None = None, *, streaming: bool = False) -> None:
+    def __init__(self, llm: str | LLM | None = None, *, streaming: bool = False, timeout: float = TIMEOUT) -> None:
         named = llm or Settings._llm  # noqa: SLF001  Settings.llm would insist on an OpenAI key
         try:
-            model = made(resolve_llm(llm, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS))
+            model = made(resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout))
         except MissingExtraError as error:
             if named:
                 raise
@@ -219,6 +220,7 @@ class CitedSynthesizer(BaseSynthesizer):
         super().__init__(llm=model, streaming=streaming, empty_response=NOTHING)
         self._is_named = bool(named)
         self._prompt: BasePromptTemplate = _PROMPT
+        self._timeout = timeout
 
     @property
     def llm(self) -> LLM:
@@ -253,7 +255,7 @@ class CitedSynthesizer(BaseSynthesizer):
 
     def _request(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
         """The messages to the model, and the reader of its answer."""
-        if reason := probe(self._llm):
+        if reason := probe(self._llm, self._timeout):
             unavailable = f"{self.name} cannot be asked: {reason}. Cure: another llm, or a server that answers."
             raise AnswerError(unavailable if self._is_named else _NO_MODEL.format(reason))
         room = int(_SAFETY * (context_window(self._llm) - _ANSWER_TOKENS - _PROMPT_TOKENS))

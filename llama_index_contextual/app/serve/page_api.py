@@ -59,7 +59,7 @@ class PageApi:
 
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
         self._index = index
-        self._writer = None if llm is None else CitedSynthesizer(llm)
+        self._writer = None if llm is None else CitedSynthesizer(llm, timeout=index.settings.configuration["timeout"])
         self._split = Analyzer().tokens
         self._overview: tuple[int, dict[str, Any]] = (-1, {})
 

