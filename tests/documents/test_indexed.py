@@ -41,7 +41,7 @@ def conversions(monkeypatch):
 
 
 def missing(monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.app.folder.formats.is_installed", lambda _: False)
+    monkeypatch.setattr("llama_index_contextual.app.folder.formats.has_extra", lambda: False)
 
 
 def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
@@ -103,9 +103,9 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
 def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypatch):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
-    monkeypatch.setitem(formats.FORMATS, ".pdf", formats.FORMATS[".pdf"]._replace(revision=99))
+    monkeypatch.setattr(formats, "REVISION", 99)
     with ContextualIndex.open(folder, embed_model="none") as index:
-        assert index.refresh().outdated == ["report.pdf"]
+        assert index.refresh().outdated == ["fees.xlsx", "mail.eml", "report.pdf"]
 
 
 def test_a_reader_in_python_wins(folder):

@@ -262,18 +262,18 @@ class DocumentReader(BaseReader):
             MissingExtraError: The converter is not installed.
         """
         suffix = formats.suffix_of(path.name)
-        converter = formats.FORMATS.get(suffix)
-        if converter is None:
-            names = ", ".join(formats.FORMATS)
-            raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {names}.")
+        if suffix not in formats.FORMATS:
+            raise DocumentError(
+                f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(formats.FORMATS)}."
+            )
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
         cached = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
         if cached is not None and "problem" not in cached:
             return formats.Conversion.of(cached)
         if cached is not None and cached["limits"] == [*self._limits]:
             raise DocumentError(cached["problem"])
-        if not formats.is_installed(converter.package):
-            raise MissingExtraError(f"what reads {suffix} files ({converter.package})", formats.EXTRA)
+        if not formats.is_readable(suffix):
+            raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
         try:
             converted = _PROCESS.convert(path.absolute(), suffix, self._limits)
         except ConverterCrashedError as error:  # it would take as long each time
@@ -291,4 +291,4 @@ class DocumentReader(BaseReader):
     def mark(self, path: str) -> str:
         """The name and revision of the converter that reads a file; "" where none does."""
         converter = formats.FORMATS.get(formats.suffix_of(path))
-        return f"{converter.converter} {converter.revision}" if converter else ""
+        return f"{converter} {formats.REVISION}" if converter else ""

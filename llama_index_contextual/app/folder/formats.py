@@ -92,37 +92,28 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-class Format(NamedTuple):
-    """How a kind of file is read.
-
-    Attributes:
-        converter: Module and function in this folder.
-        revision: Raised when the same file gives another text, so that it is converted again.
-        package: The package that the converter needs; "" for none.
-    """
-
-    converter: str
-    revision: int
-    package: str = ""
-
-
+REVISION: Final = 1  # raised when the same file gives another text, so that it is converted again
+# Module of this folder and function that read a kind of file.
 FORMATS: Final = {
-    ".pdf": Format("pdf.read_pdf", 5, "pypdfium2"),
-    ".docx": Format("word.read_docx", 5, "mammoth"),
-    ".odt": Format("opendocument.read_odt", 3, "bs4"),
-    ".rtf": Format("opendocument.read_rtf", 3, "striprtf"),
-    ".pptx": Format("office.read_pptx", 5, "lxml"),
-    ".xlsx": Format("office.read_xlsx", 3, "openpyxl"),
-    ".csv": Format("office.read_csv", 3),
-    **dict.fromkeys((".html", ".htm"), Format("html.read_html", 5, "bs4")),
-    ".epub": Format("html.read_epub", 5, "bs4"),
-    ".eml": Format("mail.read_eml", 5, "bs4"),
-    ".msg": Format("mail.read_msg", 3, "oxmsg"),
-    ".ipynb": Format("markup.read_notebook", 5),
-    ".rst": Format("markup.read_rst", 5),
-    ".org": Format("markup.read_org", 5),
-    ".tex": Format("markup.read_tex", 5),
+    ".pdf": "pdf.read_pdf",
+    ".docx": "word.read_docx",
+    ".odt": "opendocument.read_odt",
+    ".rtf": "opendocument.read_rtf",
+    ".pptx": "office.read_pptx",
+    ".xlsx": "office.read_xlsx",
+    ".csv": "office.read_csv",
+    ".html": "html.read_html",
+    ".htm": "html.read_html",
+    ".epub": "html.read_epub",
+    ".eml": "mail.read_eml",
+    ".msg": "mail.read_msg",
+    ".ipynb": "markup.read_notebook",
+    ".rst": "markup.read_rst",
+    ".org": "markup.read_org",
+    ".tex": "markup.read_tex",
 }
+_PACKAGES: Final = ("bs4", "lxml", "mammoth", "openpyxl", "oxmsg", "pypdfium2", "striprtf")  # of the extra
+_PLAIN: Final = frozenset({".ipynb", ".rst", ".org", ".tex"})  # formats that need none of them
 
 
 def suffix_of(path: str) -> str:
@@ -132,27 +123,21 @@ def suffix_of(path: str) -> str:
 
 
 @cache
-def is_installed(package: str) -> bool:
-    """Whether a package that a converter needs is here; "" always is."""
-    return not package or find_spec(package) is not None
+def has_extra() -> bool:
+    """Whether the packages that converters need are installed."""
+    return all(map(find_spec, _PACKAGES))
+
+
+def is_readable(suffix: str) -> bool:
+    """Whether a kind of file can be converted with what is installed."""
+    return suffix in FORMATS and (suffix in _PLAIN or has_extra())
 
 
 def converter_of(suffix: str) -> Callable[[Path], Conversion]:
     """The function that reads a kind of file."""
-    module, _, name = FORMATS[suffix].converter.partition(".")
+    module, _, name = FORMATS[suffix].partition(".")
     converter: Callable[[Path], Conversion] = getattr(import_module(f"{__package__}.{module}"), name)
     return converter
-
-
-def default_patterns() -> tuple[str, ...]:
-    """Patterns of the files that are read by default because the extra is installed; none without it."""
-    has_all = all(is_installed(format_.package) for format_ in FORMATS.values())
-    return tuple(f"*{suffix}" for suffix in FORMATS) if has_all else ()
-
-
-def lacking_extra(paths: Iterable[str]) -> bool:
-    """Whether the extra would read some of these files, and is not installed."""
-    return not default_patterns() and any(suffix_of(path) in FORMATS for path in paths)
 
 
 # The process in which documents are converted
@@ -206,16 +191,13 @@ def _problem(error: Exception, kind: str) -> str:
     shown = f"{type(error).__name__}: {error}"[:200]
     if isinstance(error, ConversionError):
         return str(error)
-    if isinstance(error, RecursionError):
-        return "its elements are nested too deeply. Cure: ignore it."
-    if isinstance(error, MemoryError):
-        return "its conversion needs too much memory. Cure: ignore it, or raise megabytes in [documents]."
+    if isinstance(error, RecursionError | MemoryError):
+        cure = f"ignore it{', or raise megabytes in [documents]' * isinstance(error, MemoryError)}"
+        return f"it is nested too deeply, or needs too much memory. Cure: {cure}."
     if Path(place.filename).parent != Path(__file__).parent:
         return f"it is damaged or no {kind} file ({shown})"
     where = f"{Path(place.filename).name}, line {place.lineno}"
-    return (
-        f"a fault of llama-index-contextual, not of the file ({where}: {shown}). Cure: report it, or ignore the file."
-    )
+    return f"a fault of llama-index-contextual, not of the file ({where}: {shown}). Cure: report it, or ignore it."
 
 
 # Markdown

@@ -9,14 +9,8 @@ from email.message import EmailMessage, MIMEPart
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.app.folder.formats import (
-    ATTACHED,
-    Conversion,
-    ConversionError,
-    Part,
-    escape,
-    heading,
-)
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
@@ -77,8 +71,8 @@ def _mail(
     subject: str, texts: list[str], names: list[str], metadata: dict[str, str], left_out: Counter[str]
 ) -> Conversion:
     attached = ", ".join(filter(None, names))
-    blocks = [heading(1, subject) if subject else "", *texts, f"Attached: {attached}" if attached else ""]
-    about = {"title": subject, "subject": subject, ATTACHED: attached, **metadata}
+    blocks = [formats.heading(1, subject) if subject else "", *texts, f"Attached: {attached}" if attached else ""]
+    about = {"title": subject, "subject": subject, formats.ATTACHED: attached, **metadata}
     return Conversion([Part("\n\n".join(filter(None, blocks)) + "\n")], about, dict(+left_out))
 
 
@@ -92,7 +86,7 @@ def _body(plain: str, html: str, left_out: Counter[str]) -> str:
         if len(plain) <= _SAYS_LITTLE * len(page.text):
             left_out.update(page.left_out)
             return page.text.strip()
-    return escape(plain, keep_lists=True)
+    return formats.escape(plain, keep_lists=True)
 
 
 def _content(part: MIMEPart) -> str:

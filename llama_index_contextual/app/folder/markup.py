@@ -11,15 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index_contextual.app.folder.formats import (
-    Conversion,
-    ConversionError,
-    Part,
-    escape,
-    fence,
-    heading,
-    table_of,
-)
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading
 from llama_index_contextual.text import decode
 
 _UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
@@ -182,7 +175,7 @@ def _rst_table(lines: list[str]) -> list[str]:
         else:
             rows.append(cells)
             goes_on = True
-    table = table_of(rows).split("\n")
+    table = formats.table_of(rows).split("\n")
     return [*table, *[""] * (len(lines) - len(table))]
 
 
@@ -325,7 +318,7 @@ def read_notebook(path: Path) -> Conversion:
             parts.append((number, []))
         if cell.get("cell_type") == "code":
             outputs = "\n".join(filter(None, (_output(one, left_out) for one in cell.get("outputs") or [])))
-            parts[-1][1].extend([fence(text, language), *([fence(outputs)] if outputs.strip() else [])])
+            parts[-1][1].extend([formats.fence(text, language), *([formats.fence(outputs)] if outputs.strip() else [])])
         else:
             parts[-1][1].append(escape(text, keep_lists=True) if cell.get("cell_type") == "raw" else text)
     authors = [author["name"] for author in about.get("authors") or [] if isinstance(author, dict) and "name" in author]

@@ -7,16 +7,8 @@ from collections import Counter
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.folder.formats import (
-    Conversion,
-    ConversionError,
-    Part,
-    attribute,
-    core_metadata,
-    local,
-    open_archive,
-    xml_of,
-)
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, local
 from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown
 
 if TYPE_CHECKING:
@@ -66,14 +58,14 @@ def read_odt(path: Path) -> Conversion:
     Raises:
         ConversionError: It is damaged, or no text of OpenDocument.
     """
-    with open_archive(path) as archive:
-        content = xml_of(archive, "content.xml")
+    with formats.open_archive(path) as archive:
+        content = formats.xml_of(archive, "content.xml")
         body = content.find(".//{*}body/{*}text")
         if body is None:
             raise ConversionError("it is damaged or no text of OpenDocument (it has no body). Cure: ignore it.")
-        writer = _OpenDocument(content, xml_of(archive, "styles.xml"))
+        writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
         text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
-        metadata = core_metadata(xml_of(archive, "meta.xml"))
+        metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
     return Conversion([Part(html_to_markdown(f"<body>{text}</body>").text)], metadata, writer.left_out)
 
 

@@ -65,16 +65,12 @@ def read_pdf(path: Path) -> Conversion:
 
 
 def _metadata(document: Any) -> dict[str, str]:
-    info, values = document.get_metadata_dict(skip_empty=True), {}
-    title = info.get("Title", "").strip()
-    if " " in title and not re.search(r"\.\w{2,4}$|^Microsoft \w+ - ", title):  # else a file's name, or a number
-        values["title"] = title
-    if author := info.get("Author", "").strip():
-        values["author"] = author
-    for theirs, ours in (("CreationDate", "created"), ("ModDate", "modified")):
-        if day := _DATE.match(info.get(theirs, "")):
-            values[ours] = "-".join(part for part in day.groups() if part)
-    return values
+    info = document.get_metadata_dict(skip_empty=True)
+    title, author = info.get("Title", "").strip(), info.get("Author", "").strip()
+    is_name = " " not in title or re.search(r"\.\w{2,4}$|^Microsoft \w+ - ", title)  # of a file, or a number
+    days = {"created": _DATE.match(info.get("CreationDate", "")), "modified": _DATE.match(info.get("ModDate", ""))}
+    dates = {key: "-".join(filter(None, day.groups())) for key, day in days.items() if day}
+    return {"title": "" if is_name else title, "author": author, **dates}
 
 
 def _drop_edges(pages: Sequence[list[Line]]) -> None:
@@ -95,22 +91,21 @@ def _drop_edges(pages: Sequence[list[Line]]) -> None:
 
 def _find_headings(pages: Sequence[list[Line]]) -> None:
     """Give lines that are headings a level: by size, and at the size of the text by weight and capitals."""
-    sizes: Counter[float] = Counter()
     styles: Counter[tuple[float, bool]] = Counter()
     single: Counter[tuple[float, bool]] = Counter()  # characters of lines without cells
     running: Counter[tuple[float, bool]] = Counter()
     for lines in pages:
-        for line in lines:
-            sizes[_style(line)[0]] += len(line.text)
-            styles[_style(line)] += len(line.text)
         wide = _FULL * max((line.width for line in lines), default=0.0)
+        for line in lines:
+            styles[_style(line)] += len(line.text)
         for style, run in groupby((line for line in lines if len(line.cells) == 1), key=_style):
             texts = list(run)
             single[style] += sum(len(line.text) for line in texts)
             running[style] += _running(texts, wide)
-    if not sizes:
-        return
-    body = sizes.most_common(1)[0][0]
+    sizes: Counter[float] = Counter()
+    for (size, _), count in styles.items():
+        sizes[size] += count
+    body = max(sizes, key=sizes.__getitem__)
     weight_tells = sum(count for (_, bold), count in styles.items() if bold) < 0.4 * sum(sizes.values())
     headings: list[tuple[Line, tuple[float, bool, bool]]] = []
     for line in (line for lines in pages for line in lines if _may_be_heading(line)):
@@ -118,26 +113,21 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
         is_large = size >= body * LARGER or (weight_tells and bold and size >= body * 0.9)
         if is_large and running[style] <= 0.5 * single[style]:
             headings.append((line, (max(size, body), line.text.isupper(), bold)))
-    levels = {rank: level for level, rank in enumerate(sorted({rank for _, rank in headings}, reverse=True), start=1)}
+    ranks = sorted({rank for _, rank in headings}, reverse=True)
     for line, rank in headings:
-        line.level = min(levels[rank], _LEVELS)
+        line.level = min(ranks.index(rank) + 1, _LEVELS)
 
 
 def _running(lines: Sequence[Line], wide: float) -> int:
     """Characters of lines in a row that are running text: three or more, near one another, all but the last wide."""
-    count, start = 0, 0
-    for at in range(len(lines) + 1):
-        before = lines[at - 1] if at else None
-        goes_on = (
-            before is not None
-            and at < len(lines)
-            and before.width > wide
-            and 0 < before.base - lines[at].base < _LEADING * lines[at].size
-        )
-        if not goes_on:
-            count += sum(len(line.text) for line in lines[start:at]) if at - start >= _RUN else 0
-            start = at
-    return count
+    runs: list[list[Line]] = [[]]
+    for line in lines:
+        last = runs[-1][-1] if runs[-1] else None
+        if last is not None and last.width > wide and 0 < last.base - line.base < _LEADING * line.size:
+            runs[-1].append(line)
+        else:
+            runs.append([line])
+    return sum(len(line.text) for run in runs if len(run) >= _RUN for line in run)
 
 
 def _style(line: Line) -> tuple[float, bool]:
@@ -160,32 +150,21 @@ def _may_be_heading(line: Line) -> bool:
 
 
 def _page(lines: Sequence[Line]) -> str:
-    """The lines of a page as Markdown."""
-    _name_top(lines)
+    """The lines of a page as Markdown; short lines at its top are headings with the one below them.
+
+    So a company's name above a statement is part of the heading.
+    """
+    first = next((at for at, line in enumerate(lines) if line.level), 0)
+    above = lines[: first if first <= _MOST_ABOVE else 0]
+    if all(len(line.text) <= _LONGEST_ABOVE and len(line.cells) == 1 for line in above):
+        for line in above:
+            line.level, line.is_name = lines[first].level, True
     blocks: list[str] = []
     position = 0
-    for start, end in tables_of(lines):
-        blocks += _prose(lines[position:start])
-        blocks.append(markdown_of(lines[start:end]))
+    for start, end in _tables(lines):
+        blocks += [*_prose(lines[position:start]), _table(lines[start:end])]
         position = end
-    blocks += _prose(lines[position:])
-    return "\n\n".join(blocks)
-
-
-def _name_top(lines: Sequence[Line]) -> None:
-    """Make short lines at the top of a page headings with the one below them, as a company's name above a statement."""
-    first = next((at for at, line in enumerate(lines) if line.level), 0)
-    if first <= _MOST_ABOVE and all(
-        len(line.text) <= _LONGEST_ABOVE and len(line.cells) == 1 for line in lines[:first]
-    ):
-        for line in lines[:first]:
-            line.level, line.is_name = lines[first].level, True
-
-
-def _goes_on(line: Line, following: Line, width: float) -> bool:
-    """Whether a heading goes on in the line below it: it fills its own, or is a name at the top of a page."""
-    near = line.base - following.base < 1.8 * line.size
-    return near and (line.width > _FULL * width or line.is_name)
+    return "\n\n".join([*blocks, *_prose(lines[position:])])
 
 
 def _prose(lines: Sequence[Line]) -> list[str]:
@@ -196,7 +175,8 @@ def _prose(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         text = line.text
         if line.level:
-            if last is not None and last.level == line.level and _goes_on(last, line, width):
+            near = last is not None and last.level == line.level and last.base - line.base < 1.8 * last.size
+            if near and last is not None and (last.width > _FULL * width or last.is_name):
                 blocks[-1] += f" {text}"  # a heading of two lines
             else:
                 blocks.append(heading(line.level, text))
@@ -220,7 +200,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
 # Tables
 
 
-def tables_of(lines: Sequence[Line]) -> list[tuple[int, int]]:
+def _tables(lines: Sequence[Line]) -> list[tuple[int, int]]:
     """Where tables start and end: three lines or more with values in cells, and the lines between them."""
     runs: list[tuple[int, int]] = []
     for position in (position for position, line in enumerate(lines) if _is_row(line)):
@@ -289,7 +269,7 @@ def _is_years(line: Line) -> bool:
     return bool(years) and all(text in years or not any(map(str.isdigit, text)) for text in texts)
 
 
-def markdown_of(lines: Sequence[Line]) -> str:
+def _table(lines: Sequence[Line]) -> str:
     """Lines as a Markdown table: values that stand below one another are one column."""
     rows, left = [line for line in lines if _is_row(line)], _values_left(lines)
     values = [row for row in rows if not _is_years(row)] or rows
@@ -302,13 +282,10 @@ def markdown_of(lines: Sequence[Line]) -> str:
         if above != line.cells:
             header[0] = f"{header[0]} {first.text}".strip()
         nearest = [min(above, key=lambda cell: _apart(column, cell)) for column in columns] if above else []
-        for at, cell in enumerate(nearest, start=1):
-            if at == 1 or cell is not nearest[at - 2]:
-                header[at] = f"{header[at]} {cell.text}".strip()  # a name above several columns goes to the first
-        for cell in above:
-            if not any(cell is other for other in nearest):
-                at = 1 + min(range(len(columns)), key=lambda at: _apart(columns[at], cell))
-                header[at] = f"{header[at]} {cell.text}".strip()
+        for cell in above:  # a name above several columns goes to the first
+            first_of = [at for at, near in enumerate(nearest) if near is cell][:1]
+            at = 1 + min(first_of or range(len(columns)), key=lambda at: _apart(columns[at], cell))
+            header[at] = f"{header[at]} {cell.text}".strip()
     cells: list[list[str]] = []
     for line in lines[head:]:
         row = [""] * (len(columns) + 1)

@@ -10,7 +10,7 @@ import ctypes
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any, Final
@@ -113,15 +113,12 @@ def _words(page: Any) -> dict[int, list[Word]]:
     import pypdfium2.raw as pdfium
 
     raw, count = page.raw, page.count_chars()
-    codes = [pdfium.FPDFText_GetUnicode(raw, index) for index in range(count)]
-    x, y = ctypes.c_double(), ctypes.c_double()
-    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    box, flags = pdfium.FS_RECTF(), ctypes.c_int()
-    font = ctypes.create_string_buffer(128)
+    codes = [*(pdfium.FPDFText_GetUnicode(raw, index) for index in range(count)), 32]
+    x, y, left, right, bottom, top = (ctypes.c_double() for _ in range(6))
+    box, flags, font = pdfium.FS_RECTF(), ctypes.c_int(), ctypes.create_string_buffer(128)
     words: dict[int, list[Word]] = {}
     start = -1
-    for index in range(count + 1):
-        code = codes[index] if index < count else 32
+    for index, code in enumerate(codes):
         if code not in _SPACES:
             start = index if start < 0 else start
             continue
@@ -135,15 +132,13 @@ def _words(page: Any) -> dict[int, list[Word]]:
         pdfium.FPDFText_GetFontInfo(raw, first, font, 128, flags)
         bold = bool(_BOLD.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, first) >= 600  # noqa: PLR2004
         turn = round(-math.degrees(pdfium.FPDFText_GetCharAngle(raw, first)))
-        if abs(turn - (straight := 90 * round(turn / 90))) <= _SKEWED:
-            turn = straight
-        turn %= 360
+        straight = 90 * round(turn / 90)
+        turn = (straight if abs(turn - straight) <= _SKEWED else turn) % 360
         begin, base, end, size = x.value, y.value, right.value, abs(box.top - box.bottom)
         if turn:
             along, across = math.cos(math.radians(turn)), math.sin(math.radians(turn))
             begin, base = x.value * along + y.value * across, y.value * along - x.value * across
-            corners = ((one, other) for one in (left.value, right.value) for other in (bottom.value, top.value))
-            end = max(one * along + other * across for one, other in corners)
+            end = max(one.value * along + other.value * across for one in (left, right) for other in (bottom, top))
             size = size if abs(along) > abs(across) else abs(box.right - box.left)
         words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
     return words
@@ -158,40 +153,31 @@ def _text_of(codes: Sequence[int]) -> str:
 
 
 def _joined(words: Sequence[Word]) -> list[Line]:
-    """Words as lines, from top to bottom.
+    """Words as lines, from top to bottom, of a page with columns one column after the other.
 
-    PDFium gives words in the order in which they were drawn: a table may be drawn column by column. Pieces on one
-    height are one line, unless the page has columns.
+    PDFium gives words in the order in which they were drawn: a table may be drawn column by column.
     """
     pieces: list[list[Word]] = []
     for word in words:
         before = pieces[-1][-1] if pieces else None
-        if (
-            before is not None
-            and abs(before.base - word.base) < _SAME_HEIGHT * max(before.size, word.size)
-            and before.left <= word.left < before.right + 8 * word.size
-        ):
+        if before is not None and _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size:
             pieces[-1].append(word)
         else:
             pieces.append([word])
-    lines = _heights(pieces)
-    gutters = _gutters(lines)
-    if gutters:
-        return _in_columns(lines, gutters)
-    return [Line(piece) for piece in pieces] if _has_columns(pieces) else [Line(line) for line in lines]
-
-
-def _heights(pieces: Iterable[list[Word]]) -> list[list[Word]]:
-    """Pieces on one height as one line."""
     lines: list[list[Word]] = []
     for piece in sorted(pieces, key=lambda piece: -piece[0].base):
-        if lines and abs(lines[-1][0].base - piece[0].base) < _SAME_HEIGHT * max(lines[-1][0].size, piece[0].size):
-            lines[-1].extend(piece)
+        if lines and _is_beside(lines[-1][0], piece[0]):
+            lines[-1] += piece
         else:
             lines.append(list(piece))
     for line in lines:
         line.sort(key=lambda word: word.left)
-    return lines
+    gutters = _gutters(lines)
+    return _in_columns(lines, gutters) if gutters else list(map(Line, lines))
+
+
+def _is_beside(one: Word, other: Word) -> bool:
+    return abs(one.base - other.base) < _SAME_HEIGHT * max(one.size, other.size)
 
 
 def _gutters(lines: Sequence[list[Word]]) -> list[float]:
@@ -205,7 +191,9 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
         round(word.left / SAME_PLACE)
         for line in lines
         for before, word in pairwise([None, *line])
-        if word is not None and _NAME.match(word.text) and _begins(before, word)
+        if word is not None
+        and _NAME.match(word.text)
+        and (before is None or word.left - before.right > _GAP * word.size)
     )
     many = _narrow_columns(lines, {at: count for at, count in starts.items() if count >= _LEAST_NARROW}, left, right)
     if len(many) > 1:
@@ -254,10 +242,6 @@ def _narrow_columns(lines: Sequence[list[Word]], starts: dict[int, int], left: f
     return places
 
 
-def _begins(before: Word | None, word: Word) -> bool:
-    return before is None or word.left - before.right > _GAP * word.size
-
-
 def _bridges(line: Sequence[Word], gutter: float) -> bool:
     """Whether a line runs on over the gutter."""
     before = max((word.right for word in line if word.left < gutter), default=-math.inf)
@@ -286,29 +270,19 @@ def _is_aligned(lines: Sequence[list[Word]], gutter: float) -> bool:
     return aligned >= max(LEAST_ROWS, 0.3 * len(starts))
 
 
-def _has_columns(pieces: Sequence[list[Word]]) -> bool:
-    """Whether many pieces of prose stand beside another one at the same height."""
-    prose = [piece for piece in pieces if sum(word.text[:1].isalpha() for word in piece) >= max(5, 0.7 * len(piece))]
-    heights = Counter(round(piece[0].base) for piece in prose)
-    beside = sum(count for count in heights.values() if count > 1)
-    return beside > 2 * _LEAST_COLUMN and beside > 0.5 * len(prose)
-
-
 def _cells(words: Sequence[Word]) -> list[Word]:
     """A line's words joined where the gaps are narrow; a currency's sign goes to its number."""
     cells: list[Word] = []
     for word in words:
         last = cells[-1] if cells else None
-        if last is not None and (
+        if last is None or not (
             (word.left - last.right < _GAP * min(last.size, word.size) and word.text not in _CURRENCIES)
-            or last.text in _CURRENCIES
-            or last.text == "("
-            or word.text in {")", "%", ")%"}
+            or last.text in (*_CURRENCIES, "(")
+            or word.text in (")", "%", ")%")
         ):
-            space = "" if last.text[-1] in "$€£¥(" or word.text[0] in ")%" else " "
-            cells[-1] = Word(
-                last.text + space + word.text, last.left, word.right, last.base, last.size, last.bold and word.bold
-            )
-        else:
             cells.append(word)
+            continue
+        space = "" if last.text[-1] in "$€£¥(" or word.text[0] in ")%" else " "
+        text, bold = f"{last.text}{space}{word.text}", last.bold and word.bold
+        cells[-1] = Word(text, last.left, word.right, last.base, last.size, bold)
     return cells

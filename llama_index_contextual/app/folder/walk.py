@@ -13,13 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.files import Wanted, is_ignored, pattern_of, read_file, spec_of
-from llama_index_contextual.app.folder.formats import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
+from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
 from llama_index_contextual.app.settings.schema import Size
 from llama_index_contextual.errors import Checked, DocumentError
@@ -50,7 +51,8 @@ _DRAWING: Final = ".excalidraw.md"
 
 def default_include() -> tuple[str, ...]:
     """The patterns of the files that are read where nobody names any: text, and what the extra converts."""
-    return tuple(dict.fromkeys((*DEFAULT_INCLUDE, *default_patterns())))
+    converted = [f"*{suffix}" for suffix in FORMATS] if formats.has_extra() else []
+    return tuple(dict.fromkeys((*DEFAULT_INCLUDE, *converted)))
 
 
 class FileRules(Checked, BaseModel):
@@ -62,8 +64,8 @@ class FileRules(Checked, BaseModel):
         exclude: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.
-        follow_symlinks: Whether symbolic links are followed. By default they are not: a link that stays inside the
-            folder leads to a file that is read anyway, and one that leaves it may lead anywhere.
+        follow_symlinks: Whether symbolic links are followed. By default they are not: what a link inside the folder
+            leads to has a name of its own, and one that leaves it may lead anywhere.
         max_bytes: Larger files are reported and not read; of those that are converted, larger than 100 MB or this.
     """
 
@@ -127,8 +129,8 @@ class Problem:
 class Discovery:
     """The files of a folder in a stable order, and those that are left out.
 
-    ``skipped`` are files that no pattern names, and none leaves out. ``not_notes`` are templates and drawings of
-    Obsidian vaults, which patterns name.
+    ``skipped`` are files that no pattern names, and none leaves out, and links within the folder. ``not_notes`` are
+    templates and drawings of Obsidian vaults, which patterns name.
     """
 
     files: list[FolderFile] = field(default_factory=list)
@@ -179,8 +181,6 @@ def find_files(
             walk.enter(folder)
         except OSError as error:
             walk.report(folder.base or "./", f"the folder cannot be read ({error.strerror}).")
-    if not below and not found.unfinished:
-        walk.judge_links()
     for paths in (found.files, found.problems, found.skipped, found.not_notes):
         paths.sort()
     return found
@@ -196,7 +196,6 @@ class _Walk:
         self.linked: list[_Folder] = []  # folders behind links that are followed
         self._root, self._rules, self._below = root, rules, below
         self._wanted = Wanted(rules.include)
-        self._links: dict[str, str] = {}  # that are not followed, to what is in the folder, by path
 
     def report(self, path: str, reason: str) -> None:
         """Note what is not read."""
@@ -275,24 +274,13 @@ class _Walk:
             self.found.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
 
     def _link(self, entry: os.DirEntry[str], path: str) -> None:
-        """Report a link that leads out of the folder or nowhere, and note one whose target may be read by its name."""
+        """Report a link that leads out of the folder or nowhere; the target of any other has a name of its own."""
         os.stat(entry.path)  # noqa: PTH116  the system refuses loops and long chains, which would take their square
-        target = Path(os.path.realpath(entry.path))
-        if target.is_relative_to(self._root):
-            self._links[path] = target.relative_to(self._root).as_posix()
+        if Path(os.path.realpath(entry.path)).is_relative_to(self._root):
+            self.found.skipped.append(path)
         else:
             cure = "follow_symlinks of [files], if that is wanted"
             self.report(path, f"a symbolic link out of the folder. Cure: {cure}.")
-
-    def judge_links(self) -> None:
-        """Report links to what is not read under its own name either: it is hidden, say, or ignored."""
-        found = self.found
-        paths = [one.path for one in found.files] + [one.path for one in found.problems] + found.not_notes
-        reached = {"."}.union(*([path, *map(str, PurePosixPath(path).parents)] for path in paths))
-        for path, target in self._links.items():
-            if target not in reached:
-                cure = "follow_symlinks of [files], or read that under its own name"
-                self.report(path, f"a symbolic link to {target}, which is not read. Cure: {cure}.")
 
 
 def _key(status: os.stat_result) -> tuple[int, int]:
@@ -323,5 +311,6 @@ def summary_of_skipped(paths: Sequence[str]) -> str:
     common = Counter(filter(None, suffixes)).most_common(_KINDS)  # of as many, in order of their names
     rest = len(paths) - sum(number for _, number in common)
     kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
-    cure = f"; pip install 'llama-index-contextual[{EXTRA}]' reads some of them" if lacking_extra(paths) else ""
+    is_lacking = not formats.has_extra() and any(suffix_of(path) in FORMATS for path in paths)
+    cure = f"; pip install 'llama-index-contextual[{formats.EXTRA}]' reads some of them" * is_lacking
     return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"

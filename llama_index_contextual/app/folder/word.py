@@ -13,17 +13,8 @@ import zipfile
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.folder.formats import (
-    Conversion,
-    ConversionError,
-    Part,
-    attribute,
-    core_metadata,
-    local,
-    open_archive,
-    relations,
-    xml_of,
-)
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, local
 from llama_index_contextual.app.folder.html import NUMBER, PAGE, html_to_markdown, numeral
 
 if TYPE_CHECKING:
@@ -65,18 +56,18 @@ def read_docx(path: Path) -> Conversion:
     """
     import mammoth
 
-    with open_archive(path) as archive:
-        found = (target for _, kind, target in relations(archive, "") if kind == "officeDocument")
+    with formats.open_archive(path) as archive:
+        found = (target for _, kind, target in formats.relations(archive, "") if kind == "officeDocument")
         name = next(found, "word/document.xml")
-        root = xml_of(archive, name, _MOST_XML)
+        root = formats.xml_of(archive, name, _MOST_XML)
         if root.find("{*}body") is None:
             raise ConversionError(f"it is damaged or no Word document (it has no {name} with a body). Cure: ignore it.")
         members = {kind: posixpath.join(posixpath.dirname(name), f"{kind}.xml") for kind in _MEMBERS}
-        members.update({kind: target for _, kind, target in relations(archive, name) if kind in _MEMBERS})
-        document = _Document(xml_of(archive, members["styles"]), xml_of(archive, members["numbering"]))
+        members.update({kind: target for _, kind, target in formats.relations(archive, name) if kind in _MEMBERS})
+        document = _Document(formats.xml_of(archive, members["styles"]), formats.xml_of(archive, members["numbering"]))
         document.prepare(root)
-        document.left_out["comment"] += len(xml_of(archive, members["comments"]))
-        metadata = core_metadata(xml_of(archive, "docProps/core.xml"))
+        document.left_out["comment"] += len(formats.xml_of(archive, members["comments"]))
+        metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
         page = html_to_markdown(mammoth.convert_to_html(_prepared(archive, name, root, members)).value, is_marked=True)
     texts = [f"{text.strip()}\n" for text in page.text.split(PAGE) if text.strip()]
     pages = [Part(text, str(number), {"page": number}) for number, text in enumerate(texts, start=1)]
@@ -88,7 +79,7 @@ def _prepared(archive: zipfile.ZipFile, name: str, root: Any, members: dict[str,
     from lxml import etree
 
     kept = [member for member in archive.namelist() if member.endswith(_KEPT)]
-    written = {member: etree.tostring(xml_of(archive, member, _MOST_XML)) for member in kept}
+    written = {member: etree.tostring(formats.xml_of(archive, member, _MOST_XML)) for member in kept}
     written[name] = etree.tostring(root)
     for kind, xml in _OURS.items():
         written[members[kind]] = f'<w:{kind} xmlns:w="{_W[1:-1]}">{xml}</w:{kind}>'.encode()
