@@ -7,11 +7,12 @@ its kind read them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,7 +38,6 @@ _FLAGS: Final = frozenset({"", "true", "false"})
 _CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 _TAG: Final = re.compile(r"(?<![^\s(])#([\w/-]{1,200})")
-_COMMENT: Final = "%%"
 _VISIBLE: Final = re.compile(r"[^\s]")
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _KEY: Final = re.compile(r"""(?:"([^"\n]+)"|'([^'\n]+)'|([^\s#'"\[\]{},&*!|>%@`:-][^:\n]{0,200}?))[ \t]*:(?=\s|\Z)""")
@@ -76,7 +76,7 @@ class FrontMatter:
         return "; ".join(f"{key}: {value}" for key, value in values.items() if value and value.lower() not in _FLAGS)
 
 
-def read_front_matter(text: str, source: str = "") -> FrontMatter:
+def read_front_matter(text: str, name: str = "") -> FrontMatter:
     """Read the front matter at the top of a text.
 
     Lines that are no YAML, such as ``title: Avatar: The Last Airbender``, are read as a key and its text. A block of
@@ -86,47 +86,41 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
 
     Args:
         text: The whole document.
-        source: A name for the document in the warning.
+        name: Of the document, for the warning.
     """
     match = _FENCED.match(text) if text.startswith(("---", "+++", "\ufeff---", "\ufeff+++")) else None
     if match is None or (match[1] == "+++" and match[3] != "+++"):
         return FrontMatter()
+    name, language, source = name or "a document", "TOML" if match[1] == "+++" else "YAML", match[2]
     try:
-        if len(match[2]) > _MOST_CHARS:
-            raise ValueError(f"it has {len(match[2]):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
-        is_toml = match[1] == "+++"
-        pairs = [*tomllib.loads(match[2].replace("\r\n", "\n")).items()] if is_toml else _read_yaml(match[2])
+        if len(source) > _MOST_CHARS:
+            raise ValueError(f"it has {len(source):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
+        is_toml = language == "TOML"
+        pairs = [*tomllib.loads(source.replace("\r\n", "\n")).items()] if is_toml else _read_yaml(source)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        pairs = _read_line_by_line(match[2]) if isinstance(error, yaml.YAMLError) else []
-        kept = "read line by line" if pairs else "kept as text"
-        warnings.warn(
-            f"The front matter of {source or 'a document'} cannot be read as {'TOML' if match[1] == '+++' else 'YAML'} "
-            f"and is {kept}: {_reason(error)}",
-            ContextualWarning,
-            stacklevel=2,
+        mark = getattr(error, "problem_mark", None)  # counted from 0, and the fence is one
+        reason = f"line {mark.line + 2}: {getattr(error, 'problem', '')}" if mark else str(error).partition("\n")[0]
+        pairs = _read_line_by_line(source) if isinstance(error, yaml.YAMLError) else []
+        _warn(
+            f"{name} cannot be read as {language} and is {'read line by line' if pairs else 'kept as text'}: {reason}"
         )
         if not pairs:
             return FrontMatter(unread=match.end())
     if pairs is None:
         return FrontMatter()
-    counts = Counter(key.lower() for key, _ in pairs)
-    if repeated := ", ".join(key for key, count in counts.items() if count > 1):
-        warnings.warn(
-            f"The front matter of {source or 'a document'} repeats {repeated}. The last one counts.",
-            ContextualWarning,
-            stacklevel=2,
-        )
-    return FrontMatter(match.end(), {key.lower(): value for key, value in pairs})
+    values = {key.lower(): value for key, value in pairs}
+    if len(values) < len(pairs):
+        counts = Counter(key.lower() for key, _ in pairs)
+        _warn(f"{name} repeats {', '.join(key for key in values if counts[key] > 1)}. The last one counts.")
+    return FrontMatter(match.end(), values)
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 2}: {error.problem}"  # counted from 0, and the fence is one
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _warn(fault: str) -> None:
+    warnings.warn(f"The front matter of {fault}", ContextualWarning, stacklevel=3)
 
 
 def _read_yaml(source: str) -> list[tuple[str, Any]] | None:
-    """Return a mapping's keys with scalars and lists of scalars, as strings; None for anything but a mapping.
+    """A mapping's keys with scalars and lists of scalars, as strings; None for anything but a mapping.
 
     The values are not made into objects: that takes three times as long, and YAML's own dates raise on 2026-02-31.
     """
@@ -142,9 +136,9 @@ def _read_yaml(source: str) -> list[tuple[str, Any]] | None:
 
 
 def _read_line_by_line(source: str) -> list[tuple[str, Any]]:
-    """Return the keys of a block that is no YAML as a whole; none where fewer lines begin with a key than do not.
+    """The keys of a block that is no YAML as a whole; none where fewer lines begin with a key than do not.
 
-    What is no YAML after a key is its text. Other lines belong to the key above them.
+    What is no YAML after a key is its text, or a list of the lines with a dash. Other lines belong to the key above.
     """
     entries: list[tuple[str, list[str]]] = []
     loose = 0
@@ -152,25 +146,19 @@ def _read_line_by_line(source: str) -> list[tuple[str, Any]]:
         if key := _KEY.match(line):
             entries.append((key[1] or key[2] or key[3], [line[key.end() :].strip()]))
         elif line.strip() and line[0] != "#":
-            loose += line[0] not in " \t-"
-            if not entries:
-                return []
-            entries[-1][1].append(line)
-    return [] if loose >= len(entries) else [(key, _value(lines)) for key, lines in entries]
+            loose += not entries or line[0] not in " \t-"
+            entries[-1:] = [(name, [*lines, line]) for name, lines in entries[-1:]]
+    return [(name, _value(lines)) for name, lines in entries] if loose < len(entries) else []
 
 
 def _value(lines: list[str]) -> Any:
-    """Return the value of the lines after a key: as YAML reads it, else as text, or as a list of lines with a dash."""
-    try:
-        pairs = _read_yaml("\n".join([f"key: {lines[0]}", *lines[1:]]))
-    except (yaml.YAMLError, ValueError):
-        pairs = None
-    if pairs:
-        return pairs[0][1]
+    """What the lines after a key are in YAML, else a text, or a list of the lines with a dash."""
+    with contextlib.suppress(yaml.YAMLError, ValueError):
+        ((_, value),) = _read_yaml("\n".join([f"key: {lines[0]}", *lines[1:]])) or ()
+        return value
     items = [line.strip() for line in lines if line.strip()]
-    if not lines[0] and all(item[:2] == "- " for item in items):
-        return [item[2:].strip() for item in items]
-    return " ".join(items)
+    is_list = not lines[0] and all(item[:2] == "- " for item in items)
+    return [item[2:].strip() for item in items] if is_list else " ".join(items)
 
 
 def _plain(node: yaml.Node) -> Any:
@@ -181,25 +169,14 @@ def _plain(node: yaml.Node) -> Any:
     return {}
 
 
-def prose_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text with their numbers, from 1, without fenced code; spans of code are blank."""
-    for number, line, is_code in _lines(text):
-        if not is_code:
-            yield number, line.rstrip("\r\n")
-
-
-def _lines(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield each line with its number and its end, as long as it was, and whether it is part of a fence."""
-    for number, (line, _, is_code) in enumerate(with_fences(lines_of(text)), 1):
-        yield number, line if is_code else _CODE.sub(lambda code: " " * len(code[0]), line), is_code
-
-
-def with_fences(lines: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield each line with the fence that is open after it, or "", and whether the line is part of one."""
-    fence = ""
-    for line in lines:
+def _prose(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text that are no fenced code, each with its offset; spans of code are blank."""
+    fence, offset = "", 0
+    for line in lines_of(text):
         fence, is_code = fence_after(fence, line)
-        yield line, fence, is_code
+        if not is_code:
+            yield offset, _CODE.sub(lambda code: " " * len(code[0]), line)
+        offset += len(line)
 
 
 def inline_tags(text: str) -> list[str]:
@@ -212,7 +189,7 @@ def inline_tags(text: str) -> list[str]:
         return []
     tags: dict[str, str] = {}
     is_in_list = False
-    for _, line in prose_lines(text):
+    for _, line in _prose(text):
         is_indented = line.startswith(("    ", "\t"))
         if line.strip() and not is_indented:
             is_in_list = _LIST_ITEM.match(line) is not None
@@ -230,21 +207,12 @@ def without_comments(text: str) -> tuple[str, int]:
 
     Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
     """
-    if text.count(_COMMENT) < 2:  # noqa: PLR2004  its two ends
+    if text.count("%%") < 2:  # noqa: PLR2004  its two ends
         return text, 0
-    ends: list[int] = []
-    offset = 0
-    for _, line, is_code in _lines(text):
-        if not is_code:
-            at = line.find(_COMMENT)
-            while at >= 0:
-                ends.append(offset + at)
-                at = line.find(_COMMENT, at + len(_COMMENT))
-        offset += len(line)
+    ends = [offset + mark.start() for offset, line in _prose(text) for mark in re.finditer("%%", line)]
     parts: list[str] = []
     after = 0
     for start, end in zip(ends[::2], ends[1::2], strict=False):
-        last = end + len(_COMMENT)
-        parts += [text[after:start], _VISIBLE.sub(" ", text[start:last])]
-        after = last
+        parts += [text[after:start], _VISIBLE.sub(" ", text[start : end + 2])]
+        after = end + 2
     return "".join([*parts, text[after:]]), len(parts) // 2

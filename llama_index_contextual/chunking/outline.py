@@ -55,12 +55,6 @@ _TITLE_PARSER: Final = pyromark.Markdown(
     | pyromark.Options.ENABLE_STRIKETHROUGH
     | pyromark.Options.ENABLE_WIKILINKS
 )
-# An ATX heading without inline markup but code and an {#id} at its end: most of them, so most need no second parse.
-_PLAIN_ATX: Final = re.compile(
-    r" {0,3}#{1,6}(?:[ \t]([^\\*_\[\]<>&~{}^#\r\n]*))?"
-    r"(?:(?<=[ \t])(?:\{[ \t]*#[\w-]+[ \t]*\}|#+)[ \t]*)?(?:\r\n?|\n|\Z)"
-)
-_CODE: Final = re.compile(r"[^`]*(?:`[^`\s](?:[^`]*[^`\s])?`(?!`)[^`]*)*")  # in single backticks
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
 _DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
 _SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo's {{% heading "whatsnext" %}}
@@ -94,7 +88,8 @@ class Outline:
         strengths: How good a place to cut it is: :data:`SECTION` down to :data:`GLUED`.
         kinds: What starts there: ``"heading"``, ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``,
             ``"html"``, ``"rule"``; the kind of the outermost block inside containers.
-        atoms: Code blocks and tables by the index of the mark that they start at.
+        atoms: The code block or table that each is in, if any.
+        sums: The tokens before each, once they are counted.
         headings: Four numbers for each top-level heading: the index of its mark, its level (1 to 6), the offsets of
             its first character and after its last line.
         containers: Where callouts and components begin and end, by their ends.
@@ -103,15 +98,22 @@ class Outline:
     offsets: array[int] = field(default_factory=lambda: array("q"))
     strengths: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
-    atoms: dict[int, Atom] = field(default_factory=dict)
+    atoms: list[Atom | None] = field(default_factory=list)
+    sums: Sequence[int] = field(default_factory=lambda: array("q"))
     headings: array[int] = field(default_factory=lambda: array("q"))
     containers: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, offset: int, strength: int, kind: str) -> None:
+    def add(self, offset: int, strength: int, kind: str, atom: Atom | None = None) -> None:
         """Add a mark after the others."""
         self.offsets.append(offset)
         self.strengths.append(strength)
         self.kinds.append(kind)
+        self.atoms.append(atom)
+
+    def is_inside_atom(self, mark: int) -> bool:
+        """Whether a mark is in a code block or table, and not at its start."""
+        atom = self.atoms[mark]
+        return atom is not None and atom.start < self.offsets[mark]
 
 
 def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
@@ -166,7 +168,7 @@ class _Marker:
                 outline.headings.extend((len(outline.offsets) - 1, int(value["level"][1]), start, end))
         if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
-            outline.atoms[len(outline.offsets) - 1] = Atom(self._line_of(start), end, kind, info)
+            outline.atoms[-1] = Atom(self._line_of(start), end, kind, info)
         if tag in _CONTAINERS:
             containers.append((end, tag))
 
@@ -204,7 +206,7 @@ class _Marker:
             return False
         marks.kinds[first:] = ["heading"]
         marks.strengths[first:] = [SECTION if marks.strengths[first] else GLUED]
-        del marks.offsets[first + 1 :]
+        del marks.offsets[first + 1 :], marks.atoms[first + 1 :]
         return True
 
     def uncovered(self, start: int) -> None:
@@ -341,7 +343,7 @@ def common_path(sections: Sequence[Section]) -> Path:
 
 
 def group_sections(
-    sections: Iterable[Section], cumulative: Sequence[int], min_size: int, size: int
+    sections: Iterable[Section], sums: Sequence[int], min_size: int, size: int
 ) -> Iterator[list[Section]]:
     """Sections, merged where they have fewer than ``min_size`` tokens and a neighbour of one parent and day.
 
@@ -351,7 +353,7 @@ def group_sections(
 
     Args:
         sections: In order.
-        cumulative: Tokens before each mark.
+        sums: Tokens before each mark.
         min_size: In tokens.
         size: No merge of two sections that fit this many tokens exceeds it. A section that does not fit is cut anyway,
             so a small neighbour joins it, and shares a piece with its beginning or end.
@@ -359,46 +361,46 @@ def group_sections(
     before: list[Section] = []
     group: list[Section] = []
     for section in sections:
-        if group and _joins(group, section, cumulative, min_size, size):
+        if group and _joins(group, section, sums, min_size, size):
             group.append(section)
             continue
-        if before and _joins_backwards(before, group, cumulative, min_size, size):
+        if before and _joins_backwards(before, group, sums, min_size, size):
             before += group
         else:
             if before:
                 yield before
             before = group
         group = [section]
-    if before and _joins_backwards(before, group, cumulative, min_size, size):
+    if before and _joins_backwards(before, group, sums, min_size, size):
         before += group
         group = []
     yield from filter(None, (before, group))
 
 
-def _tokens(first: Section, last: Section, cumulative: Sequence[int]) -> int:
-    return cumulative[last.last] - cumulative[first.first]
+def _tokens(first: Section, last: Section, sums: Sequence[int]) -> int:
+    return sums[last.last] - sums[first.first]
 
 
-def _joins(group: list[Section], section: Section, cumulative: Sequence[int], min_size: int, size: int) -> bool:
-    tokens = _tokens(group[0], group[-1], cumulative)
+def _joins(group: list[Section], section: Section, sums: Sequence[int], min_size: int, size: int) -> bool:
+    tokens = _tokens(group[0], group[-1], sums)
     if section.alone or section.day != group[-1].day:
         return tokens < size and all(part.bare and part.day is None for part in group)
     if group[-1].bare:
         return tokens < size
     if tokens >= min_size or not _related(group[0], section):
         return False
-    return _tokens(section, section, cumulative) < min_size and _tokens(group[0], section, cumulative) <= size
+    return _tokens(section, section, sums) < min_size and _tokens(group[0], section, sums) <= size
 
 
 def _joins_backwards(
-    before: list[Section], group: list[Section], cumulative: Sequence[int], min_size: int, size: int
+    before: list[Section], group: list[Section], sums: Sequence[int], min_size: int, size: int
 ) -> bool:
     if group[-1].day != before[-1].day or any(section.alone for section in group):
         return False
     is_bare = all(section.bare for section in group)
-    if _tokens(group[0], group[-1], cumulative) >= min_size and not is_bare:
+    if _tokens(group[0], group[-1], sums) >= min_size and not is_bare:
         return False
-    if _tokens(before[0], group[-1], cumulative) > size >= _tokens(before[-1], before[-1], cumulative):
+    if _tokens(before[0], group[-1], sums) > size >= _tokens(before[-1], before[-1], sums):
         return False
     return is_bare or _related(before[-1], group[0])
 
@@ -429,19 +431,15 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
     defined: set[str] | None = None
     numbers = iter(outline.headings)
     for mark, level, start, end in zip(numbers, numbers, numbers, numbers, strict=True):
-        plain = _PLAIN_ATX.match(text, start, end)
-        if plain and ("`" not in plain[0] or _CODE.fullmatch(plain[1] or "")):
-            title = " ".join((plain[1] or "").replace("`", "").split())
-        else:
-            source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
-            title = " ".join("".join(map(_shown, _TITLE_PARSER.events(HTML_HEADING.sub(r"# \3", source)))).split())
-            title = _SHORTCODE.sub(r"\1", title) if "{{" in title else title
-            if "[" in title:
-                if defined is None:
-                    defined = {label.casefold() for label in _DEFINITION.findall(text)}
-                title = _without_references(title, defined)
-            title = _BLOCK_ID.sub("", title)
-        yield mark, level, start, shortened(title)
+        source = HTML_HEADING.sub(r"# \3", text[start:end].replace("\r\n", "\n").replace("\r", "\n"))
+        title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
+        if "{{" in title:
+            title = _SHORTCODE.sub(r"\1", title)
+        if "[" in title:
+            if defined is None:
+                defined = {label.casefold() for label in _DEFINITION.findall(text)}
+            title = _without_references(title, defined)
+        yield mark, level, start, shortened(_BLOCK_ID.sub("", title))
 
 
 def _shown(event: Any) -> str:

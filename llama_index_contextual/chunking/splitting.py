@@ -9,36 +9,16 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import regex  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
+from llama_index_contextual.chunking import outline as ruler
 from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.chunking.outline import (
-    BLOCK,
-    CHARACTER,
-    CONTINUATION,
-    GLUED,
-    INTRO,
-    LINE,
-    PIECE,
-    SECTION,
-    SENTENCE,
-    SPACE,
-    Atom,
-    Heading,
-    Outline,
-    Path,
-    Section,
-    common_path,
-    find_sections,
-    group_sections,
-    outline_of,
-)
+from llama_index_contextual.chunking.outline import Atom, Heading, Outline, Path, Section
 from llama_index_contextual.errors import Checked, SettingError
 from llama_index_contextual.metadata import TITLE_SEPARATOR
 from llama_index_contextual.text import sentence_starts
@@ -46,7 +26,7 @@ from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
 
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
-_PARTING: Final = frozenset({INTRO, CONTINUATION})
+_PARTING: Final = frozenset({ruler.INTRO, ruler.CONTINUATION})
 _SPACE: Final = re.compile(r"\s+")
 _CLUSTER: Final = regex.compile(r"\X")  # what a reader takes for one letter, by Unicode's rules
 _LONGEST_CLUSTER: Final = 32  # characters; a longer one is nothing that anybody reads
@@ -93,22 +73,17 @@ class ChunkSettings(Checked, BaseModel):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             size = self.chunk_size
-            if size < 1:
-                raise SettingError("is not positive. Cure: a number of tokens such as 400", chunk_size=size)
-            if not 0 <= self.chunk_overlap < size:
-                raise SettingError(
-                    f"is not in 0 to {size - 1}, less than a chunk. Cure: a fifth of the chunk size, {size // 5}, or 0",
-                    chunk_overlap=self.chunk_overlap,
-                )
-            if not 0 <= self.min_chunk_size <= size:
-                raise SettingError(
-                    f"is not in 0 to the chunk size, {size}. Cure: an eighth of it, {size // 8}, or 0",
-                    min_chunk_size=self.min_chunk_size,
-                )
+            bounds = {
+                "chunk_size": (1, 1_000_000, 400),
+                "chunk_overlap": (0, size - 1, size // 5),
+                "min_chunk_size": (0, size, size // 8),
+            }
+            for name, (least, most, usual) in bounds.items():
+                if not least <= getattr(self, name) <= most:
+                    raise SettingError(f"is not in {least:,} to {most:,}. Cure: {usual}", **{name: getattr(self, name)})
             if isinstance(self.tokenizer, str) and self.tokenizer not in _TOKENIZERS:
                 raise SettingError(
-                    f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that returns the tokens of a "
-                    "text",
+                    f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that counts tokens",
                     tokenizer=self.tokenizer,
                 )
 
@@ -171,79 +146,57 @@ def split_markdown(
     if not text[body:].strip():
         return []
     scale, size = make_scale(text, settings.tokenizer), settings.chunk_size
-    outline = outline_of(text, body, front.unread) if structured else _plain_outline(text, body, settings)
-    sections = find_sections(text, outline, cut_at_rules=settings.cut_at_rules, above=above)
-    sums = scale.cumulative(outline.offsets)
+    outline = ruler.outline_of(text, body, front.unread) if structured else _plain_outline(text, body, settings)
+    outline.sums = scale.cumulative(outline.offsets)
+    sections = ruler.find_sections(text, outline, cut_at_rules=settings.cut_at_rules, above=above)
     spans: list[Span] = []
-    for group in group_sections(sections, sums, settings.min_chunk_size, size):
+    for group in ruler.group_sections(sections, outline.sums, settings.min_chunk_size, size):
         first, last = group[0].first, group[-1].last
         start, stop = outline.offsets[first], outline.offsets[last]
         end = start + len(text[start:stop].rstrip())
         tokens = scale.exact(start, end) if end > start else 0
-        if sums[last] - sums[first] <= size and budget_cost(tokens, scale.part(start, end)) <= size:
-            whole = _Piece(start, start, end, tokens, {*outline.kinds[first:last]}, None)
-            pieces: Iterator[_Piece] = iter([whole] if end > start else [])
-        else:
-            pieces = _pack(text, _refine(text, outline, sums, (first, last), scale, settings), scale, settings)
-        spans.extend(_span(text, piece, group, outline) for piece in pieces if scale.is_text(piece.start, piece.end))
+        pieces: Iterable[Span] = [Span(start, end, (), _kind(outline.kinds[first:last]), tokens)] if end > start else []
+        if max(outline.sums[last] - outline.sums[first], budget_cost(tokens, scale.part(start, end))) > size:
+            pieces = _pack(text, _refine(text, outline, (first, last), scale, settings), scale, settings)
+        spans.extend(_with_headings(piece, group, outline) for piece in pieces if scale.is_text(piece.start, piece.end))
     return spans
 
 
-def _plain_outline(text: str, body: int, settings: ChunkSettings) -> Outline:
-    pattern, strength = (_PARAGRAPH_END, BLOCK) if settings.semantic else (_LINE_START, LINE)
-    start = body + len(text[body:]) - len(text[body:].lstrip())
-    start = max(body, text.rfind("\n", body, start) + 1)
-    offsets = array("q", [start])
-    offsets.extend(match.end() for match in pattern.finditer(text, start) if match.end() < len(text))
-    strengths, kinds = [strength] * len(offsets) + [SECTION], ["text"] * len(offsets) + [""]
-    offsets.append(len(text))
-    return Outline(offsets, strengths, kinds)
+def _kind(kinds: Iterable[str]) -> str:
+    """The kind of a chunk in which some kinds start."""
+    kinds = {*kinds} - {"heading", "rule"}
+    return next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading"
 
 
-class _Piece(NamedTuple):
-    """A chunk before it is described.
-
-    Attributes:
-        start: Offset of its first character, overlap included.
-        fresh: Offset at which what the chunk before does not hold starts.
-        end: Offset after its last character that is not white space.
-        tokens: Exactly.
-        kinds: The kinds of what starts in it.
-        atom: The atom that its first character is in the middle of, or a table that is larger than a chunk may be.
-    """
-
-    start: int
-    fresh: int
-    end: int
-    tokens: int
-    kinds: set[str]
-    atom: Atom | None
-
-
-def _span(text: str, piece: _Piece, group: list[Section], outline: Outline) -> Span:
+def _with_headings(span: Span, group: list[Section], outline: Outline) -> Span:
+    """A span with the headings above it, and those that are open at its end."""
+    offsets = outline.offsets
     if len(group) > 1:
-        offsets = outline.offsets
-        group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.fresh]
+        fresh = span.start + span.overlap
+        group = [s for s in group if offsets[s.first] < span.end and offsets[s.last] > fresh]
     first = group[0]
     path = first.path  # what stands further down in the chunk heads nothing of its beginning
-    if len(group) > 1 and outline.kinds[first.first] == "heading" and outline.offsets[first.first] >= piece.start:
-        path = common_path(group)
+    if len(group) > 1 and outline.kinds[first.first] == "heading" and offsets[first.first] >= span.start:
+        path = ruler.common_path(group)
         titles = [*dict.fromkeys(section.path[0].title for section in group if section.path)] if not path else []
         if len(titles) > _MOST_TITLES:
             titles = [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
         if titles:
             path = (Heading(0, TITLE_SEPARATOR.join(filter(None, titles))),)
-    kinds = piece.kinds - {"heading", "rule"}
-    return Span(
-        start=piece.start,
-        end=piece.end,
-        path=path,
-        kind=next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading",
-        tokens=piece.tokens,
-        continues=_continues(text, piece.atom),
-        overlap=piece.fresh - piece.start,
-        open=group[-1].path,
-    )
+    return span._replace(path=path, open=group[-1].path)
+
+
+def _plain_outline(text: str, body: int, settings: ChunkSettings) -> Outline:
+    """The paragraphs of a plain text; without structure its lines."""
+    pattern, strength = (_PARAGRAPH_END, ruler.BLOCK) if settings.semantic else (_LINE_START, ruler.LINE)
+    start = body + len(text[body:]) - len(text[body:].lstrip())
+    outline = Outline()
+    outline.add(max(body, text.rfind("\n", body, start) + 1), strength, "text")
+    for match in pattern.finditer(text, start):
+        if match.end() < len(text):
+            outline.add(match.end(), strength, "text")
+    outline.add(len(text), ruler.SECTION, "")
+    return outline
 
 
 def _continues(text: str, atom: Atom | None) -> str:
@@ -255,52 +208,23 @@ def _continues(text: str, atom: Atom | None) -> str:
     return row[0].strip() if row else ""
 
 
-@dataclass(slots=True)
-class _Marks(Outline):
-    """The marks of one group of sections, with the tokens before each, and the atom that each is in, if any."""
-
-    sums: array[int] = field(default_factory=lambda: array("q"))
-    around: list[Atom | None] = field(default_factory=list)
-
-    def put(self, offset: int, strength: int, kind: str, before: int, atom: Atom | None = None) -> None:
-        """Add a mark after the others."""
-        self.add(offset, strength, kind)
-        self.sums.append(before)
-        self.around.append(atom)
-
-    def is_inside_atom(self, mark: int) -> bool:
-        """Whether a mark is in an atom, and not at its start."""
-        atom = self.around[mark]
-        return atom is not None and atom.start < self.offsets[mark]
-
-
-def _refine(
-    text: str, outline: Outline, sums: Sequence[int], between: tuple[int, int], scale: Scale, settings: ChunkSettings
-) -> _Marks:
-    """The marks of an outline between two, with finer ones inside blocks over the budget.
-
-    Args:
-        text: The document.
-        outline: Its marks.
-        sums: The tokens before each of them.
-        between: Indices of the first mark and of the one after the last.
-        scale: Counts tokens.
-        settings: The budget.
-    """
-    first, last = between
+def _refine(text: str, outline: Outline, between: tuple[int, int], scale: Scale, settings: ChunkSettings) -> Outline:
+    """The marks of an outline between two of them, with finer ones inside blocks over the budget."""
+    sums, (first, last) = outline.sums, between
     cap = 2 * settings.chunk_size
     size = min(settings.chunk_size, cap - 1)  # alone, a part may have one more token than its share
     most = settings.hard_bound if settings.keep_blocks else settings.chunk_size
     step = max(1, settings.chunk_size // _TOKENS_PER_CHARACTER)
-    marks = _Marks()
+    marks, before = Outline(), array("q")
     held = sums[first]  # the tokens before the heading, if any, that holds on to the block
     shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in
     for index in range(first, last):
         start, end = outline.offsets[index : index + 2]
-        kind, atom, weight = outline.kinds[index], outline.atoms.get(index), sums[index + 1] - sums[index]
+        kind, atom, weight = outline.kinds[index], outline.atoms[index], sums[index + 1] - sums[index]
         if outline.strengths[index]:
             held = sums[index]
-        marks.put(start, outline.strengths[index], kind, sums[index] + shift, atom)
+        marks.add(start, outline.strengths[index], kind, atom)
+        before.append(sums[index] + shift)
         if atom:  # white space below it does not count
             if weight <= most - _SEAM or _standalone_tokens(text, start, end, scale) <= most:
                 continue
@@ -311,9 +235,12 @@ def _refine(
         finer = _cut_points(text, (start, end), kind, atom, scale, room, step)
         counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
         for (offset, strength), count in zip(finer, counts[1:], strict=False):
-            marks.put(offset, strength, kind, sums[index] + shift + count, atom)
+            marks.add(offset, strength, kind, atom)
+            before.append(sums[index] + shift + count)
         shift += counts[-1] - weight
-    marks.put(outline.offsets[last], SECTION, "", sums[last] + shift)
+    marks.add(outline.offsets[last], ruler.SECTION, "")
+    before.append(sums[last] + shift)
+    marks.sums = before
     return marks
 
 
@@ -352,18 +279,18 @@ def _inside(text: str, start: int, end: int, kind: str, atom: Atom | None) -> It
         return
     if kind != "html" and atom is None:
         for offset in sentence_starts(text, start, end):  # one that starts its line needs no ">" before it
-            yield offset, LINE if kind == "quote" and text[offset - 1] in "\r\n" else SENTENCE
+            yield offset, ruler.LINE if kind == "quote" and text[offset - 1] in "\r\n" else ruler.SENTENCE
         return
     lines = [match for match in _LINE.finditer(text, start, end) if match[0].strip()]
     head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
     for number, (before, line) in enumerate(pairwise(lines), start=1):
         is_last = atom and atom.kind == "code" and number == len(lines) - 1  # of a fence, as {% endhighlight %}
         if atom and (number <= head or (is_last and (not line[0].strip("`~> \t\r\n") or "highlight" in line[0]))):
-            yield line.start(), GLUED
+            yield line.start(), ruler.GLUED
         elif kind == "html" and _ROW.match(line[0]):
-            yield line.start(), PIECE
+            yield line.start(), ruler.PIECE
         else:
-            yield line.start(), LINE if before.end() == line.start() else PIECE
+            yield line.start(), ruler.LINE if before.end() == line.start() else ruler.PIECE
 
 
 def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
@@ -375,7 +302,7 @@ def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterat
         start = blank.end() if blank else start
         if start >= end:
             return
-        yield start, SPACE if space > 0 else CHARACTER
+        yield start, ruler.SPACE if space > 0 else ruler.CHARACTER
 
 
 def _between_letters(text: str, start: int, at: int) -> int:
@@ -390,7 +317,7 @@ def _between_letters(text: str, start: int, at: int) -> int:
     return last if last > start else at
 
 
-def _pack(text: str, marks: _Marks, scale: Scale, settings: ChunkSettings) -> Iterator[_Piece]:
+def _pack(text: str, marks: Outline, scale: Scale, settings: ChunkSettings) -> Iterator[Span]:
     """The pieces of one group of sections."""
     offsets, size, bound = marks.offsets, settings.chunk_size, settings.hard_bound
     first, start = 0, offsets[0]
@@ -414,15 +341,16 @@ def _pack(text: str, marks: _Marks, scale: Scale, settings: ChunkSettings) -> It
             # the parts' sum was too small: a tokenizer that is not additive
             limit, most = (limit, most - over) if is_forced else (limit - over, most)
         if end > offsets[first]:  # something that the chunk before does not hold
-            atom = marks.around[first] if start == offsets[first] and marks.is_inside_atom(first) else None
+            atom = marks.atoms[first] if start == offsets[first] and marks.is_inside_atom(first) else None
             if atom is None and tokens > size:  # it is embedded in windows, and later ones lack the header row
-                atom = next((one for one in marks.around[first:last] if one is not None and one.kind == "table"), None)
-            yield _Piece(start, offsets[first], end, tokens, {*marks.kinds[first:last]}, atom)
+                atom = next((one for one in marks.atoms[first:last] if one is not None and one.kind == "table"), None)
+            kind = _kind(marks.kinds[first:last])
+            yield Span(start, end, (), kind, tokens, _continues(text, atom), offsets[first] - start)
         start = _overlap_start(text, marks, first, last, scale, settings)
         first = last
 
 
-def _choose(marks: _Marks, first: int, limit: int, settings: ChunkSettings) -> int | None:
+def _choose(marks: Outline, first: int, limit: int, settings: ChunkSettings) -> int | None:
     """The strongest mark in the upper half of the budget, else the last one that fits; None if none does."""
     sums, strengths = marks.sums, marks.strengths
     total = len(sums) - 1
@@ -444,7 +372,7 @@ def _choose(marks: _Marks, first: int, limit: int, settings: ChunkSettings) -> i
     return best
 
 
-def _overflowing(marks: _Marks, first: int, most: int, size: int) -> int:
+def _overflowing(marks: Outline, first: int, most: int, size: int) -> int:
     """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds ``most``."""
     total, sums = len(marks.offsets) - 1, marks.sums
     last = first + 1
@@ -457,7 +385,7 @@ def _overflowing(marks: _Marks, first: int, most: int, size: int) -> int:
     return min(last, total)
 
 
-def _overlap_start(text: str, marks: _Marks, first: int, last: int, scale: Scale, settings: ChunkSettings) -> int:
+def _overlap_start(text: str, marks: Outline, first: int, last: int, scale: Scale, settings: ChunkSettings) -> int:
     """Where the next piece starts: whole blocks or sentences before ``last``, in the same section."""
     offsets, sums, kinds, room = marks.offsets, marks.sums, marks.kinds, settings.chunk_overlap
     at = offsets[last]
@@ -472,11 +400,11 @@ def _overlap_start(text: str, marks: _Marks, first: int, last: int, scale: Scale
     for mark in range(last - 1, first, -1):
         if sums[last] - sums[mark] > room or kinds[mark] == "heading":
             break
-        is_start = not marks.is_inside_atom(mark) and marks.strengths[mark] not in {SPACE, CHARACTER}
+        is_start = not marks.is_inside_atom(mark) and marks.strengths[mark] not in {ruler.SPACE, ruler.CHARACTER}
         if is_start and kinds[mark] != "rule" and may_start(offsets[mark], kinds[mark]):
             start = offsets[mark]
     kind = kinds[last - 1]
-    if start == at and marks.around[last - 1] is None and kind in {"text", "list", "quote"}:
+    if start == at and marks.atoms[last - 1] is None and kind in {"text", "list", "quote"}:
         starts = [*(o for o in sentence_starts(text, offsets[last - 1], at) if may_start(o, kind)), at]
         tail = scale.cumulative(starts)
         start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)

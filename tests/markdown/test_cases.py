@@ -169,7 +169,7 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
         ours = {("heading", masked.count("\n", 0, start)) for start in outline.headings[2::4]}
         ours |= {
             ("table" if atom.kind == "table" else "fence", masked.count("\n", 0, atom.start))
-            for atom in outline.atoms.values()
+            for atom in filter(None, outline.atoms)
             if atom.kind == "table"
             or masked[atom.start : atom.end].lstrip(" >-*0123456789.").startswith(("```", "~~~"))
         }

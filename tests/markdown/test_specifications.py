@@ -69,7 +69,7 @@ def ours(text):
         ("heading", *place(start, end), (level, title))
         for (_, level, start, title), end in zip(titled_headings(text, outline), ends, strict=True)
     }
-    return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in outline.atoms.values()}
+    return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in filter(None, outline.atoms)}
 
 
 def examples(folder):
