@@ -154,8 +154,8 @@ def _read_line_by_line(source: str) -> list[tuple[str, Any]]:
 def _value(lines: list[str]) -> Any:
     """What the lines after a key are in YAML, else a text, or a list of the lines with a dash."""
     with contextlib.suppress(yaml.YAMLError, ValueError):
-        ((_, value),) = _read_yaml("\n".join([f"key: {lines[0]}", *lines[1:]])) or ()
-        return value
+        if pairs := _read_yaml("\n".join([f"key: {lines[0]}", *lines[1:]])):
+            return pairs[0][1]
     items = [line.strip() for line in lines if line.strip()]
     is_list = not lines[0] and all(item[:2] == "- " for item in items)
     return [item[2:].strip() for item in items] if is_list else " ".join(items)
