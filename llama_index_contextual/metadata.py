@@ -14,18 +14,18 @@ name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timezone
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode
 
-from llama_index_contextual.text import date_from_heading, date_from_path, date_from_words, date_in_words, parse_date
+from llama_index_contextual.text.dates import date_from_heading, date_from_path, date_in_words, parse_date, parse_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import date, datetime
 
     from llama_index.core.schema import BaseNode, TextNode
 
@@ -80,11 +80,8 @@ EVERY_KEY: Final = "*"  # among leave_out_keys: EMBED shows the context and noth
 # In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
 _HIDES: Final = "(hidden by the context:)"
 _END: Final = "(end)"
-
-_EXCLUDED: Final = {
-    MetadataMode.EMBED: "excluded_embed_metadata_keys",
-    MetadataMode.LLM: "excluded_llm_metadata_keys",
-}
+_EMBED: Final = "excluded_embed_metadata_keys"
+_LLM: Final = "excluded_llm_metadata_keys"
 
 HEADER_SEPARATOR: Final = " > "
 TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
@@ -92,25 +89,24 @@ TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
 _ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
-_FIRST_SECOND: Final = 100_000_000  # in 1973
 _WORD: Final = re.compile(r"\w+")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
 def prefixed_key(key: str) -> str:
-    """Return the name of one of our keys in the metadata of a document that brought a key of that name."""
+    """The name of one of our keys in the metadata of a document that brought a key of that name."""
     return f"contextual_{key}"
 
 
-def value_of(metadata: Mapping[str, Any], key: str) -> Any:
-    """Return the value of one of our keys; None where there is none.
-
-    Args:
-        metadata: Of a node.
-        key: One of the names above.
-    """
+def key_in(metadata: Mapping[str, Any], key: str) -> str:
+    """The name that one of our keys has in a node's metadata."""
     prefixed = prefixed_key(key)
-    return metadata[prefixed] if prefixed in metadata else metadata.get(key)
+    return prefixed if prefixed in metadata else key
+
+
+def value_of(metadata: Mapping[str, Any], key: str) -> Any:
+    """The value of one of our keys in a node's metadata; None where there is none."""
+    return metadata.get(key_in(metadata, key))
 
 
 def merge_metadata(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -154,21 +150,18 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _too_large(value: Any) -> str:
-    """Return the bound that a list or mapping exceeds; "" for none. A loop, as it may be deeper than the stack."""
-    size = 0
-    left = [(value, 0)]
-    while left:
-        item, depth = left.pop()
-        if depth > DEEPEST:
-            return f"nested more than {DEEPEST} levels deep"
-        if isinstance(item, dict):
-            left += [(part, depth + 1) for pair in islice(item.items(), MOST_VALUE) for part in pair]
-        elif isinstance(item, list | tuple | set):
-            left += [(part, depth + 1) for part in islice(item, MOST_VALUE)]
-        size += len(item) if isinstance(item, str) else 1
+    """The bound that a list or mapping exceeds; "" for none."""
+    size, parts = 0, [value]
+    for _ in range(DEEPEST + 1):
+        size += sum(len(part) if isinstance(part, str) else 1 for part in parts)
         if size > MOST_VALUE:
             return f"larger than {MOST_VALUE:,} characters"
-    return ""
+        pairs = chain.from_iterable(part.items() for part in parts if isinstance(part, dict))
+        lists = chain.from_iterable(part for part in parts if isinstance(part, list | tuple | set))
+        parts = [*islice(chain(chain.from_iterable(pairs), lists), MOST_VALUE + 1)]
+        if not parts:
+            return ""
+    return f"nested more than {DEEPEST} levels deep"
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
@@ -188,18 +181,16 @@ def page_of(metadata: Mapping[str, Any]) -> object:
 
 
 def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | datetime | None, str]:
-    """Return the date of a node, and what it was read from: metadata, a heading, the path; (None, "no date") for none.
+    """The date of a node, and what it was read from: metadata, a heading, the path; (None, "no date") for none.
 
     Args:
         metadata: Of the node.
         key: The metadata key that holds its date. The value may be a date, ISO 8601, a day in words
             (``January 2, 2026``), or seconds since the epoch.
     """
-    if (when := _when(value_of(metadata, key))) is not None:
-        return when, f"metadata:{key}"
-    stamp = value_of(metadata, DATE_TS)
-    if key == DATE and isinstance(stamp, int | float) and (moment := _moment(stamp)) is not None:
-        return moment.date(), f"metadata:{DATE_TS}"
+    for name in (DATE, DATE_TS) if key == DATE else (key,):
+        if (when := parse_date(value_of(metadata, name))) is not None:
+            return (parse_day(when) if name == DATE_TS else when), f"metadata:{name}"
     for title in reversed(heading_titles(metadata)):
         if day := date_from_heading(title):
             return day, "heading"
@@ -208,24 +199,8 @@ def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | dateti
 
 
 def day_of(metadata: Mapping[str, Any]) -> date | None:
-    """Return the day of a node, as :func:`date_of` reads it; None for none."""
-    when, _ = date_of(metadata)
-    return when.date() if isinstance(when, datetime) else when
-
-
-def _when(value: object) -> date | datetime | None:
-    """Read a metadata value; a number below ``_FIRST_SECOND`` is a year or a count, and no seconds since the epoch."""
-    if isinstance(value, int | float):
-        return _moment(value) if value >= _FIRST_SECOND else None
-    return parse_date(value) or (date_from_words(value) if isinstance(value, str) else None)
-
-
-def _moment(stamp: float) -> datetime | None:
-    """Read seconds since the epoch; somebody else's milliseconds are no date."""
-    try:
-        return datetime.fromtimestamp(stamp, timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return None
+    """The day of a node, as :func:`date_of` reads it; None for none."""
+    return parse_day(date_of(metadata)[0])
 
 
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
@@ -351,32 +326,28 @@ def place_of(metadata: Mapping[str, Any]) -> str:
 
 
 def has_context(metadata: Mapping[str, Any]) -> bool:
-    """Return whether this package has written a context here; a ``context`` alone is somebody else's."""
-    return all(prefixed_key(key) in metadata or key in metadata for key in (CONTEXT_SOURCE, CONTEXT_VERSION))
+    """Whether this package has written a context here; a ``context`` alone is somebody else's."""
+    return all(key_in(metadata, key) in metadata for key in (CONTEXT_SOURCE, CONTEXT_VERSION))
 
 
 def context_of(metadata: Mapping[str, Any]) -> str:
-    """Return a node's context; empty for none."""
+    """A node's context; empty for none."""
     return str(value_of(metadata, CONTEXT) or "")
 
 
 def put_context(metadata: dict[str, Any], text: str, source: str, version: str, lexical: str = "") -> None:
     """Write a context in place of an earlier one of ours; keys of somebody else stay, and ours have names beside."""
-    written = has_context(metadata)
+    drop_context(metadata)
     values = {CONTEXT: text, CONTEXT_SOURCE: source, CONTEXT_VERSION: version, LEXICAL_CONTEXT: lexical}
     for key, value in values.items():
-        beside = prefixed_key(key) in metadata or (key in metadata and not written)
-        name = prefixed_key(key) if beside else key
-        if value or beside or key in {CONTEXT_SOURCE, CONTEXT_VERSION}:
-            metadata[name] = value
-        else:
-            metadata.pop(name, None)
+        if value or key in {CONTEXT_SOURCE, CONTEXT_VERSION} or key in metadata:
+            metadata[prefixed_key(key) if key in metadata else key] = value
 
 
 def drop_context(metadata: dict[str, Any]) -> None:
     """Take a context of ours out; a ``context`` of somebody else stays."""
-    for name in _names(metadata, CONTEXT, *_ABOUT_CONTEXTS) if has_context(metadata) else ():
-        del metadata[name]
+    for key in (CONTEXT, *_ABOUT_CONTEXTS) if has_context(metadata) else ():
+        metadata.pop(key_in(metadata, key), None)
 
 
 def set_views(
@@ -400,32 +371,38 @@ def set_views(
             there but the context.
     """
     reset_views(node)
-    metadata, written = node.metadata, has_context(node.metadata)
-    ours = _names(metadata, *_ABOUT_CONTEXTS) if written else []
-    context = context_of(metadata) if written else ""
-    lexical = str(value_of(metadata, LEXICAL_CONTEXT) or "") if written else ""
+    metadata, is_ours = node.metadata, has_context(node.metadata)
+    about = [key_in(metadata, key) for key in _ABOUT_CONTEXTS] if is_ours else []
+    context, lexical = (str(value_of(metadata, key) or "") if is_ours else "" for key in (CONTEXT, LEXICAL_CONTEXT))
     embedded, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
-    names = [(key, name) for key in _REPEATED for name in (key, prefixed_key(key)) if read.strip() and name in metadata]
-    repeated = [name for key, name in names if _is_repeated(name, metadata[name], read if key in _PATHS else embedded)]
-    hidden = [key for key in (*repeated, *_read_once(node)) if key not in keep_keys]
-    written_as = _names(metadata, CONTEXT) if context else []
-    prefixed = [] if show_context_to_llm else written_as
-    every = (key for key in metadata if key not in (*written_as, *keep_keys)) if EVERY_KEY in leave_out_keys else ()
-    left_out = [*ours, *hidden, *every, *(key for key in leave_out_keys if key != EVERY_KEY)]
-    node.excluded_embed_metadata_keys = _hiding(node.excluded_embed_metadata_keys, left_out)
-    node.excluded_llm_metadata_keys = _hiding(node.excluded_llm_metadata_keys, [*ours, *prefixed])
+    repeated = [
+        name
+        for name in (*_REPEATED, *map(prefixed_key, _REPEATED))
+        if name in metadata and read.strip() and _is_repeated(name, metadata[name], embedded, read)
+    ]
+    written_as = [key_in(metadata, CONTEXT)] if context else []
+    every = [key for key in metadata if key not in written_as] if EVERY_KEY in leave_out_keys else []
+    hidden = [key for key in (*repeated, *_read_once(node), *every) if key not in keep_keys]
+    left_out = [*about, *hidden, *(key for key in leave_out_keys if key != EVERY_KEY)]
+    for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else written_as)])):
+        excluded = getattr(node, name)
+        added = [key for key in dict.fromkeys(keys) if key in metadata or key in leave_out_keys if key not in excluded]
+        setattr(node, name, [*excluded, _HIDES, *added, _END] if added else excluded)
 
 
 def headings_of_ours(metadata: Mapping[str, Any]) -> list[str]:
     """The key of the header path that our parser wrote; none where there is none, or another parser's."""
-    name = prefixed_key(HEADER_PATH) if prefixed_key(HEADER_PATH) in metadata else HEADER_PATH
+    name = key_in(metadata, HEADER_PATH)
     return [name] if name in metadata and value_of(metadata, HEADING_LEVEL) is not None else []
 
 
 def reset_views(node: BaseNode) -> None:
     """Let EMBED and LLM show what they did before :func:`set_views`."""
-    node.excluded_embed_metadata_keys = _before(node.excluded_embed_metadata_keys)
-    node.excluded_llm_metadata_keys = _before(node.excluded_llm_metadata_keys)
+    for name in (_EMBED, _LLM):
+        keys = list(getattr(node, name))
+        if _HIDES in keys:
+            del keys[keys.index(_HIDES) : keys.index(_END) + 1]
+        setattr(node, name, keys)
 
 
 def hide_encoded_bytes(node: TextNode, shown: str) -> None:
@@ -440,7 +417,7 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
     node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
     template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
     node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))
-    for mode, name in _EXCLUDED.items():
+    for mode, name in ((MetadataMode.EMBED, _EMBED), (MetadataMode.LLM, _LLM)):
         others = [key for key in getattr(node, name) if key != ENCODED_CHARS]
         setattr(node, name, [*others, ENCODED_CHARS])
         if not node.get_metadata_str(mode).strip():
@@ -453,44 +430,26 @@ def of_front_matter(keys: Iterable[str]) -> dict[str, str]:
     return {prefixed_key(FRONT_MATTER): ",".join(once)} if once else {}
 
 
-def _read_once(node: BaseNode) -> Sequence[str]:
-    """Return which of a node's keys the parser found in front matter; contexts do not repeat them on each chunk."""
+def _read_once(node: BaseNode) -> list[str]:
+    """The keys of a node that the parser found in front matter; contexts do not repeat them on each chunk."""
     source = node.source_node
     once = str(source.metadata.get(prefixed_key(FRONT_MATTER), "")) if source is not None else ""
-    return _names(node.metadata, *once.split(",")) if once else ()
+    return [key_in(node.metadata, key) for key in once.split(",")] if once else []
 
 
-def _names(metadata: Mapping[str, Any], *keys: str) -> list[str]:
-    """Return the names that some of our keys have here, without those that are absent."""
-    names = (prefixed_key(key) if prefixed_key(key) in metadata else key for key in keys)
-    return [name for name in names if name in metadata]
-
-
-def _hiding(excluded: list[str], keys: Sequence[str]) -> list[str]:
-    added = [key for key in dict.fromkeys(keys) if key not in excluded]
-    return [*excluded, _HIDES, *added, _END] if added else excluded
-
-
-def _before(excluded: list[str]) -> list[str]:
-    if _HIDES not in excluded:
-        return list(excluded)
-    start = excluded.index(_HIDES)
-    return [*excluded[:start], *excluded[excluded.index(_END, start) + 1 :]]
-
-
-def _is_repeated(name: str, value: Any, words: str) -> bool:
-    """Return whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
-    if isinstance(value, str) and len(value) > MOST_VALUE:  # longer than any context
+def _is_repeated(name: str, value: Any, embedded: str, read: str) -> bool:
+    """Whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
+    text, key = str(value)[: MOST_VALUE + 1], name.removeprefix(prefixed_key(""))
+    if len(text) > MOST_VALUE:  # longer than any context
         return False
-    text, key = str(value), name.removeprefix(prefixed_key(""))
+    if key in _PATHS:
+        return _words(PureWindowsPath(text).name if _is_absolute(text) else text) in read
     if key == HEADER_PATH:
         titles = heading_titles({HEADER_PATH: text})
-        return not titles or _words(titles[-1]) in words
-    if key == DATE and len(text) == len("2026-01-28"):  # a context has no time of day
-        return _words(date_in_words(text) or text) in words or _words(text) in words
-    if key in _PATHS and _is_absolute(text):
-        text = PureWindowsPath(text).name
-    return _words(text) in words
+        return not titles or _words(titles[-1]) in embedded
+    if key == DATE and len(text) == len("2026-01-28") and _words(date_in_words(text) or text) in embedded:
+        return True  # a context has no time of day
+    return _words(text) in embedded
 
 
 def _words(text: str) -> str:

@@ -6,6 +6,7 @@ are written (``21.01.2024``). Any other order of digits is a guess. An impossibl
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import date, datetime, time, timezone
 from functools import cache
@@ -55,6 +56,7 @@ _WEEKDAYS: Final = {
     "суббота субботу субботы,воскресенье воскресенья",
 }
 DATE_LANGUAGES: Final = tuple(_MONTHS)
+_FIRST_SECOND: Final = 100_000_000  # in 1973: a smaller number is a year or a count, and no seconds since the epoch
 
 
 def month_words(language: str) -> dict[str, int]:
@@ -142,25 +144,23 @@ def _dates_in(text: str) -> Iterator[tuple[int, date]]:
 
 
 def parse_date(value: object) -> date | datetime | None:
-    """Read a metadata value: a date, a datetime, ISO 8601 text with or without a time and a zone.
+    """Read a metadata value: a date, a datetime, ISO 8601 text, a day in words, or seconds since the epoch.
 
     Returns:
         A datetime where the value has a time of day (naive if it names no zone), else a date; None if it is no date.
     """
     if isinstance(value, date):  # a datetime is one too
         return value
-    if not isinstance(value, str):
-        return None
-    text = value.strip()
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        pass
-    try:
-        # Python 3.10 does not know the Z of UTC
-        return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError:
-        return date_from_heading(text)
+    if isinstance(value, int | float):
+        try:
+            return datetime.fromtimestamp(value, timezone.utc) if value >= _FIRST_SECOND else None
+        except (ValueError, OverflowError, OSError):  # somebody else's milliseconds
+            return None
+    text = re.sub(r"[zZ]$", "+00:00", value.strip()) if isinstance(value, str) else ""  # 3.10 knows no Z
+    for read in (date.fromisoformat, datetime.fromisoformat):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return date_from_heading(text) or date_from_words(text)
 
 
 def parse_day(value: object) -> date | None:
