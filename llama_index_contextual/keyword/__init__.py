@@ -44,6 +44,12 @@ from llama_index_contextual.keyword.filters import (
     tag_of,
 )
 from llama_index_contextual.keyword.node_index import KeywordIndex, checked_nodes, holding_words, lexical_text
-from llama_index_contextual.keyword.query import parse_query, unknown_words, unknown_words_note
+from llama_index_contextual.keyword.query import (
+    days_filter,
+    note_filters,
+    parse_query,
+    unknown_words,
+    unknown_words_note,
+)
 
 __all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]  # what users import

@@ -11,14 +11,19 @@ What operators ask becomes metadata filters, so every arm that takes filters obe
 
 from __future__ import annotations
 
+import contextlib
 import re
+from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.analyzer import words_of
-from llama_index_contextual.keyword.filters import WORDS, tag_filter
-from llama_index_contextual.metadata import COLLECTION, PATH
+from llama_index_contextual.keyword.dates import find_dates, lexicon_of
+from llama_index_contextual.keyword.filters import WORDS, having, item_filter, tag_filter
+from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
+from llama_index_contextual.text import epoch_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +39,17 @@ _OF_A_SHELL: Final = re.compile(r"(?:\.{1,2}/|~/|[/$|`<>]|\*\.)|(?:\.{1,2}|&&|\*
 _EXCLUDABLE: Final = re.compile(r"[^\W\d_]\S{2,}")  # flags are shorter
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
+_CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)(?![=<>])([^\n]{0,300})")
+_OPERATORS: Final = {
+    "=": FilterOperator.EQ,
+    "==": FilterOperator.EQ,
+    "!=": FilterOperator.NE,
+    "<": FilterOperator.LT,
+    "<=": FilterOperator.LTE,
+    ">": FilterOperator.GT,
+    ">=": FilterOperator.GTE,
+    "~": FilterOperator.TEXT_MATCH_INSENSITIVE,
+}
 _NAMED: Final = 3  # unknown words that a message names
 
 
@@ -125,3 +141,82 @@ def unknown_words_note(words: Sequence[str]) -> str:
     parts = [f'"{word}"' for word in words]
     *before, last = parts if len(parts) <= _NAMED else [*parts[:_NAMED], "other words"]
     return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"
+
+
+# Which notes
+
+
+def note_filters(
+    *,
+    path: str = "",
+    tag: str = "",
+    since: str = "",
+    until: str = "",
+    collections: Sequence[str] = (),
+    where: Sequence[str] = (),
+) -> MetadataFilters | None:
+    """LlamaIndex's metadata filters for what an agent writes; None where it writes nothing.
+
+    Args:
+        path: Part of a note's path, in any case.
+        tag: One of its tags, in any case, or one above it: ``health`` for ``health/running``.
+        since: Its first day, as ``2026-04-09`` or in words (``last week``). A note without a date is left out.
+        until: Its last day.
+        collections: Names of folders, of an index of several: one of them is the note's.
+        where: Conditions on its front matter, all of them: ``status=open``, ``rating>=4``, ``topics=ml`` (an item of a
+            list), ``due<2026-05-01``, ``status!=done``, ``author~smith`` (a part), ``author=`` (nothing).
+
+    Raises:
+        SettingError: A day is none, the first comes after the last, or a condition cannot be read.
+    """
+    first, last = _day("since", since), _day("until", until)
+    if first and last and first > last:
+        raise SettingError("are in the wrong order. Cure: exchange them.", since=since, until=until)
+    filters: list[MetadataFilter | MetadataFilters] = [_condition(condition) for condition in where]
+    if path.strip():
+        filters.append(MetadataFilter(key=PATH, value=path.strip(), operator=FilterOperator.TEXT_MATCH_INSENSITIVE))
+    if tag.strip():
+        filters.append(tag_filter(tag))
+    if collections:
+        filters.append(MetadataFilter(key=COLLECTION, value=[*collections], operator=FilterOperator.IN))
+    filters += days_filter(first, last).filters
+    return MetadataFilters(filters=filters) if filters else None
+
+
+def _condition(text: str) -> MetadataFilter | MetadataFilters:
+    """Filter of a condition on front matter."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise SettingError("is no condition. Cure: KEY=VALUE, or with !=, <, <=, >, >= or ~ (a part).", where=text)
+    key, operator, value = match[1].strip().lower(), match[2], match[3].strip()
+    if key == TAGS and operator == "=" and value:
+        return tag_filter(value)
+    if not value and operator in ("=", "!="):
+        return (
+            having(key) if operator == "!=" else MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+        )
+    wanted = value if operator == "~" else typed(value)
+    wanted = int(wanted) if isinstance(wanted, bool) else wanted  # LlamaIndex's filters take no booleans
+    return item_filter(key, wanted, _OPERATORS[operator])
+
+
+def days_filter(first: date | None, last: date | None) -> MetadataFilters:
+    """Filter for dated notes from some days, both included; None leaves that end open."""
+    ends = ((first, FilterOperator.GTE), (last, FilterOperator.LTE))
+    return MetadataFilters(
+        filters=[
+            MetadataFilter(key=DATE_TS, value=epoch_seconds(day), operator=how) for day, how in ends if day is not None
+        ]
+    )
+
+
+def _day(name: str, text: str) -> date | None:
+    """The day that a text names: of ``last week`` its first for ``since``, its last for ``until``."""
+    if not text.strip():
+        return None
+    with contextlib.suppress(ValueError):
+        return date.fromisoformat(text.strip())
+    [named] = find_dates(text, date.today(), lexicon_of(text))[:1] or [None]  # noqa: DTZ011  the user's own day
+    if named is None:
+        raise SettingError("is no date. Cure: write it as 2026-04-09, or in words: last week, in May.", **{name: text})
+    return named.first if name == "since" else named.last

@@ -1,46 +1,171 @@
-"""`MemoryContext`: what notes have to say about a message."""
+"""`MemoryContext`: what notes have to do with a message, as a digest: gate, search, then the digest of what was found.
+
+Any LlamaIndex retriever will do: what is no fusion of ours becomes the one arm of such a fusion. Only ours know how
+likely an index answers a message at all, so memory does not abstain from the hits of others.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from llama_index_contextual.errors import SettingError, whole
-from llama_index_contextual.keyword import DAYS_AFTER, check_filters, lexicon_of
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from llama_index_contextual.errors import Checked, SettingError, whole
+from llama_index_contextual.keyword import DAYS_AFTER, Analyzer, check_filters, days_filter, lexicon_of, parse_query
 from llama_index_contextual.memory.current import newer_values_first, newest_first
-from llama_index_contextual.memory.derived import derive_queries, rank_derived
-from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
+from llama_index_contextual.memory.digest import Current, MemoryDigest, MemoryEntry, Place, on_one_line, visible
 from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
-from llama_index_contextual.memory.ranking import entries_of, is_seen, left_out, rank, select
-from llama_index_contextual.memory.search import HitPool, PoolHit, PoolSearch, days_filter
-from llama_index_contextual.memory.settings import MOST_HITS, MemorySettings
-from llama_index_contextual.metadata import day_of
-from llama_index_contextual.retrieval import AUTO, RecencyPostprocessor, min_score_for
+from llama_index_contextual.memory.snippet import choose_snippet
+from llama_index_contextual.metadata import (
+    END_LINE,
+    FRONT_MATTER,
+    HEADER_PATH,
+    PAGE_LABEL,
+    START_LINE,
+    day_of,
+    path_of,
+    value_of,
+)
+from llama_index_contextual.retrieval import (
+    ContextualFusionRetriever,
+    Judgement,
+    Mode,
+    NearDuplicates,
+    Question,
+    RecencyPostprocessor,
+    answer_flow,
+    explanation_of,
+    keyword_of,
+    min_score_for,
+    run,
+)
+from llama_index_contextual.text import counted, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from llama_index.core.vector_stores.types import MetadataFilters
+    from typing_extensions import Self
+
+    from llama_index_contextual.retrieval import Explanation, Hit
 
 Now = datetime | date | None
 
-_CUT_NOTE: Final = f"Message: only its first {MAX_MESSAGE:,} characters were read."
-_ANY: Final = 1e-6  # where a question is relevant enough, its hits differ by their share of the best alone
-_SURE: Final = 0.5  # a digest says of hits that are less relevant that they may not answer
+_POOL: Final = 50  # hits that are ranked before the cut
+_SURE: Final = 0.5  # a digest warns of hits that are less relevant
 _SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of four
+_K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
+_LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
+_DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
+_WIDE: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
+_LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
 
 
-def gate_digest(message: str, settings: MemorySettings) -> MemoryDigest | None:
-    """Return the digest of a message that needs no memory, without asking an index; None for any other message."""
-    if not settings.enabled:
-        return MemoryDigest(applicable=False, reason=DISABLED)
-    reason = gate(message, lexicon_of(message), commands=settings.commands)
+def _as_number(value: Any) -> Any:
+    if isinstance(value, bool):  # which pydantic takes for 0 or 1
+        raise ValueError("input should be a number")  # noqa: TRY004  pydantic knows no other
+    return value.item() if hasattr(value, "item") else value  # numpy's
+
+
+_Number = BeforeValidator(_as_number)
+_Share = Annotated[float, _Number, Field(ge=0, le=1)]
+_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
+class MemorySettings(Checked, BaseModel):
+    """How notes answer an agent.
+
+    Attributes:
+        max_results: The most hits of a digest.
+        max_tokens: The most tokens of a digest; its first hit is shown whatever it costs.
+        include_recency: Whether newer notes win among near equals. Where a message names a date, that counts instead.
+        half_life_days: Days after which a dated note's recency factor is a half.
+        recency_weight: The share of a score that age may take, 0 to 1. benchmarks/results/memory.md: a weight of 0.1
+            costs 0.1 points of recall@4; one of 1, as the source has it, 34.
+        min_relevance: How likely a hit has to answer the message, 0 to 1; 0 leaves out none; ``"auto"`` is 0.05, or 0
+            with another embedding than the local one.
+        evergreen: Patterns of notes that never age.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    max_results: Annotated[int, _Number, Field(ge=1, le=100_000)] = 4
+    max_tokens: Annotated[int, _Number, Field(ge=1, le=10**9)] = 600
+    include_recency: bool = True
+    half_life_days: Annotated[float, _Number, Field(gt=0, le=1_000_000)] = 30.0
+    recency_weight: _Share = 0.1
+    min_relevance: _Share | Literal["auto"] = "auto"
+    evergreen: _Texts = ("MEMORY.md",)
+
+    def changed(self, **values: Any) -> Self:
+        """The same with other values, which are checked.
+
+        Raises:
+            SettingError: A value cannot work.
+        """
+        explicit = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**explicit, **values}) if values else self
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHit:
+    """One hit; ranking puts another with a new score in its place.
+
+    Args:
+        node: The chunk.
+        score: How likely it answers the message; where that is not known, a share of the best hit's score.
+        cosine: Of the vector arm.
+        terms: Matched query terms as the analyzer writes them, and how rare each is.
+        reasons: Evidence for its session, where the text was taken for a message, and what changed its score.
+    """
+
+    node: BaseNode
+    score: float
+    cosine: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The node's id."""
+        return self.node.node_id
+
+
+@dataclass(frozen=True, slots=True)
+class HitPool:
+    """Hits of a search.
+
+    Args:
+        hits: Best first.
+        judgement: How likely the best hit answers the message.
+        notes: What was degraded, ignored, or left out.
+        queries: The text, and the sentences of a message.
+        left_out: How many more were found, which are not relevant enough.
+    """
+
+    hits: tuple[PoolHit, ...] = ()
+    judgement: Judgement = field(default_factory=Judgement)
+    notes: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+def gate_digest(message: str) -> MemoryDigest | None:
+    """The digest of a message that needs no memory, without asking an index; None for any other message."""
+    reason = gate(message, lexicon_of(message))
     return MemoryDigest(applicable=False, reason=reason) if reason else None
 
 
 class MemoryContext:
-    """Turns a user's message into a digest of what notes say about it, or into nothing within microseconds.
+    """Turns a user's message into a digest of notes about it, or into nothing within microseconds.
 
     ::
 
@@ -50,9 +175,9 @@ class MemoryContext:
     Thread-safe; it keeps no state between messages (give ``seen=`` to leave out what was shown already).
 
     Args:
-        source: A ``ContextualIndex``, one of our retrievers, or any other of LlamaIndex (which does not say how
+        source: A ``ContextualIndex``, one of our retrievers, or any other of LlamaIndex (which does not tell how
             relevant its hits are, so that they are never held back).
-        settings: See :class:`MemorySettings`. Default: what the configuration of the index says.
+        settings: See :class:`MemorySettings`. Default: those of the configuration of the index.
         clock: The present, for recency and for words such as "yesterday"; default the system's, in local time.
         **changes: Single settings.
 
@@ -70,190 +195,324 @@ class MemoryContext:
     ) -> None:
         self.settings = (settings or _configured(source)).changed(**changes)
         self._clock = clock
-        self._search = PoolSearch(source, self.settings)
+        is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
+        retriever = source.as_retriever(similarity_top_k=_POOL) if is_index else source
+        if not hasattr(retriever, "retrieve"):
+            raise SettingError(
+                f"MemoryContext({source!r}) has nothing to ask. Cure: an index or a retriever, as in "
+                f"MemoryContext(ContextualIndex.open({source!r}))"
+            )
+        if not isinstance(retriever, ContextualFusionRetriever):
+            retriever = ContextualFusionRetriever([retriever])
+        self._fusion, self._keywords = retriever, keyword_of(retriever.retrievers)
+        self._analyzer = Analyzer() if self._keywords is None else self._keywords.analyzer
+        self._can_filter = all(hasattr(arm, "with_filters") for arm in retriever.retrievers)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
-        """Return the digest for a message.
+        """The digest for a message.
 
         Args:
             message: What the user wrote.
             seen: Ids or citations of hits that were shown before; they are left out.
             now: The present; default the clock's.
         """
-        if (closed := gate_digest(message, self.settings)) is not None:
+        if (closed := gate_digest(message)) is not None:
             return closed
-        present = self._now(now)
-        if self.settings.ranking == "derived":
-            return self._derived(message, seen, present)
-        parsed, how = self._read(message, present)
-        pool = self._search.search(parsed.text, **how)
-        dated = (
-            self._search.search(parsed.text, _days(parsed), compares_all=False, **how) if parsed.dates else HitPool()
-        )
-        return self._digest(parsed, pool, dated, seen, present)
+        settings, moment = self.settings, self._moment(now)
+        parsed = read_message(message, lexicon_of(message), moment.date(), plain=self._plain)
+        pool, ranked = self._ranked(parsed, moment)
+        ordered, current = ranked, dict[str, Current]()
+        if parsed.form == "question" and not parsed.dates:
+            ordered = newer_values_first(ranked, parsed.text, self._analyzer.tokens)
+        chosen = _fresh(ordered, settings.max_results, seen)
+        if not parsed.dates:  # "what was the timeout in March?" asks for what is older
+            chosen, current = newest_first(chosen, ranked, self._analyzer.tokens)
+            chosen = [one for one in chosen if not _is_seen(one, seen)]
+        shown = tuple("/".join(dict.fromkeys([one.first.isoformat(), one.last.isoformat()])) for one in parsed.dates)
+        notes = [f"Message: only its first {MAX_MESSAGE:,} characters were read."] if parsed.is_cut else []
+        found = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
+        if found and parsed.dates and all(named.distance(day) for named in parsed.dates for day in found):
+            notes.append(_note(f"none of these is of {' or '.join(shown)}"))
+        digest = self._digest(parsed.text, pool, ranked, chosen, settings, current)
+        return replace(digest, form=parsed.form, dates=shown, notes=(*notes, *digest.notes))
+
+    def _ranked(self, parsed: ParsedMessage, moment: datetime) -> tuple[HitPool, list[PoolHit]]:
+        """Hits for a message among all notes and among those of the days that it names, and their order."""
+        settings, is_question = self.settings, parsed.form == "question"
+        question: dict[str, Any] = {"form": parsed.form, "subject": parsed.subject, "today": moment.date()}
+        first = min((one.first for one in parsed.dates), default=date.min)
+        last = max((one.last for one in parsed.dates), default=date.max)
+        pool = HitPool()
+        if parsed.dates and not parsed.has_subject:  # the notes of that day are the answer, whatever they are about
+            pool = self._search(parsed.text, days_filter(first, last), **question)
+        if not pool.hits:
+            pool = self._search(parsed.text, least=settings.min_relevance, **question)
+        hits = {one.id: one for one in pool.hits}
+        least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
+        if parsed.dates and parsed.has_subject:  # notes of the named days, and of those in which notes speak of them
+            days = days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
+            for one in self._search(parsed.text, days, compares_all=False, **question).hits:
+                score = _DATED_SHARE * one.score
+                if score >= (0.0 if hits else least) and (one.id not in hits or hits[one.id].score < score):
+                    hits[one.id] = replace(one, score=score)
+        ranked = _best_first(hits.values())
+        if settings.include_recency and is_question and not parsed.dates:
+            ranked = _aged(ranked, settings, moment)
+        if least and is_question and pool.judgement.relevance is not None:
+            ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
+        return pool, ranked
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
-        """Return the digest of :meth:`get`, off the event loop."""
+        """The digest of :meth:`get`, off the event loop."""
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
     def search(self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None) -> MemoryDigest:
-        """Return the hits of a precise query: no gate, no recency.
+        """The hits of a precise query: no gate, no recency.
 
         Args:
-            query: What to look for.
+            query: What is searched for.
             max_results: Most hits.
             filters: Notes that may be found; :func:`note_filters` makes them from path, tag and days.
 
         Raises:
             SettingError: A setting cannot work, or the source of this memory cannot filter.
         """
-        settings = self._for_search(max_results, filters)
-        pool = self._search.search(query, filters, least=settings.min_relevance)
-        return self._searched(query, pool, settings)
+        check_filters(filters)
+        if filters is not None and not self._can_filter:
+            raise SettingError(
+                "this memory's retriever cannot filter. Cure: MemoryContext over a ContextualIndex, or over a "
+                "ContextualFusionRetriever of arms that can."
+            )
+        most = whole("max_results", max_results, most=100_000)
+        settings = self.settings.changed(max_results=most, max_tokens=_SEARCH_TOKENS * most)
+        pool = self._search(query, filters, least=settings.min_relevance, most=most)
+        ranked = _best_first(pool.hits)
+        digest = self._digest(clean_message(query), pool, ranked, _fresh(ranked, most), settings)
+        return replace(digest, queries=(query,))
 
     async def asearch(
         self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
     ) -> MemoryDigest:
-        """Return the hits of :meth:`search`, off the event loop."""
+        """The hits of :meth:`search`, off the event loop."""
         return await asyncio.to_thread(self.search, query, max_results=max_results, filters=filters)
 
-    def _now(self, now: Now) -> datetime:
+    def _moment(self, now: Now) -> datetime:
         now = now or (datetime.now().astimezone() if self._clock is None else self._clock())
         if not isinstance(now, datetime):
             now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
         return now if now.tzinfo else now.astimezone()
 
-    def _read(self, message: str, now: datetime) -> tuple[ParsedMessage, dict[str, Any]]:
-        """Return the parsed message, and the arguments of a search for it."""
-        parsed = read_message(message, lexicon_of(message), now.date(), plain=self._search.plain)
-        return parsed, {"form": parsed.form, "subject": parsed.subject, "today": now.date()}
+    def _plain(self, text: str) -> str:
+        """A text without the operators that the keyword arm reads, which are none of its words."""
+        return text if self._keywords is None else parse_query(text, self._analyzer).text
+
+    def _search(
+        self,
+        text: str,
+        filters: MetadataFilters | None = None,
+        *,
+        form: str = "question",
+        least: float | Literal["auto"] = 0.0,
+        most: int = 0,
+        **question: Any,
+    ) -> HitPool:
+        """Hits among all notes, or those that the filters admit; none where the arms cannot filter.
+
+        Args:
+            text: The query.
+            filters: Notes that may be found.
+            form: ``"message"``: sessions that it goes on with are found, where the retriever is one of ours.
+            least: The relevance that a hit needs.
+            most: Most hits, if that is more than 50.
+            **question: More of :class:`~llama_index_contextual.retrieval.Question`.
+        """
+        if filters is not None and not self._can_filter:
+            return HitPool()
+        retriever = self._fusion if filters is None else self._fusion.with_filters(filters)
+        settings = self.settings
+        fusion, size = retriever.fusion, max(_POOL, most, settings.max_results)
+        is_message = form == "message" and fusion.mode is Mode.LEARNED
+        # Recency is left to memory: applied twice it would count twice.
+        others = [one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
+        fusion = replace(
+            fusion,
+            mode=Mode.MESSAGE if is_message else fusion.mode,
+            similarity_top_k=size,
+            candidate_pool=max(size, fusion.candidate_pool),
+            node_postprocessors=others,
+            min_score=least,
+        )
+        question["half_life_days"] = settings.half_life_days
+        question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
+        answer = run(answer_flow(fusion, Question(queries=(QueryBundle(text),), is_explained=True, **question)))
+        explanation = explanation_of(answer)
+        groups = self._analyzer.query_groups(text) if self._keywords is None else None
+        hits = [
+            PoolHit(
+                hit.node.node,
+                _score_of(hit, explanation, is_ranked=bool(others)),
+                hit.cosine,
+                {term.term: term.idf for term in hit.terms} if groups is None else self._held(hit.node.node, groups),
+                _reasons(hit) if is_message else (),
+            )
+            for hit in explanation
+        ]
+        notes, queries, left_out = explanation.warnings, explanation.queries, answer.pool.left_out
+        return HitPool(tuple(hits), explanation.judgement, notes, queries, left_out)
+
+    def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
+        """Query terms that a node holds, all equally rare, where no keyword arm tells."""
+        held = set(self._analyzer.tokens(node.get_content(metadata_mode=MetadataMode.EMBED)))
+        return {group[0]: 1.0 for group in groups if held.intersection(group)}
 
     def _digest(
-        self, parsed: ParsedMessage, pool: HitPool, dated: HitPool, seen: Collection[str], now: datetime
+        self,
+        text: str,
+        pool: HitPool,
+        ranked: Sequence[PoolHit],
+        chosen: Sequence[PoolHit],
+        settings: MemorySettings,
+        current: Mapping[str, Current] | None = None,
     ) -> MemoryDigest:
-        settings = self.settings
-        recency = None
-        if settings.include_recency and not pool.aged:
-            recency = RecencyPostprocessor(
-                half_life_days=settings.half_life_days,
-                weight=settings.recency_weight,
-                evergreen=settings.evergreen,
-                now=now,
-            )
-        ranked = rank(pool, dated, parsed.dates, recency, settings)
-        least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
-        judged = None if pool.judgement.relevance is None or not least else least
-        if judged and settings.min_relevance == AUTO and (pool.judgement.relevance or 0.0) >= judged:
-            judged = _ANY
-        analyzer, current = self._search.analyzer, dict[str, Current]()
-        terms, groups = analyzer.tokens, analyzer.query_groups(parsed.text)
-        days = tuple(_shown(named.first, named.last) for named in parsed.dates)
-        ordered = ranked
-        if parsed.form == "question" and not parsed.dates:
-            ordered = newer_values_first(ranked, parsed.text, terms)
-        chosen = select(ordered, settings, least=judged, seen=seen, has_subject=parsed.has_subject)
-        if not parsed.dates:  # "what was the timeout in March?" asks for what is older
-            chosen, current = newest_first(chosen, ranked, terms)
-            chosen = [one for one in chosen if not is_seen(one, seen)]
-        entries = entries_of(chosen, groups, terms, settings.max_tokens, current)
-        notes = [*([_CUT_NOTE] if parsed.is_cut else []), *map(_note, pool.notes)]
-        notes += [_note(f"none of these is of {' or '.join(days)}")] if _elsewhen(chosen, parsed) else []
-        doubt = _low_relevance_note(pool)
-        if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
-            notes += map(_note, filter(None, [pool.judgement.unknown_words, doubt if entries else ""]))
-        if ranked and not chosen and judged and ranked[0].score < judged:
-            notes.append(_note(left_out(ranked, judged)))
-        reason = "found" if entries else ("nothing relevant enough" if ranked else "nothing found")
+        """The digest of chosen hits, with what it does not cover."""
+        groups = self._analyzer.query_groups(text)
+        entries = entries_of(chosen, groups, self._analyzer.tokens, settings.max_tokens, current or {})
+        likely, notes = pool.judgement.relevance, list(pool.notes)
+        is_doubtful = bool(pool.hits) and pool.judgement.is_calibrated and likely is not None and likely < _SURE
+        if is_doubtful or not entries:  # of a message's many words those that no note has matter where it finds little
+            notes += filter(None, [pool.judgement.unknown_words])
+        if is_doubtful and entries:
+            notes.append(f"the notes may not answer this, relevance {likely:.2f}")
+        reason = "found" if entries else "nothing relevant enough" if pool.left_out or ranked else "nothing found"
         return MemoryDigest(
             applicable=True,
             reason=reason,
             entries=entries,
-            form=parsed.form,
             queries=pool.queries,
-            dates=days,
-            notes=tuple(notes),
-            left_out=len(ranked) - len(entries),
+            notes=tuple(map(_note, notes)),
+            left_out=pool.left_out + len(ranked) - len(entries),
         )
-
-    def _derived(self, message: str, seen: Collection[str], now: datetime) -> MemoryDigest:
-        """Return the digest of ``ranking="derived"``; it is empty where no query has a relevant hit."""
-        settings, text = self.settings, clean_message(message[:MAX_MESSAGE])
-        queries = derive_queries(text, lexicon_of(message))
-        pools = [self._search.search(query) for query in queries]
-        ranked = rank_derived(pools, now.date(), settings.half_life_days if settings.include_recency else None)
-        known = [one for pool in pools if (one := pool.judgement.relevance) is not None]
-        calibrated = bool(pools) and pools[0].judgement.is_calibrated
-        least = min_score_for(settings.min_relevance, is_calibrated=calibrated) if pools else 0.0
-        chosen = select(ranked if not known or max(known) >= least else [], settings, seen=seen)
-        groups = self._search.analyzer.query_groups(text)
-        entries = entries_of(chosen, groups, self._search.analyzer.tokens, settings.max_tokens)
-        reason = "found" if entries else ("nothing relevant enough" if ranked else "nothing found")
-        notes = [_CUT_NOTE] if len(message) > MAX_MESSAGE else []
-        notes += [_note(note) for pool in pools for note in pool.notes]
-        left_out = len(ranked) - len(entries)
-        return MemoryDigest(
-            applicable=True, reason=reason, entries=entries, queries=queries, notes=tuple(notes), left_out=left_out
-        )
-
-    def _for_search(self, max_results: int, filters: MetadataFilters | None) -> MemorySettings:
-        check_filters(filters)
-        if filters is not None and not self._search.can_filter:
-            raise SettingError(
-                "this memory's retriever cannot filter. Cure: MemoryContext over a ContextualIndex, or over a "
-                "ContextualFusionRetriever of arms that can."
-            )
-        most = whole("max_results", max_results, most=MOST_HITS)
-        return self.settings.changed(max_results=min(most, self._search.pool), max_tokens=_SEARCH_TOKENS * most)
-
-    def _searched(self, query: str, pool: HitPool, settings: MemorySettings) -> MemoryDigest:
-        ranked = rank(pool, HitPool(), (), None, settings)
-        chosen = select(ranked, settings)
-        analyzer = self._search.analyzer
-        groups = analyzer.query_groups(clean_message(query))
-        entries = entries_of(chosen, groups, analyzer.tokens, settings.max_tokens)
-        reason = "found" if entries else "nothing found"
-        notes = tuple(map(_note, filter(None, (*pool.notes, pool.judgement.unknown_words, _low_relevance_note(pool)))))
-        left_out = pool.left_out + len(ranked) - len(entries)
-        return MemoryDigest(
-            applicable=True, reason=reason, entries=entries, queries=(query,), notes=notes, left_out=left_out
-        )
-
-
-def _note(text: str) -> str:
-    """Return a remark of a search as a line below the hits."""
-    return f"Search: {on_one_line(text)}."
-
-
-def _low_relevance_note(pool: HitPool) -> str:
-    """Return a remark where hits hardly answer, and relevance is calibrated; else ""."""
-    if (
-        not pool.hits
-        or not pool.judgement.is_calibrated
-        or pool.judgement.relevance is None
-        or pool.judgement.relevance >= _SURE
-    ):
-        return ""
-    return f"the notes may not answer this, relevance {pool.judgement.relevance:.2f}"
-
-
-def _days(parsed: ParsedMessage) -> MetadataFilters:
-    """Admit the first and the last day that a message names, with the days after it in which notes speak of it."""
-    first, last = min(one.first for one in parsed.dates), max(one.last for one in parsed.dates)
-    return days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
-
-
-def _elsewhen(chosen: Sequence[PoolHit], parsed: ParsedMessage) -> bool:
-    """Return whether a message names a day, and what was found for it is of other days."""
-    days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
-    return bool(days) and bool(parsed.dates) and all(named.distance(day) for named in parsed.dates for day in days)
-
-
-def _shown(first: date, last: date) -> str:
-    return first.isoformat() if first == last else f"{first.isoformat()}/{last.isoformat()}"
 
 
 def _configured(source: Any) -> MemorySettings:
-    """Return the settings of memory of an index, else the defaults."""
+    """Settings of memory of an index, else the defaults."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
     memory: dict[str, Any] = configuration.table("memory") if configuration is not None else {}
     return MemorySettings(**{name: value for name, value in memory.items() if name in MemorySettings.model_fields})
+
+
+def _score_of(hit: Hit, explanation: Explanation, *, is_ranked: bool) -> float:
+    """Relevance of a hit; a reranker of the user's has the last word on the order, and its scores may mean anything."""
+    likely = 1.0 if explanation.relevance is None else explanation.relevance
+    by_rank = is_ranked or hit.fused is None
+    return likely * ((_K + 1) / (_K + hit.rank) if by_rank or hit.fused is None else max(hit.fused.score, 0.0))
+
+
+def _reasons(hit: Hit) -> tuple[str, ...]:
+    """Evidence for the session of a hit, in log-odds."""
+    evidence = [one for one in (hit.fused.credits if hit.fused else ()) if not one.rank]
+    days = {one.arm: f" ({counted(int(one.score), 'day')})" for one in evidence if one.arm == "age" and one.score >= 0}
+    return tuple(f"{one.arm} {one.credit:+.2f}{days.get(one.arm, '')}" for one in evidence)
+
+
+def _note(text: str) -> str:
+    """A remark of a search as a line below the hits."""
+    return f"Search: {on_one_line(text)}."
+
+
+# From hits to entries
+
+
+def _best_first(hits: Collection[PoolHit]) -> list[PoolHit]:
+    return sorted(hits, key=lambda one: (-one.score, one.id))
+
+
+def _aged(ranked: Sequence[PoolHit], settings: MemorySettings, now: datetime) -> list[PoolHit]:
+    """Hits whose scores are lowered by the age of their notes, best first."""
+    recency = RecencyPostprocessor(
+        half_life_days=settings.half_life_days, weight=settings.recency_weight, evergreen=settings.evergreen, now=now
+    )
+    hits = {one.id: one for one in ranked}
+    aged = []
+    for why in recency.explain([NodeWithScore(node=one.node, score=one.score) for one in ranked]):
+        reason = f"recency x{why.multiplier:.2f} ({why.age_days:.0f} days, {why.reason})" if why.multiplier != 1 else ""
+        one = hits[why.node_id]
+        aged.append(replace(one, score=why.score_after, reasons=(*one.reasons, *filter(None, [reason]))))
+    return _best_first(aged)
+
+
+def _fresh(ranked: Sequence[PoolHit], most: int, seen: Collection[str] = ()) -> list[PoolHit]:
+    """The best hits without near-duplicates and those that were shown before."""
+    unseen = [one for one in ranked if not _is_seen(one, seen)]
+    repeated = NearDuplicates()
+    return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content())][:most]
+
+
+def _is_seen(one: PoolHit, seen: Collection[str]) -> bool:
+    """Whether a hit was shown before, by its id or its citation."""
+    return bool(seen) and (one.id in seen or _entry(one, "", None).citation in seen)
+
+
+def entries_of(
+    chosen: Sequence[PoolHit],
+    groups: Sequence[tuple[str, ...]],
+    terms: Callable[[str], Collection[str]],
+    max_tokens: int,
+    current: Mapping[str, Current],
+) -> tuple[MemoryEntry, ...]:
+    """Entries whose snippets share the budget; what one leaves goes to those after it.
+
+    Args:
+        chosen: Best first.
+        groups: The query's terms with their alternatives.
+        terms: Cuts a text into terms.
+        max_tokens: For all lines together, estimated. Where it is short, later hits are left out; the first never is.
+        current: By id what a hit has of a fact that has changed.
+    """
+    entries: list[MemoryEntry] = []
+    left = max_tokens
+    for position, one in enumerate(chosen):
+        weights = {
+            alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
+        }
+        text = readable(one.node.get_content())
+        properties = str(one.node.metadata.get(FRONT_MATTER) or "")
+        if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
+            text = "\n\n".join([*properties.split("; "), text])
+        now = current.get(one.id)
+        share = left // (len(chosen) - position) - estimate_tokens(_entry(one, "", None, now).block)
+        if share < _LEAST_TOKENS and entries:
+            break
+        limit = int(max(share, _LEAST_TOKENS) * len(text) / max(1, estimate_tokens(text)))
+        snippet, day = choose_snippet(text, weights, terms, limit=limit)
+        if now is not None and now.text not in snippet:
+            snippet = now.text
+        entries.append(_entry(one, visible(snippet), day, now))
+        left -= estimate_tokens(entries[-1].block)
+    return tuple(entries)
+
+
+def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None = None) -> MemoryEntry:
+    metadata, document = one.node.metadata, one.node.ref_doc_id or ""
+    day = day or day_of(metadata)
+    start, end = (
+        value if isinstance(value := value_of(metadata, key), int) else None for key in (START_LINE, END_LINE)
+    )
+    return MemoryEntry(
+        id=one.id,
+        place=Place(path_of(metadata) or document or one.id, start, end, str(metadata.get(PAGE_LABEL) or ""), document),
+        snippet=snippet,
+        score=round(min(one.score, 1.0), 6),
+        date=day.isoformat() if day else None,
+        header_path=on_one_line(str(value_of(metadata, HEADER_PATH) or "")),
+        cosine=None if one.cosine is None else round(one.cosine, 4),
+        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.terms),  # without the analyzer's language
+        reasons=one.reasons,
+        current=current,
+    )
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimated LLM tokens without a tokenizer: four characters each, one character each beyond Latin scripts."""
+    wide = 0 if text.isascii() else len(_WIDE.findall(text))
+    return wide + -(-(len(text) - wide) // 4)

@@ -24,7 +24,6 @@ NOTHING: Final = "(No relevant prior context for this message.)"
 NOTES: Final = ("(Index: ", "(Message: ", "(Search: ")  # what a line below the hits starts with
 QUOTE: Final = "  > "  # before each line of a note but its first, which follows the citation
 CURRENT: Final = "  - current since "
-DISABLED: Final = "memory is switched off (enabled is false)"
 
 _NON_JOINER, _JOINER = "\u200c\u200d"
 _VIRAMA: Final = 9  # the combining class of the marks after which an Indic script may need a joiner
@@ -169,9 +168,8 @@ class MemoryDigest:
     @property
     def markdown(self) -> str:
         """The digest as an agent reads it; one neutral line if there is nothing to say."""
-        shown = f"({DISABLED.capitalize()}.)" if self.reason == DISABLED else format_digest(self.entries)
         apart = [""] if self.entries and self.notes else []  # else Markdown takes them for the end of the quotation
-        return "\n".join([shown, *apart, *(f"({note})" for note in self.notes)])
+        return "\n".join([format_digest(self.entries), *apart, *(f"({note})" for note in self.notes)])
 
     def with_freshness_note(self, freshness: str) -> MemoryDigest:
         """Return the digest with a line that says how far the index is behind; without one where nothing is said."""

@@ -11,7 +11,6 @@ from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.errors import MissingExtraError
-from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.digest import NOTHING
 
 
@@ -195,12 +194,6 @@ async def test_a_note_is_read_by_the_rules_of_the_index(folder):
         async with mcp.Client(mcp_server.build_server(index)) as client:
             with pytest.raises(mcp.MCPError):
                 await client.read_resource("note:///people/marta.md")
-
-
-async def test_switched_off_it_says_so_in_one_line(index):
-    async with mcp.Client(mcp_server.build_server(index, MemorySettings(enabled=False))) as client:
-        shown = await text_of(client, "memory_context", message="what does JC's dog love?")
-        assert shown == "(Memory is switched off (enabled is false).)"
 
 
 def test_without_the_sdk_the_extra_is_named(index, monkeypatch):

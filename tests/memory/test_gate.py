@@ -99,13 +99,6 @@ def test_what_could_profit_from_memory_is_asked(message):
     assert not gate(message, lexicon())
 
 
-def test_a_command_is_the_whole_token_and_the_globs_are_yours():
-    assert not gate("/deploy the new site now", lexicon(), commands=("/status",))
-    assert not gate("/statusbar shows the wrong time", lexicon(), commands=("/status",))
-    assert gate("!deploy the new site now", lexicon(), commands=("/*", "!*"))
-    assert not gate("/status of the garden project?", lexicon(), commands=())
-
-
 def test_an_earlier_digest_does_not_make_a_message():
     pasted = (
         "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"

@@ -158,14 +158,6 @@ def test_a_snippet_keeps_to_its_limit(text, query, limit):
     assert len(shown) + 4 * shown.count("\n") <= limit  # with the mark of quotation before each line
 
 
-def test_the_sentences_of_a_chunk_are_read_once_and_those_of_a_long_one_are_not_kept():
-    text = "# Tea\n\nGinger helps. Mint does not.\n"
-    assert split_sentences(text) is split_sentences(text)
-    long = text * 300
-    assert split_sentences(long) is not split_sentences(long)
-    assert split_sentences(long) == split_sentences(long)
-
-
 class SameHash(str):
     """A term whose sets keep the order in which it came, as those of other terms do by chance."""
 

@@ -182,13 +182,12 @@ def context(
     """Print the digest of notes that an agent reads before it answers a message."""
     text = question_of(message)
     from llama_index_contextual.app.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext, MemorySettings, gate_digest
+    from llama_index_contextual.memory import MemoryContext, gate_digest
 
     may_make = False
     if target.folders or not target.storage:  # else only the index knows its folder, and so its configuration
-        memory = target.configuration(target.folder or user_storage()).table("memory")
-        refresh = memory.pop("refresh", None)
-        digest = gate_digest(text, MemorySettings(**memory))  # small talk needs no index
+        refresh = target.configuration(target.folder or user_storage())["memory.refresh"]
+        digest = gate_digest(text)  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
             return

@@ -125,7 +125,7 @@ class NotesServer(MCPServer[None]):
 
     async def _memory_context(self, message: Message) -> CallToolResult:
         """What the user's notes say about a message. Call it at the start of every turn."""
-        closed = gate_digest(message, self.memory.settings)  # small talk touches neither folder nor index
+        closed = gate_digest(message)  # small talk touches neither folder nor index
         digest = closed or await self.fresh(lambda: self.memory.aget(message))
         return _answer(digest.markdown, **_hits(digest))
 
