@@ -5,6 +5,7 @@ own. Now is the day of a message, or else of the last note.
 Recall@k is the mean share of a question's gold lines that stand in the first k chunks. Words shown is the mean share of
 the words of a gold line, other than stop words and those of the question, that the snippet of a chunk with that line
 holds: a digest of four lines may cite the right chunk and still leave out what was asked for.
+The model for messages was trained on the five people of ``realmem-notes``; figures for others: the script that trains.
 
     python benchmarks/memory.py                # everything; minutes
     python benchmarks/memory.py --questions 300 --parts shown updates
@@ -14,58 +15,37 @@ from __future__ import annotations
 
 import argparse
 import functools
-import gc
 import json
 import math
 import random
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import messages
 import numpy as np
-from common import RememberingEmbedding, machine, markdown_table
-from datasets import DATA, kubernetes_docs, realmem_notes
-from llama_index.core.bridge.pydantic import PrivateAttr
+from common import RememberingEmbedding, intervals, machine, markdown_table
+from datasets import DATA, Message, kubernetes_docs, realmem_notes
 from shipped import shipped_index
 
-from llama_index_contextual import ContextualNodePostprocessor
+from llama_index_contextual import ContextualNodePostprocessor, MemoryContext
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.index.pipeline import default_parser
 from llama_index_contextual.keyword.dates import lexicon, split_words
-from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.text import date_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
-    from llama_index.core.vector_stores.types import MetadataFilters
-
-    from llama_index_contextual.memory.search import HitPool, PoolSearch
+    from llama_index_contextual.memory import MemoryDigest
 
 Hit = tuple[str, int, int]  # path, first line, last line
-SEARCHES: dict[Path, OneSearchAQuestion] = {}  # by the storage of the index
 
 
-class OneEmbeddingAQuestion(RememberingEmbedding):
-    """Embeds each question once, however many settings ask it."""
-
-    _queries: dict[str, list[float]] = PrivateAttr(default_factory=dict)
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        if query not in self._queries:
-            self._queries[query] = super()._get_query_embedding(query)
-        return self._queries[query]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One question about one conversation."""
+class Question(NamedTuple):
+    """One question about one conversation; a passage counts by its first line."""
 
     text: str
     conversation: str
@@ -75,30 +55,110 @@ class Question:
     updated: tuple[tuple[str, int], ...] = ()
 
 
+class Conversation(NamedTuple):
+    """One conversation's index, its last day, and the questions about it."""
+
+    index: ContextualIndex
+    now: date
+    questions: list[Any]
+
+
 def questions(dataset: str, limit: int | None) -> list[Question]:
-    """The questions that have an answer, or a fixed sample of them; a passage counts by its first line."""
+    """The questions that have an answer, or a fixed sample of them."""
     rows = [json.loads(line) for line in (DATA / dataset / "queries.jsonl").read_text("utf-8").splitlines()]
-    found = [
+
+    def passages(row: dict[str, Any], key: str) -> tuple[tuple[str, int], ...]:
+        return tuple((one["path"].split("/", 1)[1], one["start_line"]) for one in row.get(key, ()))
+
+    every = [
         Question(
             row["query"],
             row["collection"],
             row.get("names_a_date", False),
-            *(
-                tuple((one["path"].split("/", 1)[1], one["start_line"]) for one in row.get(key, ()))
-                for key in ("gold", "original", "updated")
-            ),
+            *(passages(row, key) for key in ("gold", "original", "updated")),
         )
         for row in rows
         if row["gold"]
     ]
-    return found if limit is None else random.Random(0).sample(found, min(limit, len(found)))  # noqa: S311
+    return every if limit is None else random.Random(0).sample(every, min(limit, len(every)))  # noqa: S311
+
+
+def conversations(dataset: str, wanted: Sequence[Any], embedding: RememberingEmbedding) -> Iterator[Conversation]:
+    """Index conversation after conversation."""
+    parser = default_parser(embedding.inner)  # the one that remembers is no ``LocalEmbedding``
+    for name in sorted({question.conversation for question in wanted}):
+        folder = DATA / dataset / "corpus" / name
+        now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
+        with (
+            tempfile.TemporaryDirectory() as storage,
+            ContextualIndex.open(folder, storage=storage, embed_model=embedding, node_parser=parser) as index,
+        ):
+            index.refresh()
+            yield Conversation(index, now, [question for question in wanted if question.conversation == name])
+
+
+# Messages
+
+MEASURES = ["recall @5", "@10", "@20", "all @10", "all @20", "nDCG@10"]
+AGES = {"a week": (0, 7), "30 days": (8, 30), "90 days": (31, 90), "older": (91, 10**6)}
+
+
+def searched(index: ContextualIndex, message: Message, mode: str | None = None) -> list[str]:
+    """The notes of a search's first 100 chunks."""
+    hits = index.as_retriever(similarity_top_k=100, filters=message.before, mode=mode).retrieve(message.text)
+    return [hit.node.metadata["path"] for hit in hits]
+
+
+def digested(index: ContextualIndex, message: Message, **settings: Any) -> list[str]:
+    """The notes of a digest of 20 hits."""
+    retriever = index.as_retriever(similarity_top_k=50, filters=message.before)
+    memory = MemoryContext(retriever, max_results=20, max_tokens=100_000, **settings)
+    return [entry.path for entry in memory.get(message.text, now=message.day).entries]
+
+
+MESSAGE_WAYS: dict[str, Callable[[ContextualIndex, Message], list[str]]] = {
+    "hybrid search, 100 chunks": searched,
+    "digest of 20 hits": digested,
+    "digest of 20 hits, ages left out": functools.partial(digested, include_recency=False),
+}
+
+
+def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
+    """Two tables: sessions that an answer needs, and the share of them among ten by their age."""
+    sent = realmem_notes()
+    sent = random.Random(0).sample(sent, min(limit or len(sent), len(sent)))  # noqa: S311
+    measures: dict[str, list[list[float]]] = {way: [] for way in MESSAGE_WAYS}
+    by_age: dict[str, dict[str, list[bool]]] = {way: {age: [] for age in AGES} for way in MESSAGE_WAYS}
+    for one in conversations("realmem-notes", sent, embedding):
+        for way, ask in MESSAGE_WAYS.items():
+            for message in one.questions:
+                notes = list(dict.fromkeys(ask(one.index, message)))
+                measures[way].append(message.measure(notes))
+                for path in message.gold:
+                    days = (message.day - (date_from_path(path) or message.day)).days
+                    [age] = [name for name, (least, most) in AGES.items() if least <= days <= most]
+                    by_age[way][age].append(path in notes[:10])
+    first = np.array(next(iter(measures.values())))
+    rows: list[list[object]] = []
+    for way, values in measures.items():
+        rows.append([way, *np.mean(values, axis=0).tolist()])
+        if len(rows) > 1:
+            rows.append(["less the search", *intervals(np.array(values) - first)])
+    ages = [[way, *(100 * statistics.mean(found or [False]) for found in of.values())] for way, of in by_age.items()]
+    counts = [f"{age} ({len(by_age[next(iter(by_age))][age])})" for age in AGES]
+    tables = (
+        markdown_table([f"{len(first)} messages, %", *MEASURES], rows),
+        markdown_table(["@10 by age", *counts], ages),
+    )
+    return "\n\n".join(tables)
+
+
+# Questions
 
 
 def recall(hits: Sequence[Hit], gold: Iterable[tuple[str, int]], top: int) -> float:
     """Share of gold lines that stand in the first hits."""
-    wanted = list(gold)
-    covered = [any(p == path and first <= line <= last for p, first, last in hits[:top]) for path, line in wanted]
-    return sum(covered) / len(wanted)
+    return statistics.mean(any(p == path and a <= line <= b for p, a, b in hits[:top]) for path, line in gold)
 
 
 def plain(index: ContextualIndex, mode: str | None = None) -> Callable[[str, date], Sequence[Hit]]:
@@ -112,28 +172,9 @@ def plain(index: ContextualIndex, mode: str | None = None) -> Callable[[str, dat
     return ask
 
 
-class OneSearchAQuestion:
-    """Lets all settings rank the same pools: they differ only in what comes after the search."""
-
-    def __init__(self, search: PoolSearch) -> None:
-        self._search = search
-        self._pools: dict[Any, HitPool] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._search, name)
-
-    def search(self, text: str, filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
-        """The pool, searched for once."""
-        key = (text, repr(filters), *asked.values())
-        if key not in self._pools:
-            self._pools[key] = self._search.search(text, filters, **asked)
-        return self._pools[key]
-
-
 def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Sequence[Hit]]:
     """The digest, ten hits long."""
     memory = MemoryContext(index, max_results=10, max_tokens=10_000, **settings)
-    memory._search = cast("Any", SEARCHES.setdefault(index.storage, OneSearchAQuestion(memory._search)))  # noqa: SLF001
 
     def ask(question: str, now: date) -> list[Hit]:
         entries = memory.get(question, now=now).entries
@@ -142,86 +183,62 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
     return ask
 
 
-RELEVANCE = (0.0, 0.2, 0.5)  # settings of min_relevance beside the default; 0 never abstains
 WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]]] = {
     "hybrid search": plain,
     "the same, taken for messages": functools.partial(plain, mode="message"),
     "digest (defaults)": digest,
-    "digest, recency off": lambda index: digest(index, include_recency=False),
-    "digest, named dates not boosted": lambda index: digest(index, date_boost=0.0),
-    **{f"digest, min_relevance {least}": functools.partial(digest, min_relevance=least) for least in RELEVANCE},
-    "digest, recency weight .2": lambda index: digest(index, recency_weight=0.2),
-    "digest, recency weight .5": lambda index: digest(index, recency_weight=0.5),
-    "digest, recency weight 1 (as the source)": lambda index: digest(index, recency_weight=1.0),
+    "digest, recency off": functools.partial(digest, include_recency=False),
+    **{f"digest, min_relevance {least}": functools.partial(digest, min_relevance=least) for least in (0.0, 0.2, 0.5)},
+    **{f"digest, recency weight {one}": functools.partial(digest, recency_weight=one) for one in (0.5, 1.0)},
 }
 
 
-def quality(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
+def quality(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
     """The table of recall, and of the questions about another conversation that got any hit."""
     scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
     foreign: dict[str, list[bool]] = {way: [] for way in WAYS}
-    for conversation in conversations(dataset, asked, embedding):
-        own, now = conversation.questions, conversation.now
-        others = [question for question in asked if question not in own]
-        sample = random.Random(0).sample(others, min(len(own), len(others)))  # noqa: S311
+    for one in conversations(dataset, wanted, embedding):
+        others = [question for question in wanted if question not in one.questions]
+        sample = random.Random(0).sample(others, min(len(one.questions), len(others)))  # noqa: S311
         for way, make in WAYS.items():
-            ask = make(conversation.index)
-            answers = [(one, ask(one.text, now)) for one in own]
-            scores[way] += [
-                (one.names_a_date, recall(hits, one.gold, 4), recall(hits, one.gold, 10)) for one, hits in answers
-            ]
+            ask = make(one.index)
+            for question in one.questions:
+                hits = ask(question.text, one.now)
+                scores[way].append((question.names_a_date, *(recall(hits, question.gold, top) for top in (4, 10))))
             if "relevance" in way or "default" in way:  # no other setting abstains differently
-                foreign[way] += [bool(ask(one.text, now)) for one in sample]
+                foreign[way] += [bool(ask(question.text, one.now)) for question in sample]
     rows = []
     for way, found in scores.items():
-        dated = [row for row in found if row[0]]
-        strangers = f"{100 * statistics.mean(foreign[way]):.0f}" if foreign[way] else ""
-        rows.append([way, *(_percent(part, at) for part in (found, dated) for at in (1, 2)), strangers])
-    dated_count = sum(question.names_a_date for question in asked)
-    strangers = "any hit for a question about another conversation"
-    return markdown_table(
-        ["", f"@4, all {len(asked)}", "@10", f"@4, the {dated_count} that name a date", "@10", strangers], rows
-    )
+        parts = (found, [row for row in found if row[0]])
+        figures = [
+            f"{100 * statistics.mean(row[at] for row in part):.1f}" if part else "–" for part in parts for at in (1, 2)
+        ]
+        rows.append([way, *figures, f"{100 * statistics.mean(foreign[way]):.0f}" if foreign[way] else ""])
+    dated = sum(question.names_a_date for question in wanted)
+    header = [
+        "",
+        f"@4, all {len(wanted)}",
+        "@10",
+        f"@4, the {dated} that name a date",
+        "@10",
+        "of another conversation",
+    ]
+    return markdown_table(header, rows)
 
 
-def conversations(dataset: str, asked: Sequence[Any], embedding: RememberingEmbedding) -> Iterator[Conversation]:
-    """Index conversation after conversation."""
-    parser = default_parser(embedding.inner)  # the one that remembers is no ``LocalEmbedding``
-    for name in sorted({question.conversation for question in asked}):
-        folder = DATA / dataset / "corpus" / name
-        now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
-        with (
-            tempfile.TemporaryDirectory() as storage,
-            ContextualIndex.open(folder, storage=storage, embed_model=embedding, node_parser=parser) as index,
-        ):
-            index.refresh()
-            yield Conversation(index, now, [question for question in asked if question.conversation == name])
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """One conversation's index, its last day, and the questions about it."""
-
-    index: ContextualIndex
-    now: date
-    questions: list[Any]
-
-
-BUDGETS = (200, 300, 600)  # max_tokens
-
-
-def shown(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> list[list[str]]:
+def shown(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbedding) -> list[list[str]]:
     """One row a budget: how often the chunk of a gold line is cited, how much of that line the digest shows."""
-    found: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in BUDGETS}
-    tokens: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
-    for one in conversations(dataset, asked, embedding):
+    budgets = (200, 300, 600)
+    found: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in budgets}
+    tokens: dict[int, list[float]] = {budget: [] for budget in budgets}
+    for one in conversations(dataset, wanted, embedding):
         lines = {path: (one.index.folder / path).read_text("utf-8").split("\n") for path in one.index.files()}
-        for budget in BUDGETS:
+        for budget in budgets:
             memory = MemoryContext(one.index, max_tokens=budget)
             for question in one.questions:
-                given = memory.get(question.text, now=one.now)
-                tokens[budget].append(len(given.markdown) / 4)
-                found[budget] += [shown_of(given, question, gold, lines) for gold in question.gold]
+                answer = memory.get(question.text, now=one.now)
+                tokens[budget].append(len(answer.markdown) / 4)
+                found[budget] += [shown_of(answer, question, gold, lines) for gold in question.gold]
     return [
         [
             f"{dataset}, {len(rows)} gold lines, max_tokens={budget}",
@@ -236,77 +253,52 @@ def shown(dataset: str, asked: Sequence[Question], embedding: RememberingEmbeddi
 
 
 def shown_of(
-    given: MemoryDigest, question: Question, gold: tuple[str, int], lines: dict[str, list[str]]
+    answer: MemoryDigest, question: Question, gold: tuple[str, int], lines: dict[str, list[str]]
 ) -> tuple[bool, float]:
-    """Whether the chunk of a gold line is cited, and the share of its own words that the snippet shows."""
-    language = lexicon()
+    """Whether the chunk of a gold line is cited, and the share of its words that the snippet shows."""
     path, line = gold
     citing = [
         entry
-        for entry in given.entries
+        for entry in answer.entries
         if entry.path == path and (entry.place.start_line or 0) <= line <= (entry.place.end_line or 0)
     ]
     known = {word.casefold() for word in split_words(question.text)}
-    said = {word.casefold() for entry in citing for word in split_words(entry.snippet)}
+    snippets = {word.casefold() for entry in citing for word in split_words(entry.snippet)}
     wanted = {word.casefold() for word in split_words(lines[path][line - 1])} - known
-    wanted = {word for word in wanted if not language.is_stop_word(word)}
-    return bool(citing), len(wanted & said) / len(wanted) if wanted else float(bool(citing))
+    wanted = {word for word in wanted if not lexicon().is_stop_word(word)}
+    return bool(citing), len(wanted & snippets) / len(wanted) if wanted else float(bool(citing))
 
 
-def in_one_note(asked: Sequence[Question]) -> str:
-    """Say how many facts of chat-notes were updated in the note that they were first told in."""
-    facts = [one for one in asked if one.updated]
-    notes = [{path for path, _ in one.updated} == {path for path, _ in one.original} for one in facts]
-    same = sum(one.updated == one.original for one in facts)
-    return f"Of {len(facts)} facts {sum(notes)} were updated in the same note, {same} of them in the same passage."
-
-
-RECENCY: dict[str, dict[str, Any]] = {
-    "recency off": {"include_recency": False},
-    **{f"recency weight {weight}": {"recency_weight": weight} for weight in (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)},
-}
-
-
-def updates(asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
+def updates(wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
     """Facts of chat-notes that were updated later: which of both stands higher in a digest of ten."""
-    places: dict[str, list[tuple[float, float]]] = {name: [] for name in RECENCY}
-    for one in conversations("chat-notes", asked, embedding):
-        for name, settings in RECENCY.items():
+    recency: dict[str, dict[str, Any]] = {
+        "recency off": {"include_recency": False},
+        **{f"recency weight {weight}": {"recency_weight": weight} for weight in (0.1, 0.5, 1.0)},
+    }
+    places: dict[str, list[tuple[float, float]]] = {name: [] for name in recency}
+    for one in conversations("chat-notes", wanted, embedding):
+        for name, settings in recency.items():
             ask = digest(one.index, **settings)
             for question in one.questions:
-                if not question.updated or question.updated == question.original:
-                    continue
-                hits = ask(question.text, one.now)
-                newer, older = (first_of(hits, gold) for gold in (question.updated, question.original))
-                places[name].append((newer, older))
+                if question.updated and question.updated != question.original:
+                    hits = ask(question.text, one.now)
+                    newer, older = (first_of(hits, gold) for gold in (question.updated, question.original))
+                    places[name].append((newer, older))
     rows = []
     for name, found in places.items():
         both = [row for row in found if max(row) < math.inf]
-        rows.append(
-            [
-                name,
-                f"{sum(newer < older for newer, older in found)} of {len(found)}",
-                f"{sum(newer < older for newer, older in both)} of {len(both)}",
-                f"{sum(newer < 4 for newer, _ in found)}",
-                f"{sum(older < 4 for _, older in found)}",
-            ]
-        )
-    return markdown_table(
-        ["", "newer above older, or alone", "where both are found", "newer in the first 4", "older in the first 4"],
-        rows,
-    )
+        wins = [f"{sum(newer < older for newer, older in part)} of {len(part)}" for part in (found, both)]
+        rows.append([name, *wins, *(f"{sum(row[at] < 4 for row in found)}" for at in (0, 1))])
+    header = ["", "newer above older, or alone", "where both are found", "newer in the first 4", "older in the first 4"]
+    return markdown_table(header, rows)
 
 
 def first_of(hits: Sequence[Hit], gold: Sequence[tuple[str, int]]) -> float:
     """Place of the first hit that holds a gold line, from 0; infinite if none does."""
-    return next(
-        (
-            place
-            for place, (path, first, last) in enumerate(hits)
-            if any(path == p and first <= line <= last for p, line in gold)
-        ),
-        math.inf,
-    )
+    return next((place for place, hit in enumerate(hits) if any(recall([hit], [line], 1) for line in gold)), math.inf)
+
+
+# Latency
 
 
 class StandIn(LocalEmbedding):
@@ -327,29 +319,27 @@ def latency(chunks: int, repeats: int) -> str:
         node.metadata["date"] = (day - timedelta(days=number % 365)).isoformat()
     with shipped_index(nodes, data.documents[""], embedding) as index:
         memory = MemoryContext(index, min_relevance=0.0)
-        asked = [question.text for question in data.questions][:repeats]
-        small_talk = ["thanks a lot!", "ok", "hola, buenos días", "/status", *asked[:4]]
+        texts = [question.text for question in data.questions][:repeats]
+        sent = [message.text for message in realmem_notes()][:repeats]
+        small_talk = ["thanks a lot!", "ok", "hola, buenos días", "/status", *texts[:4]]
         rows = [
-            ["gate", _median(lambda text: gate(text, lexicon()), small_talk * 20)],
-            ["embedding of the question alone", _median(embedding.get_query_embedding, asked)],
-            ["hybrid search, top 4", _median(index.as_retriever(4).retrieve, asked)],
-            ["digest", _median(lambda text: memory.get(text, now=day), asked)],
+            ["gate", _percentiles(lambda text: gate(text, lexicon()), small_talk * 20)],
+            ["embedding of the question alone", _percentiles(embedding.get_query_embedding, texts)],
+            ["hybrid search, top 4", _percentiles(index.as_retriever(4).retrieve, texts)],
+            ["digest of a question", _percentiles(lambda text: memory.get(text, now=day), texts)],
+            ["digest of a message", _percentiles(lambda text: memory.get(text, now=day), sent)],
         ]
-    return markdown_table([f"p50 at {len(nodes)} chunks", "ms"], rows)
+    return markdown_table([f"at {len(nodes)} chunks", "ms, p50 and p99"], rows)
 
 
-def _median(call: Callable[[str], Any], texts: Sequence[str]) -> str:
+def _percentiles(call: Callable[[str], Any], texts: Sequence[str]) -> str:
     call(texts[0])
     times = []
     for text in texts:
         start = time.perf_counter()
         call(text)
-        times.append(time.perf_counter() - start)
-    return f"{1000 * statistics.median(times):.2f}"
-
-
-def _percent(found: Sequence[tuple[bool, float, float]], at: int) -> str:
-    return f"{100 * statistics.mean(row[at] for row in found):.1f}" if found else "–"
+        times.append(1000 * (time.perf_counter() - start))
+    return " and ".join(f"{one:.2f}" for one in np.percentile(times, [50, 99]))
 
 
 def main() -> None:
@@ -360,39 +350,21 @@ def main() -> None:
     parts = ("messages", "recall", "shown", "updates", "latency")
     options.add_argument("--parts", nargs="+", choices=parts, default=parts)
     options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for recall and shown")
-    options.add_argument("--chats", type=int, help="of chat-notes for the part updates, the first so many")
-    options.add_argument("--freeze", action="store_true", help="collect no garbage of imports, as MCP does not")
-    given = options.parse_args()
-    embedding = OneEmbeddingAQuestion()
-    print("# Memory\n")
-    print(machine(), "\n")
-    if "messages" in given.parts:
-        print("## Sessions for messages (realmem-notes)\n")
-        sent = realmem_notes()
-        sent = random.Random(0).sample(sent, min(given.questions or len(sent), len(sent)))  # noqa: S311
-        print(messages.found(conversations("realmem-notes", sent, embedding)), "\n", flush=True)
-    if "recall" in given.parts:
-        for name in given.sets:
-            print(f"## Recall of gold lines on {name}, %\n")
-            print(quality(name, questions(name, given.questions), embedding), "\n", flush=True)
-    if "shown" in given.parts:
-        header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
-        rows = [row for name in given.sets for row in shown(name, questions(name, given.questions), embedding)]
-        print("## What the digest shows of the lines that answer\n")
-        print(markdown_table(header, rows), "\n")
-    if "updates" in given.parts:
-        print("## Facts that were updated later (chat-notes)\n")
-        asked = questions("chat-notes", None)
-        print(in_one_note(asked), "\n", flush=True)
-        kept = sorted({one.conversation for one in asked})[: given.chats]
-        print(updates([one for one in asked if one.conversation in kept], embedding), "\n")
-    if "latency" in given.parts:
-        print("## Latency\n")
-        print(latency(given.chunks, 60), "\n", flush=True)
-        if given.freeze:
-            gc.collect()
-            gc.freeze()
-        print(messages.waited(StandIn(), 200))
+    arguments = options.parse_args()
+    embedding, limit, sets = RememberingEmbedding(), arguments.questions, arguments.sets
+    header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
+    tables: dict[str, Callable[[], str]] = {
+        "messages": lambda: messages(limit, embedding),
+        "recall": lambda: "\n\n".join(quality(name, questions(name, limit), embedding) for name in sets),
+        "shown": lambda: markdown_table(
+            header, [row for name in sets for row in shown(name, questions(name, limit), embedding)]
+        ),
+        "updates": lambda: updates(questions("chat-notes", None), embedding),
+        "latency": lambda: latency(arguments.chunks, 60),
+    }
+    print(f"# Memory\n\n{machine()}\n")
+    for part in arguments.parts:
+        print(f"## {part}\n\n{tables[part]()}\n", flush=True)
 
 
 if __name__ == "__main__":
