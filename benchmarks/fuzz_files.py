@@ -174,7 +174,7 @@ def read(folder: Path) -> None:
             state = index.settings.state()
             index.settings.differences(state)
             index.settings.check(state)
-            index.settings.check_writing(state)
+            index.settings.check_writing()
             index.documents()
             index.as_retriever().retrieve("Some words")
     except ContextualError:

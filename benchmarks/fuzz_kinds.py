@@ -20,10 +20,10 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
-from llama_index_contextual.app.index.embedder import Embedder
-from llama_index_contextual.app.store.nodes import Chunk
+from llama_index_contextual.app.index.embedder import embed_missing, vector_problem
+from llama_index_contextual.app.settings.embeddings import model_id
 from llama_index_contextual.app.store.paid import PaidStore
-from llama_index_contextual.app.store.schema import vector_problem
+from llama_index_contextual.app.store.rows import Chunk
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
@@ -279,11 +279,11 @@ class Numbers(MockEmbedding):
 
 
 @cache
-def embedder() -> tuple[Embedder, Numbers, PaidStore]:
-    """An embedder, its model, and the store of its vectors."""
+def embedder() -> tuple[Numbers, PaidStore]:
+    """An embedding, and the store of its vectors."""
     model = Numbers(DIMENSIONS, model_name="numbers")
     paid = PaidStore(Path(scratch()) / "paid.sqlite3", "index")
-    return Embedder(paid, model), model, paid
+    return model, paid
 
 
 def make_vectors(dice: random.Random) -> list[Any]:
@@ -294,19 +294,19 @@ def make_vectors(dice: random.Random) -> list[Any]:
 
 def use_vectors(answers: list[Any]) -> None:
     """Embed texts with them: what is kept can be used, and each other text is named."""
-    worker, model, paid = embedder()
+    model, paid = embedder()
     model._answers = answers  # noqa: SLF001  our own
     named = short_hash(repr(answers))
     chunks = [Chunk.of(TextNode(text=f"{named} {n}")) for n in range(len(answers))]
     try:
-        _, failed = worker.embed(chunks)
+        _, failed = embed_missing(paid, model, chunks, lambda _: None)
     except ContextualError:
         return
     hashes = [chunk.embed_hash for chunk in chunks]
-    vectors = dict(paid.vectors(worker.model, hashes))
+    vectors = dict(paid.vectors(model_id(model), hashes))
     for key in hashes:
         promise((key in vectors) != (key in failed), "a text without a vector is not named")
-        promise(key in failed or vector_problem(vectors[key], DIMENSIONS) is None, "a vector is kept that is none")
+        promise(key in failed or not vector_problem(vectors[key].tolist(), DIMENSIONS), "a vector is kept that is none")
 
 
 def promise(holds: bool, otherwise: str) -> None:

@@ -25,8 +25,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import RefreshReport
-from llama_index_contextual.app.store.nodes import Chunk
-from llama_index_contextual.app.store.schema import DocumentRow
+from llama_index_contextual.app.index.writer import writing
+from llama_index_contextual.app.store.rows import Chunk, DocumentRow
 from llama_index_contextual.retrieval import stored_nodes
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ def fill_index(folder: str) -> None:
     for node in stored_nodes(store_in(folder)):
         documents.setdefault(str(node.ref_doc_id), []).append(Chunk.of(node))
     settings = {"embed_model": Synthetic(), "context": "off"}
-    with ContextualIndex.open(pages, **settings) as index, index._storage.writing() as writer:  # noqa: SLF001
+    with ContextualIndex.open(pages, **settings) as index, writing(index._reader) as writer:  # noqa: SLF001
         made_with = index.settings.made_with
-        rows = [(DocumentRow(key, "document", key, 1, "", made_with(key), len(c)), c) for key, c in documents.items()]
+        rows = [(DocumentRow(key, "document", key, "", made_with(key), len(c)), c) for key, c in documents.items()]
         for part in iter_batch(rows, 200):
-            writer.write(part, RefreshReport())
+            writer.write(part, RefreshReport(), lambda _: None)
         writer.finish()
 
 

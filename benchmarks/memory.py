@@ -31,7 +31,7 @@ from shipped import shipped_index
 
 from llama_index_contextual import ContextualNodePostprocessor, MemoryContext
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.index.settings import default_parser
 from llama_index_contextual.keyword.dates import lexicon, split_words
 from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.text import date_from_path

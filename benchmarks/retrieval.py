@@ -52,7 +52,7 @@ from shipped import shipped_index
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
-from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.index.settings import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever

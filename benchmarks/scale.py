@@ -33,7 +33,7 @@ from datasets import kubernetes_docs
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.index.settings import default_parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,45 +1,334 @@
-"""A LlamaIndex key-value store in one SQLite file, for what must outlive its process: contexts, vectors of windows."""
+"""SQLite files that many threads and processes read and one writes, and a LlamaIndex key-value store in one."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sqlite3
 import threading
-from abc import abstractmethod
+import zlib
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import DamagedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-_T = TypeVar("_T")
+    from collections.abc import Iterable, Iterator
 
 MAX_VARIABLES: Final = 500  # SQLite before 3.32 takes 999 in a statement
+LAYOUT: Final = 2  # of the tables of this package, the "user version" of a file
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS kv (
-    collection TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (collection, key)
-) WITHOUT ROWID
+_PRAGMAS: Final = (
+    "PRAGMA trusted_schema=OFF",  # the file may be of somebody else
+    "PRAGMA cell_size_check=ON",
+    "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
+)
+# Messages of SQLite about a broken file. Other errors are of a full disk, a lock, a permission: the file is sound.
+_DAMAGE: Final = (
+    *("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode"),
+    *("constraint failed", "unsupported file format"),
+)
+KEPT_TABLE: Final = """
+CREATE TABLE kept (
+    collection TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (collection, key)
+) WITHOUT ROWID;
 """
+_CURE: Final = "name another file, or delete this one (what it keeps is then paid for again)."
 
 
-class LocalKVStore(BaseKVStore):
-    """The shared part of this package's key-value stores: several values at once, and async by threads."""
+class SqliteFile:
+    """A SQLite file in WAL mode: connections for many threads, and errors with a cure.
 
-    @abstractmethod
-    def write(self, values: dict[str, dict[str, Any]], collection: str) -> None:
-        """Write several values in one transaction."""
+    It is made at its first write, with its tables. A pickled file is opened again where it arrives, and so is that of a
+    forked process.
 
-    @abstractmethod
-    def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """The present ones of several values, by key."""
+    Args:
+        path: The file.
+        tables: The statements that make its tables.
+        cure: The cure of a damaged file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], tables: str, cure: str) -> None:
+        self.path, self._tables, self.cure = Path(path), tables, cure
+        self._reset()
+
+    def _reset(self) -> None:
+        self._guard = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._opened: object = None
+        self.is_checked = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_tables": self._tables, "cure": self.cure}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def __deepcopy__(self, memo: object) -> SqliteFile:
+        return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        try:
+            return self.path.stat().st_size > 0
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # whoever opens it finds out why that is not possible
+
+    @contextlib.contextmanager
+    def connection(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection; it is closed where its transaction did not end well.
+
+        Raises:
+            DamagedError: The file cannot be read.
+            StorageError: It cannot be opened now, or is of a newer version of this package.
+        """
+        with self.explained():
+            connection = self._taken() or self._connected(writes=writes)
+        try:
+            with self.explained():
+                self._check_layout(connection)
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if connection.in_transaction:
+            connection.rollback()
+        with self._guard:
+            if self._opened == self._moment():
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write in one transaction: all of it is on disk when this ends, or nothing of it is."""
+        with self.connection(writes=True) as connection:
+            with self.explained():
+                connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            with self.explained():
+                connection.commit()
+
+    def rows(self, query: str, values: tuple[Any, ...] = (), among: Iterable[Any] | None = None) -> Iterator[Any]:
+        """Rows of a query; with ``among`` it ends in ``IN ({})``, and is asked for some of these values at a time.
+
+        Where there is no file there are none: reading makes no file.
+        """
+        if not self.exists:
+            return
+        for part in [None] if among is None else iter_batch(among, MAX_VARIABLES):
+            statement = query if part is None else query.format(",".join("?" * len(part)))
+            with self.connection() as connection, self.explained():
+                found = connection.execute(statement, (*values, *(part or ()))).fetchall()
+            yield from found
+
+    def set_aside(self) -> Path:
+        """Rename a damaged file and its log, and return the new name.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
+        self.close()
+        aside = self.path.with_name(f"{self.path.name}.damaged")
+        try:
+            for suffix in ("-wal", "-shm", ""):
+                part = self.path.with_name(self.path.name + suffix)
+                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+                if part.exists():
+                    part.replace(aside.with_name(aside.name + suffix))
+        except OSError as error:
+            raise StorageError(
+                f"{self.path} is damaged and cannot be set aside ({error}). Cure: make the folder writable."
+            ) from error
+        return aside
+
+    def remove(self) -> None:
+        """Delete the file and its log."""
+        self.close()
+        for suffix in ("-wal", "-shm", ""):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Read all of the file, once in a process and again once damage was met.
+
+        Raises:
+            DamagedError: It is damaged.
+        """
+        if self.is_checked or not self.exists:
+            return
+        with self.connection() as connection, self.explained():
+            connection.execute("BEGIN")
+            [[problem]] = connection.execute("PRAGMA integrity_check(1)")
+            if problem != "ok":
+                raise ValueError(problem)
+            self._check_rows(connection)
+        self.is_checked = True
+
+    def _check_rows(self, connection: sqlite3.Connection) -> None:
+        """Read all rows.
+
+        Raises:
+            ValueError: One is not as it was written.
+        """
+
+    def close(self) -> None:
+        """Close all connections that nobody uses; the next use opens one again."""
+        with self._guard:
+            idle, self._idle, self._opened = self._idle, [], None
+        for connection in idle:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Make an error of SQLite, and of what was read there, one with a cure."""
+        try:
+            yield
+        except DamagedError:
+            self.is_checked = False
+            raise
+        except UnicodeEncodeError:  # of what is to be written
+            raise
+        except (sqlite3.Error, OSError, ValueError, TypeError, RecursionError) as error:
+            problem = str(error)
+            unreadable = isinstance(error, (ValueError, TypeError, RecursionError))
+            if unreadable or any(sign in problem.lower() for sign in _DAMAGE):
+                self.is_checked = False
+                raise DamagedError(f"{self.path} is damaged ({problem}). Cure: {self.cure}") from error
+            raise StorageError(
+                f"{self.path} cannot be used now ({problem.strip()}). What was written before is unharmed. "
+                "Cure: free space or make the folder writable, then try again."
+            ) from error
+
+    def _moment(self) -> object:
+        """What tells the file from another one that took its place, and this process from one that was forked."""
+        try:
+            if is_writable(self.path):
+                return os.getpid(), self.path.stat().st_ino
+            files = [one.stat() for one in (self.path, self._log) if one.exists()]
+            return os.getpid(), [(one.st_ino, one.st_mtime_ns, one.st_size) for one in files]
+        except OSError:
+            return os.getpid(), 0
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _taken(self) -> sqlite3.Connection | None:
+        moment = self._moment()
+        with self._guard:
+            if self._opened != moment:
+                self._idle, self._opened = [], moment  # those of another process are not closed
+            return self._idle.pop() if self._idle else None
+
+    def _connected(self, *, writes: bool) -> sqlite3.Connection:
+        address, is_new = self.path.resolve().as_uri(), writes and not self.exists
+        if is_new:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        elif not is_writable(self.path):
+            # The log of a writer that was killed is read with its index; without a log nothing can change.
+            has_log = self._log.exists() and self._log.stat().st_size
+            address += "?mode=ro" if has_log else "?mode=ro&immutable=1"
+        else:
+            address += "?mode=rw"
+        connection = sqlite3.connect(
+            address, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None
+        )
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+            if writes:
+                if not _schema_of(connection):
+                    self._create_tables(connection)
+                with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
+                    connection.execute("PRAGMA journal_mode=WAL")
+            self._check_layout(connection)
+            self._refuse_foreign(connection)
+        except BaseException:
+            connection.close()
+            raise
+        with self._guard:
+            self._opened = self._moment()
+        return connection
+
+    def _create_tables(self, connection: sqlite3.Connection) -> None:
+        """Make the tables in one transaction without a log: no kill leaves a file that lacks some."""
+        connection.execute("PRAGMA page_size=8192")  # which holds five vectors of 384 numbers; 4096 two
+        connection.execute("BEGIN IMMEDIATE")
+        if not _schema_of(connection):
+            for statement in filter(str.strip, self._tables.split(";")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={LAYOUT}")
+        connection.execute("COMMIT")
+
+    def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file with triggers, views or tables that are not ours: they would do what somebody else wants."""
+        ours = schema_of_tables(self._tables)
+        if foreign := sorted(part for part, sql in _schema_of(connection).items() if ours.get(part) != sql):
+            raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
+
+    def _check_layout(self, connection: sqlite3.Connection) -> None:
+        """Refuse tables of another layout, also while a process has them open."""
+        [[layout]] = connection.execute("PRAGMA user_version")
+        if layout > LAYOUT:
+            raise StorageError(
+                f"{self.path} has layout {layout}, this package reads up to {LAYOUT}. "
+                "Cure: upgrade llama-index-contextual, then start this process again."
+            )
+        if layout != LAYOUT and _schema_of(connection):
+            raise DamagedError(f"{self.path} is of another layout. Cure: {self.cure}")
+
+
+def is_writable(path: Path) -> bool:
+    """Whether this process may write a file, or make it."""
+    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+
+
+def _schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+    """The SQL of each part of a file by name, but for what SQLite makes by itself."""
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'")
+    return {str(name): " ".join(str(sql).split()) for name, sql in rows}
+
+
+@cache
+def schema_of_tables(tables: str) -> dict[str, str]:
+    """The SQL of each part of some tables, by name."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(tables)
+        return _schema_of(connection)
+
+
+class SQLiteKVStore(SqliteFile, BaseKVStore):
+    """Key-value store in a file, shared by threads and processes; each value is on disk when its write returns.
+
+    LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when ``persist`` is called; a process killed
+    before that has lost everything. A value that is not as it was written counts as absent.
+
+    Args:
+        path: The file. It and its folder are created at the first write.
+        tables: More tables of the file.
+        cure: The cure of a damaged file.
+
+    Raises:
+        StorageError: From each method: the file cannot be opened, read or written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, tables: str = "", cure: str = _CURE) -> None:
+        super().__init__(path, KEPT_TABLE + tables, cure)
 
     def put_all(
         self,
@@ -48,15 +337,36 @@ class LocalKVStore(BaseKVStore):
         batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
     ) -> None:
         """Write several values, all of them or none."""
-        self.write(dict(kv_pairs), collection)
+        texts = [(key, json.dumps(value)) for key, value in kv_pairs]
+        rows = [(collection, key, text, checksum_of(collection, key, text)) for key, text in texts]
+        with self.transaction() as connection, self.explained():
+            connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
 
     def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
         """Write one value; it survives the death of the process from here on."""
         self.put_all([(key, val)], collection)
 
+    def get_many(self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """The present ones of several values, by key; None for all."""
+        query = "SELECT key, value, checksum FROM kept WHERE collection = ?"
+        rows = self.rows(query if keys is None else f"{query} AND key IN ({{}})", (collection,), keys)
+        return {key: json.loads(text) for key, text, checksum in rows if checksum == checksum_of(collection, key, text)}
+
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
         """One value; None where there is none."""
         return self.get_many([key], collection).get(key)
+
+    def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """All values of a collection, by key."""
+        return self.get_many(None, collection)
+
+    def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Delete one value; False where there was none."""
+        if not self.exists:
+            return False
+        with self.transaction() as connection, self.explained():
+            query = "DELETE FROM kept WHERE collection = ? AND key = ?"
+            return connection.execute(query, (collection, key)).rowcount > 0
 
     async def aput(self, *arguments: Any, **named: Any) -> None:
         """Write one value without blocking the event loop."""
@@ -79,107 +389,9 @@ class LocalKVStore(BaseKVStore):
         return await asyncio.to_thread(self.delete, *arguments, **named)
 
 
-class SQLiteKVStore(LocalKVStore):
-    """Key-value store in a file in WAL mode, shared by threads and processes; each commit is on disk when it returns.
-
-    LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when it is told to persist; a process killed
-    before that has lost everything. The file is made at its first write, and opened again in a forked child, which must
-    not use its parent's connection. A pickled or copied store opens the same file.
-
-    Args:
-        path: The file. It and its folder are created at the first write.
-
-    Raises:
-        StorageError: From each method: the file cannot be opened, read or written.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._reset()
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._process = 0
-
-    def __repr__(self) -> str:
-        return f"SQLiteKVStore({str(self.path)!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    def write(self, values: dict[str, dict[str, Any]], collection: str = DEFAULT_COLLECTION) -> None:
-        """Write several values in one transaction."""
-        rows = [(collection, key, json.dumps(value)) for key, value in values.items()]
-        self._write(lambda database: database.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows))
-
-    def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """The present ones of several values, by key."""
-        values = {}
-        for part in iter_batch(keys, MAX_VARIABLES):
-            marks = ",".join("?" * len(part))
-            query = f"SELECT key, value FROM kv WHERE collection = ? AND key IN ({marks})"  # noqa: S608  only "?"
-            values.update({key: json.loads(value) for key, value in self._rows(query, (collection, *part))})
-        return values
-
-    def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """All values of a collection, by key."""
-        rows = self._rows("SELECT key, value FROM kv WHERE collection = ?", (collection,))
-        return {key: json.loads(value) for key, value in rows}
-
-    def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Delete one value; False where there was none."""
-        query = "DELETE FROM kv WHERE collection = ? AND key = ?"
-        return self._write(lambda database: database.execute(query, (collection, key)).rowcount) > 0
-
-    def close(self) -> None:
-        """Close the file; the next access opens it again."""
-        with self._lock:
-            if self._connection is not None and self._process == os.getpid():
-                self._connection.close()
-            self._connection = None
-
-    def _rows(self, query: str, parameters: Sequence[str]) -> list[tuple[str, str]]:
-        """All rows of a query. Where there is no file there are none: reading makes no file."""
-        with self._lock:
-            if self._connection is None and not self.path.exists():
-                return []
-            return self._connected(lambda database: database.execute(query, parameters).fetchall())
-
-    def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """The result of ``work``, done in one transaction: all of its changes are on disk, or none is."""
-
-        def in_transaction(database: sqlite3.Connection) -> _T:
-            database.execute("BEGIN IMMEDIATE")
-            with database:  # which commits, or takes everything back
-                return work(database)
-
-        with self._lock:
-            return self._connected(in_transaction)
-
-    def _connected(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """The result of ``work`` on an open connection."""
-        try:
-            if self._connection is None or self._process != os.getpid():
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._connection, self._process = self._opened(), os.getpid()
-            return work(self._connection)
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's message may quote damaged bytes
-            cure = "name another file, or delete this one (what it keeps is then paid for again)."
-            raise StorageError(f"{self.path} cannot be used: {error}. Cure: {cure}") from error
-
-    def _opened(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
-        try:
-            database.execute("PRAGMA page_size=8192")  # of a new file: holds five vectors of 384 numbers; 4096, two
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
-            database.execute(_SCHEMA)
-        except BaseException:
-            database.close()
-            raise
-        return database
+def checksum_of(*parts: str | bytes) -> int:
+    """Checksum of the values of a row; a SQLite file has none of its own."""
+    total = 0
+    for part in parts:
+        total = zlib.crc32(part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass"), total)
+    return total

@@ -13,6 +13,12 @@ def state_in(storage):
         return {key: json.loads(value) if isinstance(value, str) else value for key, value in rows}
 
 
+def change_layout(storage, layout):
+    """Have an index be of another layout."""
+    with closing(sqlite3.connect(Path(storage) / "index.sqlite3")) as database, database:
+        database.execute(f"PRAGMA user_version={layout}")
+
+
 def change_state(storage, **values):
     """Have an index say something else of itself."""
     rows = [(key, json.dumps(value)) for key, value in values.items()]

@@ -48,7 +48,7 @@ def test_a_folder_below_finds_the_index_above_unless_it_is_another_user_s(run, n
 
 def test_a_second_run_embeds_nothing(run, notes):
     report = json.loads(run("index", notes, "--json").stdout)
-    assert (report["embedded"], report["unchanged"], report["failed"]) == (0, 7, [])
+    assert (report["embedded"], report["skipped"], report["failed"]) == (0, 7, [])
 
 
 @pytest.mark.parametrize(

@@ -109,13 +109,3 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_cure(tmp_path):
     assert re.search(
         r"none/contextual.toml cannot be written \(.*Cure: make its folder one that exists", str(done.exception)
     )
-
-
-def test_what_a_killed_writer_left_is_removed_by_a_later_one_and_not_what_another_is_writing(tmp_path):
-    left, fresh, theirs = (tmp_path / f".contextual.toml.{end}" for end in ("0123abcd", "4567cdef", "my-notes"))
-    for file in (left, fresh, theirs):
-        file.write_text("[files]\n", "utf-8")
-    for file in (left, theirs):
-        os.utime(file, (0, 0))
-    run("config", "--init", tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([fresh, theirs, tmp_path / "contextual.toml"])

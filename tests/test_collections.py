@@ -38,7 +38,7 @@ def paths(index, question, **options):
 
 def test_one_ranking_holds_the_hits_of_all_folders_by_name(index):
     assert set(paths(index, "cashews")) == {"notes/people/priya.md", "docs/readme.md"}
-    assert index.place("docs/gateway.md").read_text().startswith("# Gateway")
+    assert index.settings.folders.place("docs/gateway.md").read_text().startswith("# Gateway")
     assert index.read("notes/people/priya.md") == "# Priya\n\nAllergic to cashews.\n"
 
 
@@ -76,17 +76,6 @@ def test_a_folder_whose_files_are_all_gone_is_not_emptied_without_a_word(index, 
         file.unlink()
     with pytest.raises(ConfirmationError, match="2 of 3"):
         index.refresh()
-
-
-def test_a_folder_is_taken_out_for_good(index, folders, tmp_path):
-    assert index.forget("docs") == 2
-    assert paths(index, "cashews") == ["notes/people/priya.md"]
-    with ContextualIndex.open(None, storage=tmp_path / "storage") as again:
-        assert [*again.collections] == ["notes"]
-        assert not again.refresh().added
-        with pytest.raises(SettingError, match="only folder"):
-            again.forget("notes")
-    assert (folders["docs"] / "gateway.md").exists()
 
 
 def test_a_folder_has_rules_a_description_and_a_weight_of_its_own(folders, tmp_path):

@@ -19,7 +19,7 @@ import pytest
 from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.index.pipeline import default_parser
+from llama_index_contextual.app.index.settings import default_parser
 from llama_index_contextual.app.settings import embeddings as module
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.embeddings import (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _CONTEXTS: Final = "contexts"
 _STATES: Final = "context_states"
-_FILE: Final = "contexts.sqlite"
+_FILE: Final = "contexts.sqlite3"
 
 
 class Kept(NamedTuple):

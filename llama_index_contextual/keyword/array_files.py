@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
 
-from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:
@@ -130,7 +129,12 @@ def write_parts(folder: Path, kind: str, parts: Sequence[ArrayPart], content: An
             known[key] = {name: _write_array(_file(folder, kind, key, name), one) for name, one in arrays.items()}
     listed = [{"key": key, "checksums": known[key]} for key, _ in written]
     body = {"format": FORMAT, "content": content, "parts": listed}
-    write_atomically(folder / f"{kind}.json", json.dumps({**body, "checksum": _checksum_of(body)}).encode())
+    temporary = folder / f".{kind}.json.new"
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump({**body, "checksum": _checksum_of(body)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / f"{kind}.json")
     for path in folder.glob(f"{kind}-*.npy"):
         if path.name.split("-")[1] not in {key for key, _ in written}:
             with contextlib.suppress(OSError):  # a reader on Windows has it open

@@ -210,21 +210,6 @@ class Column:
         verdicts = np.fromiter((holds(value) for value in (*self.values, None)), dtype=np.bool_)
         return verdicts[self.codes]  # code -1 reads the last verdict: that of None
 
-    def moved(self, before: Ints, rows: Ints, read: Callable[[Ints], Sequence[Any]]) -> Column:
-        """Column of other rows: the values of rows that it has already, and for the others what is read.
-
-        Args:
-            before: The numbers of its own rows, ascending.
-            rows: Those of the new column, ascending.
-            read: Gives the values of some rows.
-        """
-        is_known = np.isin(rows, before, assume_unique=True)
-        added = Column.encode(read(rows[~is_known]))
-        codes = np.empty(len(rows), dtype=np.int32)
-        codes[is_known] = self.codes[np.searchsorted(before, rows[is_known])]
-        codes[~is_known] = np.where(added.codes < 0, -1, added.codes + len(self.values))
-        return Column(codes, (*self.values, *added.values))
-
     @classmethod
     def encode(cls, values: Sequence[Any]) -> Column:
         """Column of some values; equal values share a code, and 1, 1.0 and True are not equal."""

@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def chunk_size(folder):
-    with ContextualIndex.open(folder, reindex="ignore") as index:
+    with ContextualIndex.open(folder, reindex=True) as index:
         return index.settings.pipeline.parser.chunk_size
 
 
@@ -69,7 +69,7 @@ def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folde
     with pytest.warns(ContextualWarning, match=r"embed_model not obeyed"):
         assert chunk_size(folder) == 77
     shown = run("config", folder, "--json").stdout
-    assert json.loads(shown)["embed_model"] == {"value": "local", "from": "index"}
+    assert json.loads(shown)["embed_model"] == {"value": "local", "from": "default"}
 
 
 def test_options_the_environment_a_named_file_and_the_users_own_file_count(folder, monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import QueryBundle
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.store.snapshot import Snapshot
+from llama_index_contextual.app.store.database import Snapshot
 from llama_index_contextual.memory import MemoryContext
 
 MESSAGE = "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old brushes for it."
@@ -44,13 +44,15 @@ def index(tmp_path_factory):
 
 
 def arms_of(index):
-    return index._storage.reader.arms(None)
+    return index._reader.arms(None)
 
 
 def test_sentences_asked_together_are_answered_as_each_alone(index):
     queries = [QueryBundle(MESSAGE), *map(QueryBundle, MESSAGE.split(". ")), QueryBundle(" ")]
     together = arms_of(index)[0].candidates_of_each(queries, 20)
-    alone = [arms_of(index)[0].candidates(query, 20) for query in queries]  # another retriever, which remembers nothing
+    alone = [
+        arms_of(index)[0].candidates_of_each([query], 20)[0] for query in queries
+    ]  # another retriever, which remembers nothing
     assert together == alone
     assert [len(found) for found in together] == [20, 20, 20, 20, 0]
 
@@ -99,7 +101,8 @@ def test_a_message_reads_the_chunks_that_it_looks_at_once_and_after_a_change_the
     new.write_text("# Boat\n\nMarta has painted the red boat at the lake.\n", encoding="utf-8")
     try:
         index.refresh()
-        newest = int(index._storage.reader.ask(lambda view: view.snapshot.rows())[-1])
+        read.clear()
+        newest = int(index._reader.ask(lambda view: view.snapshot.rows())[-1])
         found = memory.get(MESSAGE, now=NOW)
         assert found.entries[0].path == new.name
         assert set(read) == {newest}

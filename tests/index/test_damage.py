@@ -171,7 +171,7 @@ def test_what_is_lost_is_found_by_a_check_and_made_again_by_a_refresh(whole, tmp
 def test_a_newer_index_is_neither_read_nor_set_aside(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "docs")
     with database_of(folder) as database, database:
-        database.executescript("UPDATE state SET value = '99' WHERE key = 'layout'; CREATE TABLE more (x)")
+        database.executescript("PRAGMA user_version=99; CREATE TABLE more (x)")
     with pytest.raises(StorageError, match=r"layout 99.*upgrade"):
         opened(folder)
     assert not list((folder / ".contextual").glob("*.damaged"))
@@ -197,7 +197,7 @@ def test_fifty_threads_may_ask_at_once(whole):
         together = threading.Barrier(50)
 
         def ask(_):
-            with index._storage.reader.reading() as view:
+            with index._reader.reading() as view:
                 together.wait(30)
                 return view.count()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from llama_index.core.chat_engine import CondensePlusContextChatEngine
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import CitationQueryEngine
 from llama_index.core.schema import MetadataMode
@@ -30,10 +31,9 @@ def index(opened, request):
     return found
 
 
-@pytest.mark.parametrize("mode", ["condense_plus_context", "best", "context", "condense_question"])
-async def test_a_chat_over_a_folder_answers_questions_and_greetings(index, mode):
+async def test_a_chat_over_a_folder_answers_questions_and_greetings(index):
     llm = Listening()
-    chat = index.as_chat_engine(mode, llm, similarity_top_k=2)
+    chat = CondensePlusContextChatEngine.from_defaults(index.as_retriever(2), llm=llm)
     for message in ("Hello World!", "how are you?", QUESTION):
         answer = chat.chat(message)
         assert str(answer) not in {"", "Empty Response"}
@@ -42,26 +42,13 @@ async def test_a_chat_over_a_folder_answers_questions_and_greetings(index, mode)
     assert "start_line: " in llm.shown[-1]
     chat.reset()
     assert str(await chat.achat("Hello World!")) != "Empty Response"
-    assert "".join(chat.stream_chat("Hello World!").response_gen) != "Empty Response"
 
 
-def test_a_chat_that_abstains_says_so(index):
-    chat = index.as_chat_engine(llm=Listening(), min_score=0.9)
-    assert str(chat.chat("asdfghjkl qwertz")) == "Empty Response"
-
-
-def test_options_reach_the_retriever_and_the_engine_and_no_others_pass(index):
-    chat = index.as_chat_engine(llm=Listening(), similarity_top_k=1, candidate_pool=50, system_prompt="Be kind.")
-    assert (chat._retriever.similarity_top_k, chat._retriever.candidate_pool) == (1, 50)
-    assert chat._system_prompt == "Be kind."
-    with pytest.raises(
-        SettingError, match=r"as_chat_engine does not take chat_historyy\. Cure: use some of .*chat_history"
-    ):
-        index.as_chat_engine(chat_historyy=[])
+def test_options_reach_the_retriever_and_no_others_pass(index):
+    engine = index.as_query_engine(Listening(), similarity_top_k=1, candidate_pool=50)
+    assert (engine.retriever.similarity_top_k, engine.retriever.candidate_pool) == (1, 50)
     with pytest.raises(SettingError, match=r"as_query_engine does not take similarity_topk\. Cure: "):
         index.as_query_engine(similarity_topk=3)
-    with pytest.raises(SettingError, match=r"chat_mode='react' is not known\. Cure: one of 'condense_plus_context'"):
-        index.as_chat_engine("react")
 
 
 def test_a_citation_engine_shows_path_and_lines_with_each_source(index):

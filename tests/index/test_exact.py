@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
@@ -10,7 +11,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.settings.embeddings import model_id
-from llama_index_contextual.app.store.cache_files import _CachedIndex
+from llama_index_contextual.app.store.caches import _CachedIndex
 from llama_index_contextual.app.store.vectors import VectorIndex
 from llama_index_contextual.errors import FingerprintError
 from llama_index_contextual.keyword.array_files import read_parts
@@ -39,7 +40,7 @@ def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
     pairs = [
         (node.node_id, float(vector @ asked / np.linalg.norm(vector) / np.linalg.norm(asked)))
         for node in nodes
-        if admitted(node.metadata["path"])
+        if admitted(json.loads(node.metadata)["path"])
         for vector in [vectors[node.embed_hash].astype(np.float64)]
     ]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:top_k]
@@ -47,7 +48,7 @@ def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
 
 def asked(index, question, filters=None, top_k=10):
     vector, _ = index.as_retriever(filters=filters).retrievers
-    return [(one.node_id, one.score) for one in vector.candidates(QueryBundle(question), top_k)]
+    return [(one.node_id, one.score) for one in vector.candidates_of_each([QueryBundle(question)], top_k)[0]]
 
 
 def assert_exact(index, embedding):

@@ -112,7 +112,7 @@ def test_a_copy_of_the_database_that_was_put_back_answers_in_the_process_that_ha
 
 def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_number_of_a_node_twice(opened, folder):
     def rows(index):
-        return set(index._storage.reader.ask(lambda view: view.snapshot.rows()).tolist())
+        return set(index._reader.ask(lambda view: view.snapshot.rows()).tolist())
 
     with opened() as index:
         index.refresh()
@@ -154,7 +154,7 @@ def test_the_command_that_takes_another_model_names_folder_model_and_storage(tmp
 
 def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeypatch):
     other = CountingEmbedding(7, model_name="other")
-    with ContextualIndex.open(folder, embed_model=other, reindex="all") as index, monkeypatch.context() as broken:
+    with ContextualIndex.open(folder, embed_model=other, reindex=True) as index, monkeypatch.context() as broken:
 
         def fail(*_):
             raise KeyboardInterrupt
@@ -165,7 +165,7 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
     with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
         assert old.status(check=True).ok, "the old index is whole until the new one is"
     embedded = other.count
-    with ContextualIndex.open(folder, embed_model=other, reindex="all") as index:
+    with ContextualIndex.open(folder, embed_model=other, reindex=True) as index:
         report = index.refresh()
         assert index.status(check=True).ok
         assert report.chunks == 5, "what was given by hand came along"
@@ -177,10 +177,10 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
 
 def test_who_reads_while_another_model_takes_its_place_sees_one_moment(used, folder):
     with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
-        with old._storage.reader.reading() as view:
+        with old._reader.reading() as view:
             before = view.snapshot.rows().tolist()
             with ContextualIndex.open(
-                folder, embed_model=CountingEmbedding(7, model_name="other"), reindex="all"
+                folder, embed_model=CountingEmbedding(7, model_name="other"), reindex=True
             ) as new:
                 assert new.refresh().chunks == 5
             assert view.snapshot.rows().tolist() == before
@@ -197,7 +197,7 @@ def test_what_was_paid_for_is_never_deleted(folder, counting):
             index.refresh()
         asked = counting.count
         (folder / "faq.md").write_text("# FAQ\n\nAnswer 2.\n")
-        assert (index.refresh().reused, counting.count) == (1, asked), "an undone edit"
+        assert (index.refresh().changed, counting.count) == (["faq.md"], asked), "an undone edit"
 
 
 def test_a_model_that_gives_no_vectors_is_named(folder):

@@ -28,7 +28,7 @@ def other_writer(tmp_path):
     """Another process that holds the lock ``tmp_path/write.lock``."""
     path = tmp_path / "write.lock"
     with subprocess.Popen(  # noqa: S603  our own script
-        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(path.parent)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "held\n"
         yield process, path
@@ -37,7 +37,7 @@ def other_writer(tmp_path):
 
 def test_a_second_process_is_refused_and_told_who_writes(other_writer):
     process, path = other_writer
-    with pytest.raises(LockedError, match=rf"process {process.pid} on .*Cure"), WriteLock(path).hold():
+    with pytest.raises(LockedError, match=rf"process {process.pid} on .*Cure"), WriteLock(path.parent).hold():
         pass
 
 
@@ -45,14 +45,14 @@ def test_a_killed_writer_leaves_no_lock(other_writer):
     process, path = other_writer
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    with WriteLock(path).hold():
+    with WriteLock(path.parent).hold():
         pass
 
 
 def test_a_writer_may_wait(other_writer):
     process, path = other_writer
     threading.Timer(0.2, process.kill).start()
-    with WriteLock(path, timeout=30).hold():
+    with WriteLock(path.parent, timeout=30).hold():
         pass
 
 
@@ -65,14 +65,14 @@ def test_an_index_waits_for_another_process_where_it_is_told_to(other_writer, fo
     assert opened(storage=path.parent, lock_timeout=60).refresh().chunks == 4
 
 
-def test_threads_of_one_process_take_turns_and_one_may_enter_again(tmp_path):
-    lock = WriteLock(tmp_path / "write.lock")
+def test_threads_of_one_process_take_turns(tmp_path):
+    lock = WriteLock(tmp_path)
     inside, most = 0, 0
 
     def work():
         nonlocal inside, most
         for _ in range(20):
-            with lock.hold(), lock.hold():
+            with lock.hold():
                 inside += 1
                 most = max(most, inside)
                 inside -= 1
@@ -87,5 +87,5 @@ def test_threads_of_one_process_take_turns_and_one_may_enter_again(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be written"), WriteLock(tmp_path / "file" / "write.lock").hold():
+    with pytest.raises(StorageError, match="cannot be written"), WriteLock(tmp_path / "file").hold():
         pass

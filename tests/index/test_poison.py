@@ -8,8 +8,7 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.index.embedder import BATCH_TEXTS
-from llama_index_contextual.app.store.schema import vector_problem
+from llama_index_contextual.app.index.embedder import BATCH_TEXTS, vector_problem
 from llama_index_contextual.errors import EmbeddingError
 
 
@@ -121,8 +120,7 @@ def test_vectors_of_a_large_document_are_kept_as_they_come(index, server):
     finally:
         Server._get_text_embeddings = real
     report = index.refresh([document])
-    assert report.reused >= 2 * BATCH_TEXTS
-    assert report.embedded == report.chunks - report.reused
+    assert report.chunks - report.embedded >= 2 * BATCH_TEXTS
 
 
 def test_pages_with_the_same_label_are_pages_of_their_own(index):
@@ -180,4 +178,4 @@ def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, m
 @pytest.mark.parametrize("vector", BAD.values(), ids=BAD)
 def test_what_is_wrong_with_a_vector_is_said(vector):
     assert vector_problem(vector, 7)
-    assert vector_problem([1.0] * 7, 7) is None
+    assert vector_problem([1.0] * 7, 7) == ""

@@ -5,10 +5,10 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.app.store import cache_files
+from llama_index_contextual.app.store import caches
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import free
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import SettingError, StorageError
 
 
 def texts(index, question, **options):
@@ -29,7 +29,7 @@ def test_a_folder_is_indexed_and_found_with_its_lines(opened):
 def test_nothing_changed_embeds_nothing_also_after_reopening(opened):
     opened().refresh()
     again = opened().refresh()
-    assert (again.skipped, again.embedded, again.relocated, again.removed) == (4, 0, 0, 0)
+    assert (again.skipped, again.embedded) == (4, 0)
 
 
 def test_an_inserted_line_moves_citations_without_embedding(opened, folder):
@@ -39,7 +39,7 @@ def test_an_inserted_line_moves_citations_without_embedding(opened, folder):
     note.write_text("\n\n" + note.read_text())
     report = index.refresh()
     assert report.changed == ["memory/2026-01-28.md"]
-    assert (report.embedded, report.relocated) == (0, 1)
+    assert report.embedded == 0
     assert index.as_retriever(1).retrieve("Cookie")[0].node.metadata["start_line"] == 3
 
 
@@ -48,7 +48,7 @@ def test_an_edit_replaces_text_in_both_arms(opened, folder):
     index.refresh()
     (folder / "faq.md").write_text("# FAQ\n\nWhy is it slow? Because zebras sleep.\n")
     report = index.refresh()
-    assert (report.changed, report.embedded, report.removed) == (["faq.md"], 1, 1)
+    assert (report.changed, report.embedded) == (["faq.md"], 1)
     found = texts(index, "zebras")
     assert "zebras" in found[0]
     assert not any("cache is cold" in text for text in found)
@@ -76,14 +76,14 @@ def test_a_deleted_file_goes_and_a_part_never_wipes_the_rest(opened, folder):
     assert not any("cache is cold" in text for text in texts(index, "Why is it slow?"))
 
 
-def test_a_rename_embeds_what_shows_the_path_and_says_so(opened, folder):
+def test_a_rename_embeds_what_shows_the_path(opened, folder):
     index = opened(context="headings")
     index.refresh()
     (folder / "faq.md").rename(folder / "questions.md")
     report = index.refresh()
     assert report.moved == [("faq.md", "questions.md")]
-    assert (report.added, report.deleted, report.embedded, report.embedded_for_moves) == ([], [], 1, 1)
-    assert "1 moved (their path is part of what is embedded: 1 chunk embedded for that)" in str(report)
+    assert (report.added, report.deleted, report.embedded) == ([], [], 1)
+    assert "1 moved" in str(report)
 
 
 def test_documents_are_added_updated_and_never_delete(opened):
@@ -126,8 +126,9 @@ def test_delete_takes_one_document_out(opened):
 def test_other_parser_settings_are_named_and_applied(opened):
     opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200, min_chunk_size=25)).refresh()
     smaller = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10, min_chunk_size=25)
-    report = opened(node_parser=smaller).refresh()
-    assert "parser.chunk_size: 200 → 100" in map(str, report.differences)
+    index = opened(node_parser=smaller)
+    assert "parser.chunk_size: 200 → 100" in index.status().pending.differences
+    report = index.refresh()
     assert len(report.outdated) == 4
     assert report.embedded == 0, "the chunks are the same"
 
@@ -136,8 +137,9 @@ def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_em
     monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 1)
     opened().refresh()
     monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 7)
-    report = opened().refresh()
-    assert [str(difference) for difference in report.differences] == ["parser.revision: 1 → 7"]
+    index = opened()
+    assert index.status().pending.differences == ["parser.revision: 1 → 7"]
+    report = index.refresh()
     assert len(report.outdated) == 4
     assert report.embedded == 0
 
@@ -149,23 +151,16 @@ def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(open
         before.setattr(free, "is_id", lambda _: False)
         opened(context="headings").refresh()
     index = opened(context="headings")
+    assert [one.partition(":")[0] for one in index.status().pending.differences] == ["context.generator"]
     report = index.refresh()
-    assert [str(difference).partition(":")[0] for difference in report.differences] == ["context.generator"]
     assert (len(report.outdated), report.embedded) == (5, 1)
     [best, *_] = index.as_retriever().retrieve("0042")
     assert best.node.get_content(MetadataMode.EMBED).strip() == "Zebras sleep at noon."
     assert opened(context="headings").refresh().embedded == 0
 
 
-def test_reindex_error_refuses_other_settings_by_name(opened):
-    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200, min_chunk_size=25)).refresh()
-    with pytest.raises(FingerprintError, match=r"parser\.chunk_size: 200 → 100"):
-        opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10), reindex="error")
-
-
 WRONG = {
     "no folder": ({"where": "/nowhere/at/all"}, SettingError, "is no folder"),
-    "an unknown policy": ({"reindex": "maybe"}, SettingError, "reindex='maybe'"),
     "an unknown context": ({"context": "magic"}, SettingError, "magic"),
     "no index yet": ({"create": False}, StorageError, "there is no index in .*llama-index-contextual index"),
 }
@@ -194,7 +189,7 @@ def test_the_keyword_index_is_kept_and_taken_up_by_the_next_process(opened, monk
     first.as_retriever().retrieve("Cookie")
     first.close()
     second = opened()
-    monkeypatch.setattr(cache_files, "lexical_text", None)  # deriving it anew would fail
+    monkeypatch.setattr(caches, "lexical_text", None)  # deriving it anew would fail
     assert "carrots" in second.as_retriever(1).retrieve("Cookie")[0].node.text
 
 

@@ -1,12 +1,10 @@
 """What is true of a whole index comes back as it was; nonsense is named, and the next refresh mends it."""
 
 import pytest
-from state_table import change_state, state_in
+from state_table import change_layout, change_state, state_in
 
 from llama_index_contextual.app.folder import sources
-from llama_index_contextual.app.index.pipeline import differences
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.app.store.schema import LAYOUT
 from llama_index_contextual.errors import StorageError
 
 
@@ -17,7 +15,7 @@ def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(
     index.refresh()
     state, written = index.settings.state(), state_in(folder / ".contextual")
     assert (state.settings, state.folder) == (index.settings.fingerprint, str(folder))
-    assert (state.complete, state.layout, state.identity) == (True, LAYOUT, written["identity"])
+    assert (state.complete, state.identity) == (True, written["identity"])
     assert opened().refresh().skipped == 4
     assert state_in(folder / ".contextual") == written
 
@@ -27,7 +25,6 @@ DAMAGED = {
     "an unknown field": {"x": 1},
     "text for a number": {"change": "x"},
     "a list for choices": {"choices": []},
-    "no model": {"settings": {"embedding": {"name": "x"}}},
     "no Unicode": {"folder": "\ud800"},
 }
 
@@ -45,7 +42,7 @@ def test_damage_is_named_with_a_cure_that_mends_it(opened, folder, values):
 
 def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     opened().refresh()
-    change_state(folder / ".contextual", layout=99)
+    change_layout(folder / ".contextual", 99)
     before = state_in(folder / ".contextual")
     with pytest.raises(StorageError, match=r"layout 99, this package reads up to \d+\. Cure: upgrade"):
         opened().refresh()
@@ -57,7 +54,7 @@ def test_who_has_an_index_open_notices_that_its_layout_is_newer_by_now(opened, f
     index.refresh()
     retriever = index.as_retriever(1)
     assert retriever.retrieve("installer")
-    change_state(folder / ".contextual", layout=99)
+    change_layout(folder / ".contextual", 99)
     for use in (lambda: retriever.retrieve("installer"), index.status, index.refresh):
         with pytest.raises(StorageError, match=r"layout 99, .*Cure: upgrade .*, then start this process again"):
             use()
@@ -66,7 +63,7 @@ def test_who_has_an_index_open_notices_that_its_layout_is_newer_by_now(opened, f
 def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(opened, folder, run):
     with opened(config=load_configuration(folder, options={"chunks.chunk_size": 90})) as index:
         index.refresh()
-    change_state(folder / ".contextual", layout=0)
+    change_layout(folder / ".contextual", 0)
     asked = run("search", "carrots", "--folder", folder)
     assert "is of another layout. Cure: llama-index-contextual index" in asked.stderr
     done = run("index", folder)
@@ -75,10 +72,3 @@ def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(o
     assert state_in(folder / ".contextual")["choices"]["chunks.chunk_size"] == 90, "what was chosen is kept"
     with opened() as index:
         assert index.refresh().skipped == 4
-
-
-def test_differences_name_the_setting_and_both_values():
-    stored = {"parser": {"chunk_size": 400, "overlap": 80}, "context": {"generator": "headings@1"}}
-    given = {"parser": {"chunk_size": 200, "overlap": 80}, "context": {"generator": "headings@1"}}
-    assert differences(stored, given) == ["parser.chunk_size: 400 → 200"]
-    assert differences({}, given) == []

@@ -80,7 +80,7 @@ def test_another_one_is_refused_before_it_writes(folder):
 
 def test_it_may_take_over_by_a_name_of_its_own(folder):
     named = Numbers(model_name="turned by ten").turned(10)
-    with ContextualIndex.open(folder, embed_model=named, reindex="all") as index:
+    with ContextualIndex.open(folder, embed_model=named, reindex=True) as index:
         index.refresh(confirm=True)
     assert found(folder, Numbers(model_name="turned by ten").turned(10)) == "07.md"
 

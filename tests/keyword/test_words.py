@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -95,18 +93,3 @@ def test_words_and_metadata_are_combined(engine):
 
     assert found("and") == [3]
     assert found("or") == [3, FAR, FAR + 1]
-
-
-def test_a_column_goes_on_to_other_rows_and_reads_only_those_that_are_new():
-    numbers = random.Random(0)  # noqa: S311
-    said = {row: numbers.choice([None, True, 1, 1.0, "x", ["x"], f"only {row}"]) for row in range(400)}
-    before, column = np.empty(0, dtype=np.int64), Column.encode([])
-    for last in range(40, 400, 40):
-        rows = np.array(sorted(numbers.sample(range(last), last // 2)))
-        read = []
-        column = column.moved(before, rows, lambda new, read=read: read.extend(new) or [said[row] for row in new])
-        values = [(*column.values, None)[code] for code in column.codes]
-        assert values == [said[row] for row in rows.tolist()]
-        assert list(map(type, values)) == [type(said[row]) for row in rows.tolist()]
-        assert not set(read) & set(before.tolist())
-        before = rows

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import shlex
+import time
 import warnings
 from collections import Counter
 from dataclasses import asdict
@@ -72,7 +73,7 @@ def index(
         with needs("watchfiles", "app"):
             import watchfiles  # noqa: F401  before anything is done
     named, code = _documents(documents or (), target.storage), 0
-    with target.open(folder=named, reindex="all" if yes and _is_of_another_model(target, named) else "auto") as opened:
+    with target.open(folder=named, reindex=yes) as opened:
         _check(opened, target.settings)
         if dry_run:
             _estimate(opened, as_json=as_json)
@@ -84,13 +85,6 @@ def index(
             _watch(opened, as_json=as_json)
     if code:
         raise typer.Exit(code)
-
-
-def _is_of_another_model(target: Target, named: Path | dict[str, str] | None) -> bool:
-    """Whether the index holds the vectors of another embedding than the one in force."""
-    with target.open(folder=named, reindex="ignore") as opened, contextlib.suppress(DamagedError):
-        return opened.settings.other_model(opened.settings.state())
-    return False
 
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
@@ -152,8 +146,7 @@ def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
     if names and mode != "llm":
         raise SettingError(f"{', '.join(names)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     if opened.exists:
-        with contextlib.suppress(DamagedError):  # a refresh repairs it
-            opened.settings.check_writing(opened.settings.state())
+        opened.settings.check_writing()
     else:
         listing = opened.settings.reading.find()
         if not listing.files and not listing.problems:
@@ -223,9 +216,11 @@ def _refresh(
     model = opened.settings.pipeline.model
     if model is not None:
         model.require_key()
+    started = time.monotonic()
     with warnings.catch_warnings():  # of each group of documents; here it is told once, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
+    seconds = time.monotonic() - started
     paid = opened.settings.pipeline.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     for repair in report.repaired:
@@ -245,11 +240,11 @@ def _refresh(
         if skipped:
             output.tell(skipped, "note:")
     else:
-        output.print_text("\n".join(filter(None, (_done(report), skipped, _next(opened) if is_first else ""))))
+        output.print_text("\n".join(filter(None, (_done(report, seconds), skipped, _next(opened) if is_first else ""))))
     return EXIT_INCOMPLETE if report.failed or waiting else 0
 
 
-def _done(report: RefreshReport) -> str:
+def _done(report: RefreshReport, seconds: float) -> str:
     """What a refresh has done, in one line."""
     counts = {
         "added": len(report.added),
@@ -262,7 +257,7 @@ def _done(report: RefreshReport) -> str:
     done = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "nothing has changed"
     documents = sum(counts[what] for what in ("added", "changed", "made again", "moved")) + report.skipped
     size = f"{counted(documents, 'document')}, {counted(report.chunks, 'chunk')}"
-    return f"{size}: {done}; {report.embedded:,} embedded in {report.seconds:.1f} s"
+    return f"{size}: {done}; {report.embedded:,} embedded in {seconds:.1f} s"
 
 
 def _next(opened: ContextualIndex) -> str:

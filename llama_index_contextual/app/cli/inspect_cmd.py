@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -23,7 +24,7 @@ from llama_index_contextual.app.cli.options import (
 )
 from llama_index_contextual.app.settings.loading import FILE, USER_FILE, user_folder
 from llama_index_contextual.app.settings.schema import SETTINGS
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ def preview(
     from llama_index_contextual.app.preview import preview_of
 
     file = file.resolve()
-    with target.open(folder=target.named or (None if target.storage else file.parent), reindex="ignore") as index:
+    with target.open(folder=target.named or (None if target.storage else file.parent), reindex=True) as index:
         pipeline = index.settings.pipeline
         contexts = pipeline.contexts if context or html else None
         result = preview_of(*index.settings.reading.load_file(file), pipeline.parser, contexts)
@@ -131,7 +132,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show what an index holds, and what a refresh would do. Exit code 3 where --check finds a disagreement."""
-    with target.open(create=False, reindex="ignore") as index:
+    with target.open(create=False, reindex=True) as index:
         report = index.status(check=check)
         output.print_report(report, report.to_text(settings=all_), as_json=as_json)
         if line := output.skipped_line(index, names=list_skipped):
@@ -154,7 +155,7 @@ def config(
         write_first(path)
         output.print_text(f"{path}: every setting with its default, commented out")
         return
-    with target.open(reindex="ignore") as index:
+    with target.open(reindex=True) as index:
         rows = in_force(index.settings.configuration)
     if as_json:
         output.print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
@@ -189,20 +190,24 @@ def _value(value: Any) -> str:
 
 
 def write_first(path: Path) -> None:
-    """Write the commented file, whole or not at all: half of it would end in a table's name that is no TOML.
+    """Write the commented file.
 
     Raises:
         SettingError: There is one, or a link to one.
         StorageError: It cannot be written.
     """
-    from llama_index_contextual.durable import write_atomically  # slow
-
-    def refuse() -> None:
-        if os.path.lexists(path):
-            raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.")
-
-    refuse()
-    write_atomically(path, commented_file().encode(), check=refuse)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(commented_file())
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError as error:
+        raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.") from error
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        cure = "make its folder one that exists and that you may write, with free space."
+        raise StorageError(f"{path} cannot be written ({error.strerror}). Cure: {cure}") from error
 
 
 def commented_file() -> str:

@@ -99,7 +99,8 @@ def skipped_line(index: ContextualIndex, *, names: bool) -> str:
     """
     from llama_index_contextual.app.folder.walk import summary_of_skipped
 
-    paths, not_notes = index.unread()
+    found = index.found()
+    paths, not_notes = found.skipped, found.not_notes
     for path in sorted([*paths, *not_notes]) if names else ():
         tell(path, "not read:")
     for path, parts in sorted(index.left_out().items()) if names else ():

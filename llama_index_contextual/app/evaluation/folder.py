@@ -141,7 +141,7 @@ class _Rows:
         self._root = Path(storage or temporary).expanduser()
         self._embeddings: dict[str, BaseEmbedding] = {}
         general = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
-        settings = ContextualIndex.open(folder, **general, reindex="ignore").settings
+        settings = ContextualIndex.open(folder, **general, reindex=True).settings
         # Each kind of context has default files of its own, but rows must not differ by their files.
         known = {*signature(ContextualIndex.open).parameters, "files", "keep_keys", "leave_out_keys"}
         chosen = {"files": settings.reading.rules, "embed_model": settings.embedding}
@@ -153,7 +153,7 @@ class _Rows:
 
         Contexts that were paid for are kept with the folder's own index.
         """
-        target = ContextualIndex.open(self._folder, **{**self._options, **changes, "reindex": "ignore"}).settings
+        target = ContextualIndex.open(self._folder, **{**self._options, **changes, "reindex": True}).settings
         if target.pipeline.model is not None:
             target.pipeline.model.require_key()
         settings = {

@@ -121,7 +121,7 @@ class Folders:
             if first not in ("", name):
                 continue
             if not one.folder.is_dir():
-                cure = f"put it back, or llama-index-contextual delete --in {name}"
+                cure = "put it back, or delete index.sqlite3 in the storage folder and index the others"
                 reason = f"the folder {one.folder} is not there; what is indexed of it stays. Cure: {cure}"
                 found.problems.append(Problem(f"{name}/", reason))
                 continue

@@ -292,7 +292,7 @@ def file_sources(files: Sequence[FolderFile], reading: Reading, known: Mapping[s
     sources = []
     for file in files:
         entry = known.get(file.path)
-        sha256 = entry.sha256 if entry is not None and entry.stamp == file.stamp else ""
+        sha256 = entry.sha256 if entry is not None and entry.stamp == file.stamp and not entry.failed else ""
         if not sha256 and (entry is not None or moved):
             with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))

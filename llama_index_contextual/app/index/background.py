@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import os
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from llama_index_contextual.app.folder.sources import sha256_of
 from llama_index_contextual.app.index.plan import is_spared
 from llama_index_contextual.app.settings.schema import Refreshing
-from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
 from llama_index_contextual.text import counted
 
@@ -23,15 +21,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from llama_index_contextual.app.index.plan import RefreshReport
+    from llama_index_contextual.app.index.index import ContextualIndex
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.schema import DocumentRow
+    from llama_index_contextual.app.store.rows import DocumentRow
 
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
-_GLANCE: Final = 0.1  # seconds after which who waits sees that nobody has to wait any more
 _NAME: Final = "llama-index-contextual refresh"  # of the thread
 
 
@@ -44,14 +41,12 @@ class Freshness:
         certain: False where the time ended before all files were compared.
         refreshing: Whether they are being indexed now.
         error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
-        files: Files of the folder, where another process is indexing them; else 0.
     """
 
     changed: int = 0
     certain: bool = True
     refreshing: bool = False
     error: str = ""
-    files: int = 0
 
     def __bool__(self) -> bool:
         """Return whether there is anything to say."""
@@ -62,8 +57,6 @@ class Freshness:
         changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
         if self.error:
             return f"{changed}the index could not be brought up to date: {self.error}"
-        if self.files:
-            return f"{self.files - self.changed:,} of {counted(self.files, 'file')} indexed; another process goes on"
         if self.refreshing:
             return f"{changed}being indexed"
         return f"{changed}run index" if self.changed else ""
@@ -84,14 +77,13 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
     changed, certain = 0, not discovery.unfinished
     for file in discovery.files:
         entry = documents.get(file.path)
-        if entry is not None and entry.failed_stamp == file.stamp:  # what it holds cannot be indexed, and is the same
+        if entry is not None and entry.stamp == file.stamp:  # also of one that cannot be indexed
             continue
         if entry is None or not entry.is_indexed:
             changed += os.access(file.absolute, os.R_OK)  # one that nobody can read is not waited for
-        elif entry.stamp != file.stamp:
-            if time.monotonic() > until:
-                certain = False
-                continue
+        elif time.monotonic() > until:
+            certain = False
+        else:
             try:
                 changed += sha256_of(settings.reading.read(file)) != entry.sha256
             except DocumentError:
@@ -102,23 +94,12 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
             entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
             for key, entry in documents.items()
         )
-    is_other = changed and not settings.state().complete and WriteLock(settings.layout.lock).other_writer()
-    return Freshness(changed, certain, files=len(discovery.files) if is_other else 0)
+    return Freshness(changed, certain)
 
 
 def is_refreshing() -> bool:
-    """Return whether any index of this process is being refreshed in the background."""
+    """Whether any index of this process is being refreshed in the background."""
     return any(thread.name == _NAME for thread in threading.enumerate())
-
-
-class Refreshable(Protocol):
-    """What a refresh in the background asks of an index: a :class:`ContextualIndex`."""
-
-    def refresh(self, *, retry_contexts: bool) -> RefreshReport:
-        """Bring the index up to date."""
-
-    def freshness(self, budget: float) -> Freshness:
-        """Return how far the index is behind its folder."""
 
 
 class BackgroundRefresh:
@@ -143,18 +124,14 @@ class BackgroundRefresh:
         SettingError: A setting cannot work.
     """
 
-    def __init__(self, index: Refreshable, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
+    def __init__(self, index: ContextualIndex, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
         one_of("mode", mode, get_args(Refreshing))
-        self._index = index
-        self._mode = mode
-        self._patience = amount("patience", patience, zero=True)
+        self._index, self._mode, self._patience = index, mode, amount("patience", patience, zero=True)
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._began, self._ended = 0.0, -_LOOK_EVERY
-        self._seen = Freshness()
-        self._error = ""
+        self._seen, self._error = Freshness(), ""
         self._logged: set[str] = set()  # problems of the last refresh
-        self._left = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -167,20 +144,20 @@ class BackgroundRefresh:
         """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
         with self._guard:
             if self._mode != "never" and not self.refreshing:
-                self._began, self._left = time.monotonic(), False
+                self._began = time.monotonic()
                 self._thread = threading.Thread(target=self._refresh, name=_NAME, daemon=True)
                 self._thread.start()
 
     def look(self) -> Freshness:
-        """Return how far the index is behind, after what the mode does about it."""
+        """How far the index is behind, after what the mode does about it."""
         if self._mode == "wait":
             self._join()  # one that runs may have read the folder before what changed last
             self.start()
             self._join()
             return Freshness(error=self._error)
-        until = time.monotonic() + self._patience
         if self._mode == "never":
             return self._index.freshness(self._patience)
+        until = time.monotonic() + self._patience
         if not self.refreshing and time.monotonic() - self._ended >= _LOOK_EVERY:
             self._seen = self._index.freshness(self._patience / 2)
             if not self._seen.error and (self._seen.changed or not self._seen.certain):
@@ -191,30 +168,22 @@ class BackgroundRefresh:
         error = self._seen.error or self._error
         return replace(self._seen, error=error) if error else Freshness()
 
-    async def alook(self) -> Freshness:
-        """:meth:`look` without blocking the event loop."""
-        return await asyncio.to_thread(self.look)
-
     @property
     def refreshing(self) -> bool:
-        """Return whether a refresh runs at this moment."""
+        """Whether a refresh runs at this moment."""
         return self._thread is not None and self._thread.is_alive()
 
-    def close(self, *, wait: bool | float = True) -> None:
+    def close(self, *, wait: float = math.inf) -> None:
         """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished.
 
         Args:
-            wait: True for as long as it takes, False not at all, or at most so many seconds. Then nobody waits for it.
+            wait: Seconds at most.
         """
-        if wait is True:
-            self._join()
-        else:
-            self._join(time.monotonic() + wait)
-            self._left = True
+        self._join(time.monotonic() + wait)
 
     def _join(self, until: float = math.inf) -> None:
-        while not self._left and self._thread is not None and self._thread.is_alive() and time.monotonic() < until:
-            self._thread.join(max(0.0, min(until - time.monotonic(), _GLANCE)))
+        if self._thread is not None and (left := until - time.monotonic()) > 0:
+            self._thread.join(min(left, threading.TIMEOUT_MAX))
 
     def _refresh(self) -> None:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -11,23 +10,21 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.settings.embeddings import UNNAMED, NoEmbedding, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.store.nodes import Chunk, to_node
-from llama_index_contextual.app.store.schema import vector_problem
+from llama_index_contextual.app.store.rows import text_of, to_node
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
+    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.paid import PaidStore
-    from llama_index_contextual.app.store.schema import Rows
-    from llama_index_contextual.app.store.snapshot import Snapshot
+    from llama_index_contextual.app.store.rows import Chunk
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
-_PAGE: Final = 2048  # chunks whose hashes are looked up at once
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
 _ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
@@ -46,164 +43,103 @@ def check_vectors(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding)
     if embedding.model_name != UNNAMED or snapshot.state.model != model:
         return
     for row in snapshot.nodes(snapshot.rows()[:1]):
-        chunk = Chunk.of(to_node(row))
-        kept = dict(paid.vectors(model, [row.embed_hash])).get(row.embed_hash)
-        if kept is None or chunk.embed_hash != row.embed_hash:
+        text, kept = text_of(to_node(row)), dict(paid.vectors(model, [row.embed_hash])).get(row.embed_hash)
+        if kept is None or isinstance(embedding, DocumentEmbedding):
             continue
         try:
-            now = np.asarray(embed_texts(embedding, [chunk.text])[0], np.float32)
-        except EmbeddingError:  # which the work itself will tell
+            now = np.asarray(embed_texts(embedding, [text])[0], np.float32)
+        except EmbeddingError:  # which the work itself will meet
             continue
-        cosine = float(now @ kept) / max(float(np.linalg.norm(now) * np.linalg.norm(kept)), 1e-12)
-        if len(now) != len(kept) or cosine < _SAME:
+        lengths = float(np.linalg.norm(now) * np.linalg.norm(kept))
+        if len(now) != len(kept) or float(now @ kept) < _SAME * lengths:
             name = type(embedding).__name__
             raise FingerprintError(
-                f"the vectors of this {name} are not those of the index: {chunk.text[:_SHOWN]!r} has another one "
-                f"(cosine {cosine:.2f}), and both have the model_name {UNNAMED!r}. Cure: the former embedding; or "
-                f"{name}(model_name='…') with a name for each model, and reindex='all'."
+                f"the vectors of this {name} are not those of the index: {text[:_SHOWN]!r} has another one, and both "
+                f"have the model_name {UNNAMED!r}. Cure: the former embedding; or {name}(model_name='…') with a name "
+                "for each model, and reindex=True."
             )
 
 
-class Embedder:
-    """Gives nodes the vectors of their embedded texts.
+def embed_missing(
+    paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk], progress: Callable[[int], object]
+) -> tuple[set[str], dict[str, str]]:
+    """Keep the vectors of chunks; those of texts that are kept already are not made again.
+
+    New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
+    interruption costs no more than those that are being made.
 
     Args:
         paid: Where vectors are kept.
         embedding: Makes those that are not known.
-        check: Called before the first of them is made.
+        chunks: The chunks.
+        progress: Called with how many texts were embedded so far.
 
-    Attributes:
-        model: Identity of the embedding model.
+    Returns:
+        Which texts were sent to the model, by their hashes, and why there is no usable vector of some of them.
+
+    Raises:
+        EmbeddingError: The model failed, or gave nothing that can be used.
+        StorageError: The file of what was paid cannot be written.
     """
-
-    def __init__(self, paid: PaidStore, embedding: BaseEmbedding, check: Callable[[], object] = lambda: None) -> None:
-        self.model = model_id(embedding)
-        self._check = check
-        self._paid = paid
-        self._embedding = embedding
-        self._dimensions = 0
-
-    @property
-    def embeds(self) -> bool:
-        """Return whether there is an embedding at all."""
-        return not isinstance(self._embedding, NoEmbedding)
-
-    def known(self, hashes: Sequence[str]) -> set[str]:
-        """Those hashes of embedded texts whose vector is kept."""
-        return self._paid.with_vectors(self.model, dict.fromkeys(hashes))
-
-    def embed(
-        self, chunks: Sequence[Chunk], progress: Callable[[int], object] = lambda _: None
-    ) -> tuple[set[str], dict[str, str]]:
-        """Keep the vectors of chunks; those of texts that are kept already are not made again.
-
-        New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
-        interruption costs no more than those that are being made.
-
-        Args:
-            chunks: The chunks.
-            progress: Called with how many texts were embedded so far.
-
-        Returns:
-            Which texts were sent to the model, by their hashes, and why there is no usable vector of some of them.
-
-        Raises:
-            EmbeddingError: The model failed, or gave nothing that can be used.
-            StorageError: The file of what was paid cannot be written.
-        """
-        if not self.embeds:
-            return set(), {}
-        with step("embed", model=self._embedding.model_name, rows=len(chunks)) as facts:
-            known = self._paid.with_vectors(self.model, {chunk.embed_hash for chunk in chunks})
-            self._dimensions = self._dimensions or self._paid.dimensions(self.model)
-            missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
-            if isinstance(self._embedding, DocumentEmbedding):  # what no document is known of is embedded alone
-                for chunk in missing.values():
-                    chunk.window = chunk.window or ((chunk.text,), 0)
-            faults, done = dict[str, str](), 0
-            if missing:
-                self._check()
-                self._check = lambda: None
-            for texts, places in _requests(missing):
-                answers = embed_texts(self._embedding, texts)
-                chunks_now = {key: missing[key] for key in places}
-                vectors, failed = self._checked(chunks_now, {key: answers[place] for key, place in places.items()})
-                self._paid.put_vectors(self.model, vectors)
-                faults |= failed
-                done += len(places)
-                progress(done)
-            facts |= {"embedded": len(missing), "failed": len(faults)}
-        return set(missing), faults
-
-    def embed_all(self, chunks: Sequence[Chunk]) -> None:
-        """Keep the vectors of chunks.
-
-        Raises:
-            EmbeddingError: A text has no usable vector.
-        """
-        _, faults = self.embed(chunks)
-        if faults:
-            raise EmbeddingError(f"{next(iter(faults.values()))} Cure: see to the model, then try again.")
-
-    def _checked(
-        self, chunks: Mapping[str, Chunk], answers: dict[str, Sequence[float]]
-    ) -> tuple[dict[str, Sequence[float]], dict[str, str]]:
-        """Return which vectors of chunks can be used, and why others cannot; those are asked for once more."""
-        texts = {key: chunk.text for key, chunk in chunks.items()}
-        if not self._dimensions:
-            self._dimensions = self._agreed(answers.values())
-        faults = self._faults(answers)
-        if faults:
-            for again, places in _requests({key: chunks[key] for key in faults}):
-                vectors = embed_texts(self._embedding, again)
-                answers |= {key: vectors[place] for key, place in places.items()}
-            faults = self._faults(answers)
-        if len(faults) == len(texts) >= _HOPELESS:
-            raise EmbeddingError(
-                f"{self._embedding.model_name} gave no usable vector for any of {len(texts)} texts: "
-                f"{next(iter(faults.values()))}. What was finished is kept. Cure: see to the model, then refresh."
-            )
-        failed = {
-            key: f"the embedding of its text {texts[key][:_SHOWN]!r} cannot be used: {fault}."
-            for key, fault in faults.items()
-        }
-        return {key: vector for key, vector in answers.items() if key not in faults}, failed
-
-    def _faults(self, answers: Mapping[str, Sequence[float]]) -> dict[str, str]:
-        faults = {key: vector_problem(vector, self._dimensions) for key, vector in answers.items()}
-        return {key: fault for key, fault in faults.items() if fault is not None}
-
-    def _agreed(self, answers: Iterable[Sequence[float]]) -> int:
-        """Return the length of vectors on which the first answer and that to a query agree.
-
-        Raises:
-            EmbeddingError: They differ, asked twice: a query could never be compared with what is indexed.
-        """
-        [(length, _)] = Counter(map(len, answers)).most_common(1)
-        lengths = [query_length(self._embedding)]
-        if length not in lengths:
-            lengths.append(query_length(self._embedding))
-        if lengths[-1] not in (length, lengths[0]) or not lengths[-1]:
-            raise EmbeddingError(
-                f"{self._embedding.model_name} gives vectors of {length} and of {lengths[-1]} dimensions. "
-                "Cure: see to the model, then refresh."
-            )
-        return lengths[-1]
+    if isinstance(embedding, NoEmbedding):
+        return set(), {}
+    model, faults, done = model_id(embedding), dict[str, str](), 0
+    with step("embed", model=embedding.model_name, rows=len(chunks)) as facts:
+        known, dimensions = paid.with_vectors(model, {chunk.embed_hash for chunk in chunks}), 0
+        missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
+        if isinstance(embedding, DocumentEmbedding):  # a chunk that came alone is embedded alone
+            for chunk in missing.values():
+                chunk.window = chunk.window or ((chunk.text,), 0)
+        for texts, places in _requests(missing):
+            answers = embed_texts(embedding, texts)
+            dimensions = dimensions or paid.dimensions(model) or query_length(embedding)
+            vectors = {key: answers[place] for key, place in places.items()}
+            problems = {key: fault for key, one in vectors.items() if (fault := vector_problem(one, dimensions))}
+            for key in problems:  # once more, alone: a server may have been wrong
+                vectors[key] = _embedded_again(embedding, missing[key])
+            problems = {key: fault for key in problems if (fault := vector_problem(vectors[key], dimensions))}
+            if len(problems) == len(places) >= _HOPELESS:
+                raise EmbeddingError(
+                    f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
+                    f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
+                )
+            paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
+            faults |= {
+                key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."
+                for key, fault in problems.items()
+            }
+            done += len(places)
+            progress(done)
+        facts |= {"embedded": len(missing), "failed": len(faults)}
+    return set(missing), faults
 
 
-def lost_rows(rows: Rows, hashes_of: Callable[[Rows], list[str]], embedder: Embedder) -> list[int]:
-    """Numbers of chunks whose vector is not kept."""
-    lost: list[int] = []
-    for start in range(0, len(rows), _PAGE):
-        part = rows[start : start + _PAGE]
-        hashes = hashes_of(part)
-        known = embedder.known(hashes)
-        lost += [row for row, key in zip(part.tolist(), hashes, strict=True) if key not in known]
-    return lost
+def _embedded_again(embedding: BaseEmbedding, chunk: Chunk) -> list[float]:
+    texts, place = chunk.window or ((chunk.text,), 0)
+    return embed_texts(embedding, list(texts))[place]
+
+
+def vector_problem(vector: Sequence[float], dimensions: int = 0) -> str:
+    """Why a vector cannot be used; "" where it can.
+
+    Args:
+        vector: Of any length.
+        dimensions: How long it should be; 0 where that is not known.
+    """
+    if not len(vector):
+        return "it is empty"
+    if dimensions and len(vector) != dimensions:
+        return f"it has {len(vector)} dimensions instead of {dimensions}"
+    with np.errstate(over="ignore"):
+        values = np.asarray(vector, np.float32)  # as it is kept
+        square = float(values @ values)
+    if not np.isfinite(values).all() or not np.isfinite(square):
+        return "its numbers are too large or no numbers"
+    return "" if square > 0 else "all its numbers are 0"
 
 
 def attach_document_windows(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
-    """Tell the chunks of one document what they are embedded with, if the embedding reads chunks together.
+    """Give the chunks of one document the texts that they are embedded with, if the embedding reads chunks together.
 
     The hash of a chunk is then that of its window and its place, so that an edit embeds its whole window anew.
 
@@ -213,19 +149,17 @@ def attach_document_windows(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -
     if not isinstance(embedding, DocumentEmbedding):
         return
     texts = [chunk.text for chunk in chunks]
-    hashes = [chunk.embed_hash for chunk in chunks]
     for window in embedding.windows(texts):
         together = tuple(texts[window.start : window.end])
         name = short_hash(together)
         for at in range(window.first, window.last):
-            chunks[at].window = together, at - window.start
-            hashes[at] = short_hash([name, at - window.start])
-    for chunk, value in zip(chunks, hashes, strict=True):
-        chunk.row = chunk.row._replace(embed_hash=value)
+            place = at - window.start
+            chunks[at].window = together, place
+            chunks[at].row = chunks[at].row._replace(embed_hash=short_hash([name, place]))
 
 
 def _requests(chunks: Mapping[str, Chunk]) -> Iterator[tuple[list[str], dict[str, int]]]:
-    """Yield the texts that are sent to the model together, and the places of chunks among them, by hash."""
+    """The texts that are sent to the model together, and the places of chunks among them, by hash."""
     for window, group in groupby(chunks.items(), lambda one: one[1].window and one[1].window[0]):
         if window:
             yield list(window), {key: chunk.window[1] for key, chunk in group if chunk.window}
@@ -235,7 +169,7 @@ def _requests(chunks: Mapping[str, Chunk]) -> Iterator[tuple[list[str], dict[str
 
 
 def query_length(embedding: BaseEmbedding) -> int:
-    """Return how many numbers the vector of a query has.
+    """How many numbers the vector of a query has.
 
     Raises:
         EmbeddingError: The model failed.
@@ -249,7 +183,7 @@ def query_length(embedding: BaseEmbedding) -> int:
 
 
 def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:
-    """Return vectors of texts, unchecked but for their number; a model that reads chunks together sees all at once.
+    """Vectors of texts, unchecked but for their number; a model that reads chunks together gets all at once.
 
     Raises:
         EmbeddingError: The model failed, or gave another number of vectors.
@@ -259,7 +193,7 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
             vectors = embedding.embed_window(texts)
         else:
             vectors = embedding.get_text_embedding_batch(texts)
-    except (EmbeddingError, MissingExtraError, SettingError):  # what it says is clear
+    except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
         raise
     except Exception as error:
         raise _failed(embedding, counted(len(texts), "text"), error) from error

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
+from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index import status as inspection
 from llama_index_contextual.app.index.background import PATIENCE, Freshness, look_at
-from llama_index_contextual.app.index.queries import IndexQueries
+from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.resolve import resolve_settings
 from llama_index_contextual.app.index.settings import IndexSettings
-from llama_index_contextual.app.index.status import Pending
-from llama_index_contextual.app.index.writer import Storage
-from llama_index_contextual.errors import DamagedError, SettingError
+from llama_index_contextual.app.store.rows import to_node
+from llama_index_contextual.errors import (
+    DamagedError,
+    DocumentError,
+    FingerprintError,
+    SettingError,
+    amount,
+    refuse_unknown,
+    whole,
+)
+from llama_index_contextual.metadata import PAGE_LABEL, PATH, split_page
+from llama_index_contextual.retrieval import (
+    POOL,
+    CollectionWeights,
+    ContextualFusionRetriever,
+    GroupingPostprocessor,
+    RecencyPostprocessor,
+    default_min_score,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
-    from llama_index.core.schema import Document
+    from llama_index.core.schema import BaseNode, Document
+    from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
+    from llama_index_contextual.app.folder.walk import Discovery
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.query import IndexView
-    from llama_index_contextual.app.index.settings import Reindex
     from llama_index_contextual.app.index.status import IndexStatus
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.settings.schema import Configuration
+    from llama_index_contextual.app.store.rows import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
+_PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
+_OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`ContextualIndex.as_retriever`
 
-class ContextualIndex(IndexQueries):
+
+class ContextualIndex:
     """A folder of documents, indexed with contexts, kept up to date, and asked.
 
     ::
@@ -46,19 +70,17 @@ class ContextualIndex(IndexQueries):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
     Two files hold the index, and what was paid for; the cache beside them is derived. One process writes at a
-    time. Readers in other processes notice what was written. An object may
-    be used by many threads.
+    time. Readers in other processes notice what was written. An object may be used by many threads.
 
-    Only :meth:`refresh` and :meth:`delete` change an index. Questions change
-    nothing on disk, embed no document and ask no context model. :meth:`freshness` says how far the index is behind
-    its folder.
+    Only :meth:`refresh` and :meth:`delete` change an index. Questions change nothing on disk, embed no document and ask
+    no context model. :meth:`freshness` says how far the index is behind its folder.
     """
 
-    def __init__(self, settings: IndexSettings) -> None:
+    def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
         if not isinstance(settings, IndexSettings):
             raise SettingError(f"ContextualIndex({settings!r}) opens nothing. Cure: ContextualIndex.open({settings!r})")
         self.settings = settings
-        self._storage = Storage(settings)
+        self._reader = IndexReader(settings, lock_timeout)
 
     @classmethod
     def open(
@@ -70,11 +92,14 @@ class ContextualIndex(IndexQueries):
         context: str | ContextGenerator | None = None,
         node_parser: NodeParser | None = None,
         readers: Mapping[str, BaseReader] | None = None,
-        reindex: Reindex = "auto",
+        reindex: bool = False,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
         **options: Any,
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
+
+        What makes an index is remembered in it, so that a later process names none of it. Python objects are not:
+        whoever refreshes the index passes them again.
 
         Args:
             folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
@@ -87,13 +112,11 @@ class ContextualIndex(IndexQueries):
                 the index was made with, else ``"local"``.
             context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator of your own.
                 By default what the index was made with, else ``"headings"``.
-            node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding. Like readers and a
-                generator of your own it is not written down: whoever refreshes the index gives it again.
+            node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
-            reindex: What happens when settings differ from those the index was made with. ``"auto"``: parser and
-                context are applied to everything at the next refresh, another embedding model is an error;
-                ``"error"``: any difference is one; ``"ignore"``: what is indexed stays as it is; ``"all"``: another
-                embedding model too is applied to everything, in a file beside the index that replaces it at the end.
+            reindex: Whether another embedding model than that of the index is applied to everything at the next
+                refresh, in a file beside the index that replaces it at the end. Else it is an error. Other settings
+                are always applied at the next refresh.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one; of a folder that you do not
                 trust only what docs/security.md lists as safe. Arguments come before it, and it comes before what the
@@ -109,45 +132,30 @@ class ContextualIndex(IndexQueries):
             FingerprintError: The index was made with another embedding model.
             StorageError: The storage cannot be read.
         """
-        create, lock_timeout = bool(options.pop("create", True)), options.pop("lock_timeout", 0.0)
-        files, shown = options.pop("files", None), options.pop("show_context_to_llm", None)
-        settings = resolve_settings(
-            folder,
-            storage=storage,
-            embed_model=embed_model,
-            context=context,
-            context_options=options,
-            show_context_to_llm=shown,
-            node_parser=node_parser,
-            files=files,
-            readers=readers,
-            reindex=reindex,
-            lock_timeout=lock_timeout,
-            config=config,
-        )
-        index = cls(settings)
+        create = bool(options.pop("create", True))
+        lock_timeout = amount("lock_timeout", options.pop("lock_timeout", 0.0), zero=True, endless=True)
+        made = {"embed_model": embed_model, "context": context, "node_parser": node_parser, "readers": readers}
+        settings = resolve_settings(folder, storage=storage, reindex=reindex, config=config, **made, **options)
+        index = cls(settings, lock_timeout)
         try:
             state = settings.state()
         except DamagedError:
             if not create:
                 raise
-            return index  # a refresh mends it
+            return index  # a refresh repairs it
         if not create:
             settings.require_index(state)
         settings.check(state)
         return index
 
     def __copy__(self) -> Self:
-        """Another handle on what is open: a copy of an index is a copy of nothing on disk."""
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
-        return copy
+        return self  # a copy of an index is a copy of nothing on disk
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self.__copy__()
+        return self
 
     def __reduce__(self) -> NoReturn:
-        self._storage.reader.__reduce__()
+        self._reader.__reduce__()
 
     def __enter__(self) -> Self:
         return self
@@ -156,8 +164,9 @@ class ContextualIndex(IndexQueries):
         self.close()
 
     def close(self) -> None:
-        """Let go of the database and of the context generator; what was written is safe already."""
-        self._storage.reader.close()
+        """Close the databases and the context generator; what was written is safe already."""
+        self.settings.database.close()
+        self.settings.paid.close()
         if self.settings.pipeline.contexts.generator is not None:
             self.settings.pipeline.contexts.generator.close()
 
@@ -171,10 +180,6 @@ class ContextualIndex(IndexQueries):
         """The several folders by name; none where the index is of one."""
         return {name: one.folder for name, one in self.settings.folders.collections.items()}
 
-    def place(self, path: str) -> Path:
-        """Return where a document is, by its path."""
-        return self.settings.folders.place(path)
-
     @property
     def storage(self) -> Path:
         """Where the index lives."""
@@ -184,6 +189,8 @@ class ContextualIndex(IndexQueries):
     def exists(self) -> bool:
         """Whether anything has been indexed yet."""
         return self.settings.exists
+
+    # Changing it
 
     def refresh(
         self,
@@ -198,8 +205,7 @@ class ContextualIndex(IndexQueries):
         Args:
             source: None for the whole folder; a folder or file inside it, outside of which nothing is deleted; or
                 documents, which deletes nothing. Documents need an id that you set, or ``metadata["path"]``.
-            show_progress: Whether to show how far it is: bars of files, contexts and embedded chunks in a terminal, a
-                line every few seconds on standard error elsewhere.
+            show_progress: Whether to show a bar of documents on a terminal.
             retry_contexts: Whether a language model is asked again for contexts that fell back.
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
                 a fifth of the chunks.
@@ -207,35 +213,59 @@ class ContextualIndex(IndexQueries):
         Raises:
             ConfirmationError: It would delete or pay for more than that.
             LockedError: Another process is writing.
-            FingerprintError: The settings differ and ``reindex`` does not allow it, or an object that made the index
-                was not given again.
+            FingerprintError: An object that made the index was not passed again.
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
         from llama_index_contextual.app.index.refresh import refresh_index  # what a question needs not is not imported
 
-        return refresh_index(
-            self._storage,
-            source,
-            show_progress=show_progress,
-            retry_contexts=retry_contexts,
-            confirm=confirm,
-        )
+        options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
+        return refresh_index(self._reader, source, **options)
 
-    async def arefresh(self, source: str | Path | Iterable[Document] | None = None, **options: Any) -> RefreshReport:
-        """:meth:`refresh` without blocking the event loop."""
-        return await asyncio.to_thread(self.refresh, source, **options)
-
-    def freshness(self, budget: float = PATIENCE) -> Freshness:
-        """Return how far the index is behind its folder; nothing is written, and unchanged files are not read.
+    def delete(self, ref_doc_id: str) -> int:
+        """Take a document out of the index; returns how many chunks it had.
 
         Args:
-            budget: Seconds after which the look ends, with what it has seen.
+            ref_doc_id: Its path relative to the folder, or its id. A file that is still in the folder comes back with
+                the next refresh of it.
+        """
+        from llama_index_contextual.app.index.writer import writing
+
+        if not self.exists:
+            return 0  # writing would make an index
+        with writing(self._reader) as writer:
+            if ref_doc_id not in writer.documents:
+                return 0
+            count = writer.delete([ref_doc_id])
+            writer.finish()
+            return count
+
+    # How it is
+
+    def freshness(self, budget: float = PATIENCE) -> Freshness:
+        """How far the index is behind its folder; nothing is written, and unchanged files are not read.
+
+        Args:
+            budget: Seconds after which the comparison ends, with what it has seen.
 
         Raises:
             StorageError: The database cannot be read.
         """
-        return look_at(self.settings, self._storage.documents(), budget)
+        return look_at(self.settings, self._reader.documents(), budget)
+
+    def status(self, *, check: bool = False) -> IndexStatus:
+        """What the index holds, made with which settings, and how far behind the folder it is; nothing is changed.
+
+        Args:
+            check: Whether everything is read, and files, databases and caches are compared: ``problems`` names what
+                does not agree.
+
+        Raises:
+            StorageError: There is no index, or it is damaged.
+        """
+        settings = self.settings
+        plan, failed, _ = inspection.planned(settings, self._reader.documents())
+        return self._reader.ask(lambda view: inspection.status(settings, view, plan, failed, check=check))
 
     def estimate(self) -> ContextEstimate:
         """Costs of contexts for the whole folder, without making any; those in the cache cost nothing.
@@ -258,68 +288,10 @@ class ContextualIndex(IndexQueries):
         """
         if self.settings.pipeline.paid_source is not None:
             raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
-        return inspection.embedding_work(self.settings, {} if self._storage.replaces() else self.documents())
-
-    def delete(self, ref_doc_id: str) -> int:
-        """Take a document out of the index; returns how many chunks went.
-
-        Args:
-            ref_doc_id: Its path relative to the folder, or the id that was given. A file that is still in the folder
-                comes back with the next refresh of it.
-        """
-        if not self.exists:
-            return 0  # writing would make an index
-        with self._storage.writing() as writer:
-            if ref_doc_id not in writer.documents:
-                return 0
-            count = writer.delete([ref_doc_id])
-            writer.finish()
-            return count
-
-    def forget(self, collection: str) -> int:
-        """Take one of several folders out of the index, with its documents; return how many. The files stay.
-
-        Raises:
-            SettingError: The index has no such folder, or no other.
-        """
-        folders = self.settings.folders
-        folders.check([collection])
-        if len(folders.collections) == 1:
-            raise SettingError(f"{collection!r} is the only folder of the index. Cure: delete {self.storage}.")
-        with self._storage.writing() as writer:
-            keys = [key for key in writer.documents if key.startswith(f"{collection}/")]
-            del folders.collections[collection], self.settings.remembered.choices["collections"][collection]
-            writer.delete(keys)
-            writer.finish()
-        return len(keys)
-
-    def status(self, *, check: bool = False) -> IndexStatus:
-        """What the index holds, made with which settings, and how far behind the folder it is; nothing is changed.
-
-        Args:
-            check: Whether everything is read, and files, databases and caches are compared: ``problems`` names what
-                does not agree.
-
-        Raises:
-            StorageError: There is no index, or it is damaged.
-        """
-        settings = self.settings
-        plan, failed, _ = inspection.planned(settings, self._storage.documents())
-        settings.require_index()
-
-        def work(view: IndexView) -> IndexStatus:
-            found = inspection.problems(settings, view, plan, failed) if check else None
-            return inspection.status(settings, view, Pending.of(plan, failed), found)
-
-        return self._storage.reader.ask(work)
-
-    def pending(self) -> Pending:
-        """What a refresh would do, and which files it could not read."""
-        plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
-        return Pending.of(plan, failed)
+        return inspection.embedding_work(self.settings, {} if self._reader.replaces else self.documents())
 
     def preview(self, path: str | Path) -> Preview:
-        """Return the chunks that a file has with this index's settings; a notebook draws them as a page.
+        """The chunks that a file has with this index's settings; a notebook draws them as a page.
 
         The file is read as it is now, and nothing is indexed. Where contexts cost something, free ones stand in.
 
@@ -335,3 +307,165 @@ class ContextualIndex(IndexQueries):
         place = Path(path) if Path(path).is_absolute() else self.settings.folders.place(Path(path).as_posix())
         documents = self.settings.reading.load_file(place.resolve())
         return preview_of(*documents, pipeline.parser, pipeline.contexts)
+
+    def documents(self) -> dict[str, DocumentRow]:
+        """What is indexed, by path or id: hashes, numbers of nodes."""
+        return {key: one for key, one in self._reader.documents().items() if one.is_indexed}
+
+    def failed(self) -> dict[str, str]:
+        """Why files could not be indexed when a refresh met them last, by path."""
+        return {key: one.failed for key, one in self._reader.documents().items() if one.failed}
+
+    def files(self, below: str = "") -> list[str]:
+        """The paths of the files that the index reads: POSIX, relative to the folder, in order.
+
+        Args:
+            below: Only this file, or the files of this sub-folder.
+        """
+        return [file.path for file in self.found(below).files]
+
+    def found(self, below: str = "") -> Discovery:
+        """The files of the folder, and the paths of those that are not read.
+
+        ``skipped`` are files that no pattern names and no ignore file leaves out; ``not_notes`` are templates and
+        drawings of an Obsidian vault.
+
+        Args:
+            below: Only this file, or the files of this sub-folder.
+        """
+        known = [key for key, one in self._reader.documents().items() if one.kind == "file"]
+        return self.settings.reading.find(below, known=known)
+
+    def left_out(self) -> dict[str, str]:
+        """What the text of an indexed file lacks, by the file's path: ``"2 pictures; 1 script"``."""
+        lacking = zip(self.values(PATH), self.values(LEFT_OUT), strict=True) if self.documents() else ()
+        return {str(path): str(parts) for path, parts in lacking if path and parts}
+
+    # Reading it
+
+    def read(self, path: str) -> str | None:
+        """The text of one file of the folder; None where there is none that the index would read.
+
+        Hidden files, files that ``.gitignore`` names, and links out of the folder count as none.
+
+        Args:
+            path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
+        """
+        file, page = (path, "") if path in self.files(path) else split_page(path)
+        if file not in self.files(file):
+            return None
+        try:
+            documents = self.settings.reading.load(file)
+        except DocumentError:  # it went this moment, or is no text
+            return None
+        if page:
+            documents = [one for one in documents if str(one.metadata.get(PAGE_LABEL)) == page]
+        return "\n\n".join(document.text for document in documents) if documents else None
+
+    def nodes(self, document: str | None = None) -> list[BaseNode]:
+        """Every node of the index, as new objects without vectors, in the order in which they were written.
+
+        Args:
+            document: Only those of this path or id.
+        """
+
+        def read(view: IndexView) -> list[BaseNode]:
+            rows = view.snapshot.nodes() if document is None else view.snapshot.nodes_of([document]).get(document, ())
+            return [to_node(row) for row in rows]
+
+        return self._reader.ask(read)
+
+    def values(self, key: str) -> list[Any]:
+        """The value of a metadata key of every node; None where one has none."""
+        return self._reader.ask(lambda view: view.snapshot.values(key, view.snapshot.rows()))
+
+    # Asking it
+
+    def as_retriever(
+        self,
+        similarity_top_k: int | None = None,
+        *,
+        filters: MetadataFilters | None = None,
+        recency: bool | float | None = None,
+        rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
+        **options: Any,
+    ) -> ContextualFusionRetriever:
+        """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
+
+        An index without an embedding has the keyword arm alone.
+
+        Args:
+            similarity_top_k: How many chunks to return. Default: the configuration's, else 10.
+            filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
+            recency: Whether newer notes win among near equals; a number is the half-life in days. Default: the
+                configuration's, else False.
+            rerank: What ranks the hits of the arms again, by context and text: ``"cohere:MODEL"``, ``"jina:MODEL"``,
+                ``"llama.cpp:http://HOST"``, ``"fastembed:MODEL"``, ``"sentence-transformers:MODEL"``, ``"llm"``,
+                ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex postprocessor. False is none. Default: the
+                configuration's, else none.
+            **options: More settings of :class:`ContextualFusionRetriever`. ``mode``, ``retriever_weights`` or ``rrf_k``
+                come before the fusion of the configuration. ``node_postprocessors`` replace those of the configuration,
+                of ``recency`` and of ``rerank``.
+
+        Raises:
+            SettingError: A setting is wrong, or a reranker has no key.
+            MissingExtraError: The package that runs a reranker is not installed.
+        """
+        refuse_unknown("as_retriever", options, _OPTIONS)
+        if self._reader.replaces:
+            raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
+        defaults = self.settings.configuration
+        top_k = whole("similarity_top_k", similarity_top_k or defaults["retrieval.top_k"] or 10)
+        options.setdefault("candidate_pool", max(POOL, top_k))  # who asks for 200 hits need not know of it
+        options.setdefault("min_score", defaults["retrieval.min_score"] or 0.0)
+        if "node_postprocessors" not in options:
+            options["node_postprocessors"] = self._postprocessors(recency, rerank, options["candidate_pool"])
+        return ContextualFusionRetriever(self._reader.arms(filters), similarity_top_k=top_k, **options)
+
+    def _postprocessors(
+        self, recency: bool | float | None, rerank: str | BaseNodePostprocessor | Literal[False] | None, pool: int
+    ) -> list[BaseNodePostprocessor]:
+        """The postprocessors of a retriever, in the order in which they work; see :meth:`as_retriever`."""
+        defaults = self.settings.configuration
+        weights = {name: one.weight for name, one in self.settings.folders.collections.items() if one.weight != 1}
+        steps: list[BaseNodePostprocessor] = [CollectionWeights(weights=weights)] if weights else []
+        half_life = defaults["retrieval.recency"] if recency is None else recency
+        if half_life is not False:
+            days = defaults["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
+            steps.append(RecencyPostprocessor(half_life_days=days))
+        if model := defaults["retrieval.rerank"] if rerank is None else rerank:
+            from llama_index_contextual.app.settings.llm import resolve_reranker  # LlamaIndex's prompts
+
+            steps.append(resolve_reranker(model, pool, defaults["context_options.llm"], defaults["timeout"]))
+        if per_file := defaults["retrieval.per_file"]:
+            steps.append(GroupingPostprocessor(group_size=per_file))
+        return steps
+
+    def as_query_engine(
+        self, llm: Any = None, *, similarity_top_k: int = 5, citations: bool = False, **options: Any
+    ) -> BaseQueryEngine:
+        """A query engine that answers from the index.
+
+        Args:
+            llm: Answers. Default: LlamaIndex's ``Settings.llm``; with ``citations`` it may also be a name, as for
+                :class:`~llama_index_contextual.app.serve.answering.CitedSynthesizer`, which has a default of its own.
+            similarity_top_k: Most chunks of a prompt.
+            citations: Whether each sentence names its source, ``[1]`` for the first of ``source_nodes``. A number or a
+                quotation that is wrong is marked, and where nothing is relevant no model is asked.
+            **options: Of :meth:`as_retriever` and of LlamaIndex's ``RetrieverQueryEngine.from_args``.
+        """
+        from llama_index.core.query_engine import RetrieverQueryEngine
+
+        of_engine = {*signature(RetrieverQueryEngine.from_args).parameters} - {"kwargs", "retriever"}
+        refuse_unknown("as_query_engine", options, _OPTIONS | of_engine)
+        if citations:
+            from llama_index_contextual.app.serve.answering import CitedSynthesizer
+
+            refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
+            options.setdefault("min_score", default_min_score(self.settings.configuration["retrieval.min_score"]))
+            timeout = self.settings.configuration["timeout"]
+            writer = CitedSynthesizer(llm, streaming=options.get("streaming", False), timeout=timeout)
+            options, llm = {**options, "response_synthesizer": writer}, writer.llm
+        names = (_OPTIONS & options.keys()) - {"node_postprocessors"}
+        retriever = self.as_retriever(similarity_top_k, **{name: options.pop(name) for name in names})
+        return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)

@@ -1,4 +1,4 @@
-"""What a refresh has to do, a pure function of what is indexed and what is there now; what it did."""
+"""The plan of a refresh, a pure function of what is indexed and what is there now, and its report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from llama_index_contextual.app.store.schema import DocumentRow
+    from llama_index_contextual.app.store.rows import DocumentRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def make_plan(
     old: Mapping[str, DocumentRow],
     now: Mapping[str, str],
     *,
-    made_with: Callable[[str], str] | None,
+    made_with: Callable[[str], str],
     covered: str | None,
     blocked: Iterable[str] = (),
 ) -> Plan:
@@ -53,7 +53,7 @@ def make_plan(
     Args:
         old: What is indexed.
         now: What is there: the hash of the content by id.
-        made_with: Gives the hash of the settings of today for an id; None leaves what other settings made.
+        made_with: The hash of the settings of today for an id.
         covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
         blocked: Paths of which nothing is known today, files or folders ending in ``/``; what the index holds of
             them stays.
@@ -65,7 +65,7 @@ def make_plan(
             added.append(key)
         elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
             changed.append(key)
-        elif made_with is not None and entry.made_with != made_with(key):
+        elif entry.made_with != made_with(key):
             outdated.append(key)
         else:
             unchanged.append(key)
@@ -109,35 +109,8 @@ def _renames(
 
 
 @dataclass(slots=True)
-class ChunkWork:
-    """What a refresh did with chunks, and how long it took.
-
-    Attributes:
-        chunks: How many the index holds now.
-        embedded: Texts sent to the embedding model.
-        embedded_for_moves: Those of them that only a new path made necessary, because the context shows it.
-        reused: Chunks whose vector was known from an earlier run, under the same or another id.
-        relocated: Chunks whose text and context stayed and whose lines or other metadata changed: not embedded.
-        removed: Chunks that left the index.
-        context_sources: How many chunks of the index have a context from each source.
-        seconds: How long the refresh took.
-    """
-
-    chunks: int = 0
-    embedded: int = 0
-    embedded_for_moves: int = 0
-    reused: int = 0
-    relocated: int = 0
-    removed: int = 0
-    context_sources: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
 class RefreshReport:
     """What a refresh did. Documents are named by id: their path relative to the folder, or the id of the document.
-
-    The fields of :class:`ChunkWork` are read here, too: ``report.embedded``.
 
     Attributes:
         added: Documents that are new.
@@ -145,11 +118,11 @@ class RefreshReport:
         outdated: Documents whose content is the same, made again because settings changed.
         moved: Documents found under another path with the same content: ``(old, new)``.
         deleted: Documents that are no longer there.
-        unchanged: Documents that needed nothing.
+        skipped: How many documents needed nothing.
         failed: Files and documents that could not be indexed, and why. What the index held of them stays.
         repaired: Files that could be read only with a repair, and which.
-        differences: Settings that differ from those the index was made with.
-        work: What it did with chunks.
+        embedded: How many texts were sent to the embedding model.
+        context_sources: How many chunks of the index have a context from each source.
     """
 
     added: list[str] = field(default_factory=list)
@@ -157,16 +130,25 @@ class RefreshReport:
     outdated: list[str] = field(default_factory=list)
     moved: list[tuple[str, str]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
+    skipped: int = 0
     failed: list[Problem] = field(default_factory=list)
     repaired: list[Problem] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
-    work: ChunkWork = field(default_factory=ChunkWork)
+    embedded: int = 0
+    context_sources: dict[str, int] = field(default_factory=dict)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ChunkWork.__dataclass_fields__:
-            return getattr(self.work, name)
-        raise AttributeError(name)
+    @classmethod
+    def of(cls, plan: Plan, failed: list[Problem]) -> RefreshReport:
+        """The report of what is planned."""
+        new, old = ({pair[side] for pair in plan.renamed} for side in (0, 1))
+        return cls(
+            added=[key for key in plan.added if key not in new],
+            changed=list(plan.changed),
+            outdated=list(plan.outdated),
+            moved=[(before, after) for after, before in plan.renamed],
+            deleted=[key for key in plan.deleted if key not in old],
+            skipped=len(plan.unchanged),
+            failed=failed,
+        )
 
     def fail(self, key: str, reason: str) -> None:
         """Note that a document cannot be indexed, and why."""
@@ -176,38 +158,24 @@ class RefreshReport:
                 names.remove(key)
 
     @property
-    def skipped(self) -> int:
-        """How many documents needed nothing."""
-        return len(self.unchanged)
+    def chunks(self) -> int:
+        """How many chunks the index holds now."""
+        return sum(self.context_sources.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
-        fields = asdict(self)
-        return {
-            **fields,
-            **fields.pop("work"),
-            "moved": [{"from": old, "to": new} for old, new in self.moved],
-            "unchanged": self.skipped,
-            "seconds": round(self.work.seconds, 3),
-        }
-
-    @property
-    def _moved(self) -> str:
-        chunks = counted(self.embedded_for_moves, "chunk")
-        why = f" (their path is part of what is embedded: {chunks} embedded for that)"
-        return f"moved{why if self.embedded_for_moves else ''}"
+        moved = [{"from": old, "to": new} for old, new in self.moved]
+        return {**asdict(self), "moved": moved, "chunks": self.chunks}
 
     def __str__(self) -> str:
         counts = {
             "added": len(self.added),
             "changed": len(self.changed),
             "made again": len(self.outdated),
-            self._moved: len(self.moved),
+            "moved": len(self.moved),
             "deleted": len(self.deleted),
             "unchanged": self.skipped,
-            "failed": len(self.failed),
+            "not indexed": len(self.failed),
         }
         documents = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no documents"
-        chunks = counted(self.chunks, "chunk")
-        work = f"{chunks}, {self.embedded} embedded, {self.reused} reused, {self.relocated} relocated"
-        return f"{documents}; {work}; {self.seconds:.1f} s"
+        return f"{documents}; {counted(self.chunks, 'chunk')}, {self.embedded:,} embedded"

@@ -7,25 +7,26 @@ kept, so doing it again embeds nothing twice.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import time
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+from llama_index.core.schema import Document
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.folder.files import UNREAD
-from llama_index_contextual.app.folder.sources import check_source, gather, stamp_if_stable
+from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.by_hand import keep_documents, missing_documents
 from llama_index_contextual.app.index.embedder import attach_document_windows
 from llama_index_contextual.app.index.plan import Plan, RefreshReport, make_plan
-from llama_index_contextual.app.index.progress import RefreshProgress
 from llama_index_contextual.app.index.settings import PAID
+from llama_index_contextual.app.index.writer import set_index_aside, writing
 from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
-from llama_index_contextual.app.store.nodes import Chunk
-from llama_index_contextual.app.store.schema import DocumentRow
+from llama_index_contextual.app.store.paid import DOCUMENTS
+from llama_index_contextual.app.store.rows import Chunk, DocumentRow
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,
@@ -33,21 +34,22 @@ from llama_index_contextual.errors import (
     EmbeddingError,
     SettingError,
 )
-from llama_index_contextual.text import storable
+from llama_index_contextual.text import counted, storable
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index.core.schema import BaseNode, Document
+    from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.app.folder.sources import Source, SourceContent
+    from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.writer import Storage, Writer
-    from llama_index_contextual.app.store.nodes import Indexed
+    from llama_index_contextual.app.index.writer import Writer
+    from llama_index_contextual.app.store.rows import Indexed
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
+    Report = Callable[[int, int], None]
 
 logger = logging.getLogger(__name__)
 
@@ -59,30 +61,47 @@ _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may
 
 
 def refresh_index(
-    storage: Storage,
+    reader: IndexReader,
     source: str | Path | Iterable[Document] | None,
-    **options: bool,
+    *,
+    show_progress: bool,
+    retry_contexts: bool,
+    confirm: bool,
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
     Args:
-        storage: The index's storage.
-        source: As :meth:`ContextualIndex.refresh` takes it, which has the other arguments, too.
-        **options: The same.
+        reader: Of the index.
+        source: As :meth:`ContextualIndex.refresh` takes it, as are the others.
+        show_progress: The same.
+        retry_contexts: The same.
+        confirm: The same.
 
     Raises:
         ConfirmationError: It would delete or pay for much, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
-    source = check_source(source, storage.settings.folders)
+    settings, checked = reader.settings, check_source(source, reader.settings.folders)
+    if not settings.exists and isinstance(settings.embedding, VendorEmbedding):
+        settings.embedding.require_key()  # before files are read, and a language model is paid
+
+    def refreshed() -> RefreshReport:
+        with writing(reader) as writer:
+            if checked is not None and writer.database is not settings.database:
+                raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
+            with _progress(settings, show=show_progress) as shown:
+                refresh = Refresh(settings, writer, shown)
+                return refresh.run(checked, retry_contexts=retry_contexts, confirm=confirm)
+
     with step("refresh") as facts:
         try:
-            report = _refreshed(storage, source, **options)
-        except DamagedError as error:  # deeper than opening looks
-            logger.info("%s", error)  # the repair warns of it
-            if str(error).startswith(storage.settings.database.name):
-                storage.rebuild()
-            report = _refreshed(storage, source, **options)
+            report = refreshed()
+        except DamagedError as error:  # deeper than the first look
+            logger.info("%s", error)
+            if str(error).startswith(str(settings.database.path)):
+                with reader.lock.hold():
+                    set_index_aside(reader)
+            report = refreshed()
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
         }
@@ -90,116 +109,111 @@ def refresh_index(
     return report
 
 
-def _refreshed(
-    storage: Storage,
-    source: str | Path | Sequence[Document] | None,
-    *,
-    show_progress: bool,
-    retry_contexts: bool,
-    confirm: bool,
-) -> RefreshReport:
-    started, report, settings = time.monotonic(), RefreshReport(), storage.settings
-    if not settings.exists and isinstance(settings.embedding, VendorEmbedding):
-        settings.embedding.require_key()  # before files are read, and a language model is paid
-    if source is not None and settings.exists and storage.replaces():
-        raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex="all")
-    with storage.writing() as writer:
-        reading = replace(settings.reading, converter=settings.reading.converter.keeping())
-        sources, covered = gather(source, reading, writer.documents, report.failed)
-        if covered == "":
-            sources += missing_documents(settings, writer.documents, {one.id for one in sources})
-        report.differences = settings.differences(writer.state)
-        with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
-            Refresh(settings, writer, retry_contexts, confirm, progress, report).run(sources, covered)
-        with writer.database.reading() as snapshot:
-            report.work.chunks, report.work.context_sources = snapshot.count(), snapshot.context_sources()
-    report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
-    report.work.seconds = time.monotonic() - started
-    return report
+@contextlib.contextmanager
+def _progress(settings: IndexSettings, *, show: bool) -> Iterator[Report]:
+    """A bar of documents on a terminal's standard error; yields what is called with how many are done, of how many."""
+    from rich.console import Console  # slow, and no question needs it
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not (show and console.is_terminal)) as bar:
+        task = bar.add_task("Indexing", total=None, visible=False, rate="")
+
+        def shown(done: int, total: int) -> None:
+            usage, speed = settings.pipeline.contexts.usage, bar.tasks[task].speed
+            calls = f", {counted(usage.calls, 'call')} of the model" if usage.calls else ""
+            rate = f"{speed:.1f} documents/s{calls}" if speed else calls
+            bar.update(task, completed=done, total=total, visible=total > 0, rate=rate)
+
+        yield shown
 
 
-@dataclass(slots=True)
 class Refresh:
-    """The working parts of one refresh.
+    """One refresh.
 
-    Attributes:
+    Args:
         settings: Of the index.
         writer: Documents and vectors.
-        retry_contexts: Whether contexts that fell back are asked for again.
-        confirmed: Whether it may delete most documents, and pay a language model again.
-        progress: Shows how far it is.
-        report: Is filled.
+        progress: Called with how many documents are done, of how many.
     """
 
-    settings: IndexSettings
-    writer: Writer
-    retry_contexts: bool
-    confirmed: bool
-    progress: RefreshProgress
-    report: RefreshReport
-    _stopped: bool = False
+    def __init__(self, settings: IndexSettings, writer: Writer, progress: Report) -> None:
+        self.settings, self.writer, self.progress = settings, writer, progress
+        self.report = RefreshReport()
+        self._done = self._total = 0
+        self._is_stopped = False
 
-    def run(self, sources: Sequence[Source], covered: str | None) -> None:
-        """Bring the index up to date with some sources; see :func:`make_plan` for ``covered``."""
+    def run(
+        self, source: str | Path | Sequence[Document] | None, *, retry_contexts: bool, confirm: bool
+    ) -> RefreshReport:
+        """Bring the index up to date with a source."""
+        settings, writer, failed = self.settings, self.writer, list[Problem]()
+        reading = replace(settings.reading, converter=settings.reading.converter.keeping())
+        sources, covered = gather(source, reading, writer.documents, failed)
+        if covered == "":
+            sources += _kept_documents(settings, writer.documents, {one.id for one in sources})
         by_id = {source.id: source for source in sources}
         plan = make_plan(
-            self._indexed(),
+            self._indexed(retry_contexts=retry_contexts),
             {key: source.sha256 for key, source in by_id.items()},
-            made_with=None if self.settings.reindex == "ignore" else self.settings.made_with,
+            made_with=settings.made_with,
             covered=covered,
-            blocked=[problem.path for problem in self.report.failed],
+            blocked=[problem.path for problem in failed],
         )
-        if not self.confirmed:
+        if not confirm:
             self._ask(plan)
-        self._note(plan)
-        self.writer.leaving = set(plan.deleted)
-        if plan.to_index or plan.deleted:
-            changed = [by_id[key] for key in plan.to_index]
-            self.progress.begin(len(changed), sum(source.size for source in changed))
-            self._index(changed)
-            for group in iter_batch(plan.deleted, 500):
-                self.report.work.removed += self.writer.delete(group)
-        self.writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
-        self.writer.finish()
+        self.report = RefreshReport.of(plan, failed)
+        writer.leaving = set(plan.deleted)
+        self._total = len(plan.to_index)
+        self._index([by_id[key] for key in plan.to_index])
+        for group in iter_batch(plan.deleted, 500):
+            writer.delete(group)
+        writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
+        writer.finish()
+        with writer.database.reading() as snapshot:
+            self.report.context_sources = snapshot.context_sources()
+        self.report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
+        return self.report
 
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
-        documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
+        documents = sum(one.is_indexed for one in self.writer.documents.values())
         lost = len(plan.deleted) - len(plan.renamed)
-        if lost > len(documents) * _MOST_DELETED:
+        if lost > documents * _MOST_DELETED:
             raise ConfirmationError(
-                f"this refresh would delete {lost} of {len(documents)} documents, because the file rules of this "
+                f"this refresh would delete {lost} of {documents} documents, because the file rules of this "
                 "process no longer find them. Cure: check that the folder is mounted, and that rules and readers are "
                 "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
-        chunks, paid = sum(one.nodes for one in documents.values()), 0
-        if self.settings.pays_again(self.writer.state):
-            outdated = set(plan.outdated)
-            with self.writer.database.reading() as snapshot:
-                by_document = snapshot.by_document()
-            paid = sum(count for key, source, count in by_document if key in outdated and source.startswith(PAID))
-        if paid > chunks * _MOST_PAID:
+        if not self.settings.pays_again(self.writer.state):
+            return
+        with self.writer.database.reading() as snapshot:
+            sources = snapshot.context_sources()
+        chunks, paid = sum(sources.values()), sum(n for source, n in sources.items() if source.startswith(PAID))
+        if plan.outdated and paid > chunks * _MOST_PAID:
             raise ConfirmationError(
                 f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, because "
                 "model, prompt or settings differ from those that made them. Cure: use the former settings. To pay for "
                 "these contexts again: refresh(confirm=True), or index --yes."
             )
 
-    def _indexed(self) -> dict[str, DocumentRow]:
+    def _indexed(self, *, retry_contexts: bool) -> dict[str, DocumentRow]:
         """Indexed documents; those in which a fallback stood in count as outdated.
 
         Only their missing contexts are asked for again: the others are kept.
         """
         documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
         wanted = self.settings.pipeline.paid_source
-        if wanted is None or not self.retry_contexts:
+        if wanted is None or not retry_contexts or not documents:
             return documents
+        query = "SELECT key FROM documents WHERE id IN (SELECT document FROM chunks WHERE context_source != ?)"
         with self.writer.database.reading() as snapshot:
-            incomplete = {key for key, source, *_ in snapshot.by_document() if source != wanted}
+            incomplete = {key for (key,) in snapshot.fetch(query, (wanted,))}
         return {key: one._replace(made_with="") if key in incomplete else one for key, one in documents.items()}
 
     def _stamps(self, unchanged: Iterable[Source]) -> dict[str, DocumentRow | None]:
-        """Return documents that were read in vain, with today's size and times, so that they are not again."""
+        """Documents that were read in vain, with today's size and times, so that they are not again."""
         documents = self.writer.documents
         return {
             source.id: documents[source.id]._replace(stamp=stamp)
@@ -208,7 +222,7 @@ class Refresh:
         }
 
     def _failures(self, sources: Mapping[str, Source], covered: str | None) -> dict[str, DocumentRow | None]:
-        """Return documents that cannot be indexed for what they hold, and those that no longer fail."""
+        """Documents that cannot be indexed for what they hold, and those that no longer fail."""
         failed = {
             problem.path: storable(problem.reason)[0]
             for problem in self.report.failed
@@ -217,23 +231,13 @@ class Refresh:
         changes: dict[str, DocumentRow | None] = {}
         for key, reason in failed.items():
             before = self.writer.documents.get(key) or DocumentRow(key)
-            now = before._replace(failed=reason, failed_stamp=sources[key].stamp)
+            now = before._replace(failed=reason, stamp=sources[key].stamp)
             if now != before:
                 changes[key] = now
         for key, one in self.writer.documents.items():
             if one.failed and key not in failed and (covered == "" or key in sources):
-                changes[key] = one._replace(failed="", failed_stamp="") if one.is_indexed else None
+                changes[key] = one._replace(failed="", stamp="") if one.is_indexed else None
         return changes
-
-    def _note(self, plan: Plan) -> None:
-        report = self.report
-        new = {new for new, _ in plan.renamed}
-        old = {old for _, old in plan.renamed}
-        report.added = [key for key in plan.added if key not in new]
-        report.changed, report.outdated = list(plan.changed), list(plan.outdated)
-        report.moved = [(before, after) for after, before in plan.renamed]
-        report.deleted = [key for key in plan.deleted if key not in old]
-        report.unchanged = list(plan.unchanged)
 
     def _index(self, sources: Sequence[Source]) -> None:
         """Embed and write each batch in a thread of its own, while the next one is read, parsed and given contexts.
@@ -248,22 +252,19 @@ class Refresh:
                 written = in_thread(self._write, batch)
             _finish(written)
         except BaseException as error:  # before the index is closed nothing may be writing any more
-            self._stopped = not isinstance(error, Exception)  # the user's Ctrl-C
-            wait([] if written is None else [written], timeout=_ENDING if self._stopped else None)
-            with self.writer.busy:
-                raise
+            self._is_stopped = not isinstance(error, Exception)  # the user's Ctrl-C
+            wait([] if written is None else [written], timeout=_ENDING if self._is_stopped else None)
+            raise
 
     def _batches(self, sources: Sequence[Source]) -> Iterator[list[Indexed]]:
-        """Read, parse and give contexts; yield what is to be written together, in the order of the sources."""
+        """Documents that are to be written together, read, parsed and with contexts, in the order of the sources."""
         batch: list[Indexed] = []
-        waiting = 0
         for group in iter_batch(self._parsed(sources), GROUP):
             for document in self._prepared(group):
                 batch.append(document)
-                waiting += len(document[1])
-                if waiting >= BATCH_CHUNKS:
+                if sum(len(chunks) for _, chunks in batch) >= BATCH_CHUNKS:
                     yield batch
-                    batch, waiting = [], 0
+                    batch = []
         if batch:
             yield batch
 
@@ -275,25 +276,18 @@ class Refresh:
                 nodes = self.settings.pipeline.parse(content.documents)
             except DocumentError as error:  # noqa: PERF203  the next one may be read
                 self.report.fail(source.id, str(error))
-                self.progress.read(source.size, 0)
+                self._count(1)
             else:
-                self.progress.read(source.size, len(nodes))
                 yield source, content, nodes
 
     def _prepared(self, group: Sequence[_Parsed]) -> list[Indexed]:
         """Give the nodes of some sources contexts, and return what is to be written of each."""
-        pipeline, made_with = self.settings.pipeline, self.settings.made_with
-        if pipeline.paid_source:
-            with self.writer.database.reading() as snapshot:
-                stored = snapshot.nodes_of([source.id for source, *_ in group])
-            for source, _, nodes in group:
-                pipeline.take_over(nodes, {row.node_id: row for row in stored.get(source.id, ())})
+        settings, made_with = self.settings, self.settings.made_with
         documents = [document for _, content, _ in group for document in content.documents]
         every = [node for *_, nodes in group for node in nodes]
-        pipeline.contextualize(every, documents, lambda now: self.progress.at_work("contexts", now.done))
+        settings.pipeline.contextualize(every, documents, lambda _: self._count(0))
         del every
-        self.progress.finished("contexts", sum(len(nodes) for *_, nodes in group))
-        keep_documents(self.settings.paid, group)
+        _keep_documents(settings, group)
         indexed: list[Indexed] = []
         for source, content, nodes in group:
             if content.repair:
@@ -303,23 +297,27 @@ class Refresh:
             while nodes:  # of a large document nodes and rows do not fit into memory together
                 chunks.append(Chunk.of(nodes.pop()))
             try:
-                attach_document_windows(self.settings.embedding, chunks)
+                attach_document_windows(settings.embedding, chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model
                 self.report.fail(source.id, str(error))
                 continue
-            state = (content.sha256, content.size, content.stamp, made_with(source.id), len(chunks))
+            state = content.sha256, content.stamp, made_with(source.id), len(chunks)
             indexed.append((DocumentRow(source.id, source.kind, *state), chunks))
         return indexed
 
     def _write(self, batch: Sequence[Indexed]) -> None:
-        """Embed a batch and write it; called in a thread of its own, which alone counts chunks meanwhile."""
+        """Embed a batch and write it."""
         self.writer.write(batch, self.report, self._embedded)
-        self.progress.finished("indexed", sum(len(chunks) for _, chunks in batch))
+        self._count(len(batch))
 
-    def _embedded(self, texts: int) -> None:
-        self.progress.at_work("indexed", texts)
-        if self._stopped:
+    def _embedded(self, _: int) -> None:
+        self._count(0)
+        if self._is_stopped:
             raise CancelledError
+
+    def _count(self, documents: int) -> None:
+        self._done += documents
+        self.progress(self._done, self._total)
 
 
 def _finish(written: Future[None] | None) -> None:
@@ -328,3 +326,31 @@ def _finish(written: Future[None] | None) -> None:
         while not wait([written], timeout=1.0).done:
             pass
         written.result()
+
+
+# Documents without a file are kept with what was paid for, so that they outlive an index and its settings.
+
+
+def _keep_documents(settings: IndexSettings, group: Iterable[tuple[Source, SourceContent, Any]]) -> None:
+    """Keep the documents of those sources that are no files."""
+    values = [
+        (source.id, {"documents": [one.model_dump(mode="json") for one in content.documents], "sha256": content.sha256})
+        for source, content, _ in group
+        if source.kind == "document"
+    ]
+    if values:
+        settings.paid.put_all(values, DOCUMENTS)
+
+
+def _kept_documents(settings: IndexSettings, indexed: Mapping[str, DocumentRow], files: set[str]) -> list[Source]:
+    """Documents without a file that are not indexed with today's settings, as after the loss of an index."""
+    sources, made_with = list[Source](), settings.made_with
+    for key, value in sorted(settings.paid.get_all(DOCUMENTS).items()):
+        one = indexed.get(key)
+        if key in files:  # a file of the folder has taken its place
+            settings.paid.delete(key, DOCUMENTS)
+        elif one is None or not one.sha256 or one.made_with != made_with(key):
+            documents = [Document.model_validate(each) for each in value["documents"]]
+            load = partial(SourceContent, documents, value["sha256"], 0)
+            sources.append(Source(key, value["sha256"], "document", load))
+    return sources

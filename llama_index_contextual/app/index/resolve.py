@@ -1,4 +1,4 @@
-"""From what a user gave, the configuration and what the index says to the settings of an index."""
+"""From arguments, the configuration and the state of an index to its settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core.prompts import PromptTemplate
 
@@ -15,231 +15,163 @@ from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.folders import Folders, collections_of
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
-from llama_index_contextual.app.index.pipeline import (
-    NodePipeline,
-    default_parser,
-    is_plain,
-    parser_settings,
-    plain_generator,
-)
 from llama_index_contextual.app.index.settings import (
     IndexSettings,
-    Reindex,
-    Remembered,
+    NodePipeline,
     command_line,
+    default_parser,
+    lacking_message,
 )
-from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
-from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
+from llama_index_contextual.app.settings.embeddings import resolve_embedding
+from llama_index_contextual.app.settings.loading import (
+    checked_value,
+    is_harmless,
+    load_configuration,
+    user_storage,
+    with_remembered,
+)
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
 from llama_index_contextual.app.store.paid import SETTINGS as KEPT_SETTINGS
 from llama_index_contextual.app.store.paid import PaidStore
-from llama_index_contextual.app.store.schema import IndexState, state_of
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context import LLM, OFF, ContextGenerator, context_name
-from llama_index_contextual.errors import (
-    ContextualWarning,
-    DamagedError,
-    SettingError,
-    StorageError,
-    amount,
-    one_of,
-    without_credentials,
-)
+from llama_index_contextual.app.store.rows import IndexState, state_of
+from llama_index_contextual.context import LLM, OFF, context_name
+from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.node_parser import NodeParser
-
 _TABLE: Final = "context_options"
-_CHUNKS: Final = ("chunk_size", "chunk_overlap")
-_MODELS: Final = ("local", "e5", "none")  # embeddings that may be given as an object or by name
+_OF_SEVERAL: Final = {"files.include", "files.exclude", "descriptions"}  # settings of each of several folders
 
 
 def resolve_settings(
     folder: str | Path | Mapping[str, Any] | None,
     *,
     storage: str | Path | None,
-    reindex: Reindex,
-    lock_timeout: float,
+    reindex: bool,
     config: str | Path | Configuration | Callable[[Path], Configuration] | None,
     **arguments: Any,
 ) -> IndexSettings:
-    """Make the settings of an index from the arguments of :meth:`ContextualIndex.open`; None is not said.
+    """The settings of an index.
+
+    Args:
+        folder: As :meth:`ContextualIndex.open` takes it, as are the next three.
+        storage: The same.
+        reindex: The same.
+        config: The same.
+        **arguments: Its other arguments and options; None is not set.
 
     Raises:
         SettingError: One is wrong.
         StorageError: The storage is of another folder.
     """
-    one_of("reindex", reindex, get_args(Reindex))
-    lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
     folders, layout = _places(folder, storage)
     if callable(config):
         config = config(folders.root)
     elif not isinstance(config, Configuration):
         config = load_configuration(folders.root, file=config)
+    passed = {name: value for name, value in arguments.items() if value is not None}
+    config, objects = _with_arguments(config, passed)
     database = _database(layout, folders)
     state = _checked(_state(database), database, layout, folders)
+    explicit = config.values.keys() | objects.keys() | passed.keys()
     choices = {key: value for key, value in state.choices.items() if is_harmless(key, value)}
-    refused = [key for key in state.choices if key not in choices and not _is_explicit(key, arguments, config)]
-    missing = {key: kind for key, kind in state.objects.items() if not _is_explicit(key, arguments, config)}
-    config = with_remembered(config, choices)
+    refused = [key for key in sorted(state.choices.keys() - choices) if not _is_set(key, explicit | {"collections"})]
+    lost = state.objects.keys() - {"embed_model"}  # whose vectors are compared
+    missing = {key: state.objects[key] for key in sorted(lost) if not _is_set(key, explicit)}
+    replaced = {"embed_model", "context"} & objects.keys() | {"files"} & passed.keys()
+    left = {key: value for key, value in choices.items() if not {key, key.partition(".")[0]} & replaced}
+    config = with_remembered(config, left)
     folders, descriptions = _described(folders)
-    embedding, cache = (
-        resolve_embedding(arguments["embed_model"] or config["embed_model"], config["timeout"]),
-        PaidStore(layout.paid, database.cure),
-    )
-    context, options = _context(arguments, config, choices)
+    embedding = resolve_embedding(passed.get("embed_model") or config["embed_model"], config["timeout"])
+    paid = PaidStore(layout.paid, database.cure)
+    context = passed["context"] if "context" in objects else context_name(config["context"])
+    options = {key.rpartition(".")[2]: value for key, value in passed.items() if key.startswith(_TABLE)}
     if any(key.startswith("context") for key in missing):
         context, options = OFF, {}  # questions need none
-    shown = arguments["show_context_to_llm"]
-    made = options
     if context == LLM:
         from llama_index_contextual.app.settings.llm import named_model  # httpx, which few questions need
 
-        made = {
-            "cache": cache,
-            "timeout": config["timeout"],
-            **named_model(options),
-        }  # paid for, so kept with the index
+        asked = named_model({**config.table(_TABLE), **options})
+        options = {"cache": paid, "timeout": config["timeout"], **asked}  # kept with the index
     contexts = ContextualNodePostprocessor(
         context,
-        show_context_to_llm=config["show_context_to_llm"] if shown is None else bool(shown),
+        show_context_to_llm=config["show_context_to_llm"],
         descriptions={**config["descriptions"], **descriptions},
-        **made,
+        **options,
     )
     rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
-    settings = IndexSettings(
+    if (files := passed.get("files")) is not None and files.follow_symlinks:
+        rules = rules.changed(follow_symlinks=True)
+    return IndexSettings(
         Reading(
             folders,
-            arguments["files"] or rules.changed(**config.table("files")),
-            dict(arguments["readers"] or {}),
-            DocumentReader(conversions=cache, keep=False),
+            rules.changed(**config.table("files")),
+            dict(passed.get("readers", {})),
+            DocumentReader(conversions=paid, keep=False),
             layout.root,
         ),
         layout,
         embedding,
-        NodePipeline(arguments["node_parser"] or default_parser(embedding, config.table("chunks")), contexts),
-        reindex,
-        lock_timeout,
+        NodePipeline(passed.get("node_parser") or default_parser(embedding, config.table("chunks")), contexts),
         database,
-        cache,
-        Remembered(missing=missing, refused=refused),
+        paid,
         config,
+        objects,
+        lacking_message(folders.root, refused, missing),
+        reindex,
     )
-    _remember(settings, arguments, options, rules)
-    return settings
 
 
-def _is_explicit(key: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
-    """Return whether the user says now what an index remembers under a key, or what stands in its place."""
-    (table, _, name), chosen = key.rpartition("."), config.values
-    if key == "collections":
-        return True  # else they were refused
-    if key.startswith("context"):
-        return arguments["context"] is not None or "context" in chosen or name in arguments["context_options"]
-    if table == "chunks" or key == "node_parser":
-        return bool(arguments["node_parser"] or config.table("chunks"))
-    return key in chosen or arguments.get(table or key) is not None
+def _with_arguments(config: Configuration, passed: dict[str, Any]) -> tuple[Configuration, dict[str, str]]:
+    """The configuration with those arguments that are settings, and the classes of the others, which are objects.
 
-
-def _context(
-    arguments: Mapping[str, Any], config: Configuration, choices: Mapping[str, Any]
-) -> tuple[str | ContextGenerator, dict[str, Any]]:
-    """Return the kind of contexts, or their generator, and its options: arguments before all others."""
-    argument, options = arguments["context"], dict(arguments["context_options"])
-    context = (
-        argument
-        if isinstance(argument, ContextGenerator)
-        else context_name(config["context"] if argument is None else argument)
-    )
-    if context == choices.get("context"):  # with options that are no settings
-        more = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
-        options = {**{key.partition(".")[2]: value for key, value in more.items()}, **options}
-    if context == LLM:
-        options = {**config.table(_TABLE), **options}
-    return context, options
-
-
-def _remember(
-    settings: IndexSettings, arguments: Mapping[str, Any], options: Mapping[str, Any], rules: FileRules
-) -> None:
-    """Note what a refresh writes down: plain settings by their keys, and of objects of Python the class."""
-    choices, objects = settings.remembered.choices, settings.remembered.objects
-    model = arguments["embed_model"] or settings.configuration["embed_model"]
-    if not isinstance(model, str):
-        same = (name for name in _MODELS if model_id(resolve_embedding(name)) == model_id(settings.embedding))
-        model = next(same, "")
-    if model:
-        choices["embed_model"] = without_credentials(model)
-    if settings.pipeline.contexts.show_context_to_llm:
-        choices["show_context_to_llm"] = True
-    if collections := settings.folders.collections:
-        choices["collections"] = SETTINGS["collections"].plain(collections)
-    choices |= {f"files.{name}": value for name, value in settings.reading.rules if value != getattr(rules, name)}
-    if settings.reading.readers:
-        objects["readers"] = ", ".join(
-            f"{suffix}: {type(one).__name__}" for suffix, one in settings.reading.readers.items()
-        )
-    _remember_parser(settings, is_object=arguments["node_parser"] is not None)
-    _remember_context(settings, arguments["context"], options)
-
-
-def _remember_parser(settings: IndexSettings, *, is_object: bool) -> None:
-    """Note how documents are cut: by settings where these make the parser again."""
-    chunks, parser = settings.configuration.table("chunks"), settings.pipeline.parser
-    if is_object:
-        chunks = {name: value for name in _CHUNKS if (value := getattr(parser, name, None)) is not None}
-        if not _is_made_by(chunks, parser, settings.embedding):
-            chunks, settings.remembered.objects["node_parser"] = {}, type(parser).__name__
-    settings.remembered.choices |= {f"chunks.{name}": value for name, value in chunks.items()}
-
-
-def _remember_context(
-    settings: IndexSettings, generator: str | ContextGenerator | None, options: Mapping[str, Any]
-) -> None:
-    """Note the generator of contexts and its options, a prompt as its text.
-
-    Keys and stores are not noted: a key belongs into the environment, and a store is given or is the index's own.
+    The options of the generator get the names that they have as settings.
     """
-    choices, objects = settings.remembered.choices, settings.remembered.objects
-    if not isinstance(generator, ContextGenerator):
-        choices["context"] = settings.pipeline.contexts.context
-    elif written := plain_generator(generator):
-        choices |= {"context" if name == "spec" else f"{_TABLE}.{name}": value for name, value in written.items()}
-    else:
-        objects["context"] = type(generator).__name__
-    for name in sorted(options.keys() - {"api_key", "cache", "timeout"}):
-        value = options[name].template if isinstance(options[name], PromptTemplate) else options[name]
-        if is_plain(value):
-            choices[f"{_TABLE}.{name}"] = without_credentials(value) if name == "llm" and value else value
-        else:
-            objects[f"{_TABLE}.{name}"] = type(value).__name__
+    known = {"embed_model", "context", "node_parser", "files", "readers", "show_context_to_llm"}
+    for name in passed.keys() - known:
+        passed[f"{_TABLE}.{name}"] = passed.pop(name)
+    values, objects = dict[str, Any](), dict[str, str]()
+    for key, value in passed.items():
+        plain = value.template if isinstance(value, PromptTemplate) else value
+        if key == "files":
+            usual = FileRules(include=value.include, exclude=value.exclude)
+            values |= {"files.include": value.include, "files.exclude": value.exclude}
+            others = {name: one for name, one in value if one != getattr(usual, name) and name != "follow_symlinks"}
+            values |= {f"files.{name}": one for name, one in others.items()}
+        elif key == "readers":
+            readers = ", ".join(f"{suffix}: {type(one).__name__}" for suffix, one in value.items())
+            objects |= {key: readers} if readers else {}
+        elif key in SETTINGS and isinstance(plain, str | int | float):
+            values[key] = plain
+        elif key.partition(".")[2] not in ("api_key", "cache", "timeout"):
+            objects[key] = type(value).__name__
+    checked = {key: checked_value(key, value) for key, value in values.items()}
+    replaced = objects.keys() | {"files"} & passed.keys()
+    kept = {key: value for key, value in config.values.items() if not {key, key.partition(".")[0]} & replaced}
+    return replace(config, values={**kept, **checked}), objects
 
 
-def _is_made_by(chunks: Mapping[str, Any], parser: NodeParser, embedding: BaseEmbedding) -> bool:
-    """Return whether settings make a parser again."""
-    if not isinstance(parser, HeadingAwareMarkdownNodeParser) or not all(map(is_plain, chunks.values())):
-        return False
-    again = default_parser(embedding, chunks)
-    return again.id_func == parser.id_func and parser_settings(again) == parser_settings(parser)
+def _is_set(key: str, explicit: set[str]) -> bool:
+    """Whether the user sets now what made an index under a key, or what stands in its place."""
+    if key.startswith("context"):
+        return "context" in explicit or key in explicit
+    if key == "node_parser" or key.startswith("chunks."):
+        return any(one == "node_parser" or one.startswith("chunks.") for one in explicit)
+    return key in explicit
 
 
 def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
-    """Return several folders with what their own configuration says of their files, and their descriptions by path.
-
-    What else a folder's own configuration says is named.
-    """
+    """Several folders with the file rules of their own configuration, and their descriptions by path."""
     collections = {}
     descriptions: dict[str, str] = {}
     for name, collection in folders.collections.items():
         config = load_configuration(collection.folder)
         values = {key: value for key, value in config.values.items() if config.origins[key] == str(config.file)}
-        if others := sorted(values.keys() - {"files.include", "files.exclude", "descriptions"}):
+        if others := sorted(values.keys() - _OF_SEVERAL):
             warnings.warn(
                 f"{config.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
                 "options or in your own settings.",
@@ -256,7 +188,7 @@ def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
 
 
 def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
-    """Return where the documents are, and the storage."""
+    """Where the documents are, and the storage."""
     if folder is None and storage is None:
         storage = user_storage()
         named = load_configuration(storage)["collections"]  # of the user's own file and the environment
@@ -270,7 +202,7 @@ def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path |
     root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
     layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
     layout.refuse_links()
-    folders = _recorded(layout, folder if isinstance(folder, Mapping) else None) if root is None else Folders(root)
+    folders = _recorded(layout, folder if isinstance(folder, Mapping) else {}) if root is None else Folders(root)
     if not folders.collections and not folders.root.is_dir():
         raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or folders.root))
     if not folders.collections and layout.root == folders.root:
@@ -278,19 +210,17 @@ def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path |
     return folders, layout
 
 
-def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
-    """Return the folders that an index says it is of, with more of them."""
-    state, storage = _state(_database(layout, Folders(layout.root))), str(layout.root)
-    former, more = state.choices.get("collections", {}), more or {}
-    if not state.folder and not former and not more:
-        raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=storage)
-    root = Path(state.folder or layout.root)
-    together = {**former, **more}
-    return Folders(layout.root, collections_of(together)) if together else Folders(root)
+def _recorded(layout: Layout, more: Mapping[str, Any]) -> Folders:
+    """The folders of an index by its own state, with more of them."""
+    state = _state(_database(layout, Folders(layout.root)))
+    together = {**state.choices.get("collections", {}), **more}
+    if not state.folder and not together:
+        raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(layout.root))
+    return Folders(layout.root, collections_of(together)) if together else Folders(Path(state.folder))
 
 
 def _database(layout: Layout, folders: Folders) -> Database:
-    return Database(layout.database, command_line("index", folders, layout))
+    return Database(layout.database, command_line(folders, layout))
 
 
 def _state(database: Database) -> IndexState:
@@ -299,14 +229,14 @@ def _state(database: Database) -> IndexState:
         state = database.state()
         if state.settings:
             return state
-    with contextlib.suppress(StorageError, ValueError):  # chosen for an index that was lost
-        kept = PaidStore(Layout(database.file.parent).paid, database.cure).get_many(["index"], KEPT_SETTINGS)
-        return state_of(kept.get("index", {}))
+    with contextlib.suppress(StorageError, ValueError):  # of an index that was lost
+        kept = PaidStore(Layout(database.path.parent).paid, database.cure).get("index", KEPT_SETTINGS)
+        return state_of(kept or {})
     return IndexState()
 
 
 def has_several(storage: Path) -> bool:
-    """Return whether there is an index of several folders in a storage."""
+    """Whether there is an index of several folders in a storage."""
     layout = Layout(storage.expanduser().resolve())
     return bool(_state(_database(layout, Folders(layout.root))).choices.get("collections"))
 
@@ -316,13 +246,12 @@ def _checked(state: IndexState, database: Database, layout: Layout, folders: Fol
     root, several = folders.root, ", ".join(state.choices.get("collections", ()))
     if several and not folders.collections:
         raise StorageError(
-            f"the index in {database.name} is of several folders ({several}), and not of {root} alone. Cure: name none "
+            f"the index in {database.path} is of several folders ({several}), and not of {root} alone. Cure: name none "
             "of them, or choose another storage folder for this one."
         )
     former = Path(state.folder) if state.folder else root
-    if former == root or not former.is_dir():  # both were moved together, or it is of another machine
-        return state
-    if layout.root != root / DEFAULT_NAME:
+    # A folder that is not there was moved together with its index, or is of another machine.
+    if former != root and former.is_dir() and layout.root != root / DEFAULT_NAME:
         raise StorageError(
             f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
             "choose another storage folder for this one."

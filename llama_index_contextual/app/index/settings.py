@@ -1,50 +1,136 @@
-"""Settings of an index, checked against what is stored and written down beside it."""
+"""Settings of an index, checked against those that it was made with, and what makes nodes of its documents."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.folder.formats import suffix_of
-from llama_index_contextual.app.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
-from llama_index_contextual.app.settings.embeddings import model_id
+from llama_index_contextual.app.settings.embeddings import embedding_limit, model_id
+from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
-from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout, WriteLock
-from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
-from llama_index_contextual.text import short_hash
+from llama_index_contextual.app.settings.schema import SETTINGS
+from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError, without_credentials
+from llama_index_contextual.text import MARKDOWN_SUFFIXES, short_hash
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.node_parser import NodeParser
+    from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.sources import Reading
     from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.app.store.database import Database
     from llama_index_contextual.app.store.paid import PaidStore
-    from llama_index_contextual.app.store.schema import IndexState
+    from llama_index_contextual.app.store.rows import IndexState
+    from llama_index_contextual.context import LLMContextGenerator, Progress
+    from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 
-Reindex = Literal["auto", "error", "ignore", "all"]
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
+LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
+# Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
+# section") is 30 word pieces at the median and 60 at most of them.
+CONTEXT_RESERVE: Final = 64
+_REMEMBERED: Final = ("embed_model", "context", "show_context_to_llm", "files", "chunks", "context_options")
+_MODELS: Final = ("embed_model", "context_options.llm")
+_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES, "typed_front_matter": True}
+
+
+def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
+    """The parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
+
+    A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
+    (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
+    more does not get larger chunks: smaller ones found more in the same number of characters.
+
+    Args:
+        embedding: The embedding of the index.
+        chosen: Settings of the parser that come before these.
+    """
+    known, settings = embedding_limit(embedding), {**_OF_A_FOLDER, **(chosen or {})}
+    if known is not None and settings.get("tokenizer", known[0]) == known[0]:
+        tokenizer, limit = known
+        size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
+        settings = {"chunk_size": size, "tokenizer": tokenizer, **settings}
+    if "chunk_size" in settings:
+        size = settings["chunk_size"]
+        settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
+    if isinstance(embedding, DocumentEmbedding):  # each chunk sees its neighbours already
+        settings = {**settings, "chunk_overlap": (chosen or {}).get("chunk_overlap", 0)}
+    return HeadingAwareMarkdownNodeParser(**settings)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePipeline:
+    """Parser and contexts: from documents to nodes with contexts."""
+
+    parser: NodeParser
+    contexts: ContextualNodePostprocessor
+
+    @property
+    def paid_source(self) -> str | None:
+        """The ``context_source`` of contexts that cost something, or None where contexts are free or off."""
+        generator = self.contexts.generator
+        return None if generator is None or generator.free else generator.name
+
+    @property
+    def model(self) -> LLMContextGenerator | None:
+        """The generator that asks a language model, where there is one."""
+        if self.paid_source is None:
+            return None
+        from llama_index_contextual.context import LLMContextGenerator
+
+        generator = self.contexts.generator
+        return generator if isinstance(generator, LLMContextGenerator) else None
+
+    def parse(self, documents: Sequence[Document]) -> list[BaseNode]:
+        """The nodes of some documents, without contexts; all pages of a file together."""
+        return self.parser.get_nodes_from_documents(documents)
+
+    def contextualize(
+        self, nodes: Sequence[BaseNode], documents: Sequence[Document], progress: Progress | None = None
+    ) -> None:
+        """Write contexts into the nodes of some documents, all at once: calls for several go to a model together."""
+        if nodes:
+            with step("context", source=self.contexts.fingerprint, documents=len(documents), chunks=len(nodes)):
+                self.contexts(nodes, documents, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """What :meth:`ContextualIndex.open` was given, completed by the configuration, the index's own, and defaults."""
+    """The arguments of :meth:`ContextualIndex.open`, completed by the configuration, the index's own, and defaults.
+
+    Attributes:
+        reading: Folder, file rules and readers.
+        layout: The storage folder.
+        embedding: Makes vectors.
+        pipeline: Makes nodes.
+        database: The index.
+        paid: What cost money.
+        configuration: All settings that are not objects.
+        objects: The class of each Python object that makes the index, by argument.
+        lacking: Why a refresh would make everything again with other settings than those of the index; "" else.
+        reindex: Whether another embedding model replaces that of the index.
+    """
 
     reading: Reading
     layout: Layout
     embedding: BaseEmbedding
     pipeline: NodePipeline
-    reindex: Reindex
-    lock_timeout: float
     database: Database
     paid: PaidStore
-    remembered: Remembered
     configuration: Configuration
+    objects: dict[str, str]
+    lacking: str
+    reindex: bool
 
     def state(self) -> IndexState:
         """State of the whole index; see :meth:`Database.state`."""
@@ -52,7 +138,7 @@ class IndexSettings:
 
     @property
     def exists(self) -> bool:
-        """Return whether anything has been indexed yet; it has where the database is damaged."""
+        """Whether anything has been indexed yet; it has where the database is damaged."""
         try:
             return bool(self.state().settings)
         except DamagedError:
@@ -65,14 +151,10 @@ class IndexSettings:
             state: What is true of it, where that was read already.
 
         Raises:
-            StorageError: There is none, or its folder is gone with it.
+            StorageError: There is none.
         """
         if (state or self.state()).settings:
             return
-        if writer := WriteLock(self.layout.lock).other_writer():
-            raise StorageError(
-                f"there is nothing to ask yet in {self.database.name}: {writer} makes the index. Cure: wait a moment."
-            )
         if Layout(folder := self.folders.root).database.is_file():
             raise StorageError(
                 f"{folder} is where an index is kept, and no folder of documents. Cure: --storage {folder} "
@@ -80,7 +162,7 @@ class IndexSettings:
             )
         if self.folders.missing_folders_message:
             raise StorageError(f"{self.folders.missing_folders_message}, nor is its index. Cure: put it back.")
-        raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
+        raise StorageError(f"there is no index in {self.database.path}. Cure: {self.command()}")
 
     @property
     def folders(self) -> Folders:
@@ -89,11 +171,12 @@ class IndexSettings:
 
     @property
     def made_with(self) -> Callable[[str], str]:
-        """Function of a path or id that gives the hash of all that makes the nodes of that document.
+        """Function of a path or id: the hash of all that makes the nodes of that document.
 
         That is the settings of today, and what converts the document.
         """
-        nodes, readers, mark_of = nodes_hash(self.fingerprint), self.reading.readers, self.reading.converter.mark
+        fingerprint, readers, mark_of = self.fingerprint, self.reading.readers, self.reading.converter.mark
+        nodes = short_hash([fingerprint[section] for section in ("parser", "context", "reading")], escaped=False)
 
         def made_with(key: str) -> str:
             mark = "" if readers and suffix_of(key) in readers else mark_of(key)
@@ -103,14 +186,19 @@ class IndexSettings:
 
     @property
     def fingerprint(self) -> dict[str, dict[str, Any]]:
-        """Return everything that shapes nodes and vectors, and which files are read, by section.
+        """Everything that shapes nodes and vectors, and which files are read, by section.
 
         ``parser``: class and settings. ``context``: name and version of the generator; the version is a hash of its
         prompt, model and settings. ``embedding``: the model. ``reading``: what turns files into documents.
         """
-        contexts = self.pipeline.contexts
+        parser, contexts = self.pipeline.parser, self.pipeline.contexts
+        fields = sorted(type(parser).model_fields.keys() - {"callback_manager", "id_func"})
         return {
-            "parser": parser_settings(self.pipeline.parser),
+            "parser": {
+                "class": type(parser).__name__,
+                **{name: _plain(getattr(parser, name)) for name in fields},
+                "revision": getattr(type(parser), "revision", None),
+            },
             "context": {
                 "generator": contexts.fingerprint,
                 "show_to_llm": contexts.show_context_to_llm,
@@ -120,103 +208,111 @@ class IndexSettings:
             "reading": {
                 "readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.reading.readers.items())}
             },
-            "files": {name: list(value) if isinstance(value, tuple) else value for name, value in self.reading.rules},
+            "files": {name: _plain(value) for name, value in self.reading.rules},
         }
 
-    def command(self, *options: str, name: str = "index") -> str:
-        """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
-        return command_line(name, self.folders, self.layout, *options)
+    def command(self, *options: str) -> str:
+        """The command line that indexes this folder in this storage, to be pasted into a shell."""
+        return command_line(self.folders, self.layout, *options)
 
     def differences(self, state: IndexState) -> list[str]:
-        """Return the settings that differ from those an index was made with."""
-        return differences(state.settings, self.fingerprint)
+        """The settings that differ from those an index was made with."""
+        stored, now = state.settings, self.fingerprint
+        return [
+            f"{section}.{key}: {old!r} → {new!r}"
+            for section in sorted(now.keys() & stored.keys())
+            for key in sorted({*stored[section], *now[section]})
+            if (old := stored[section].get(key)) != (new := now[section].get(key))
+        ]
 
     def other_model(self, state: IndexState) -> bool:
-        """Return whether the vectors of an index are another model's."""
-        stored = state.settings.get("embedding") or {}
-        return bool(stored) and stored != self.fingerprint["embedding"]
+        """Whether the vectors of an index are another model's."""
+        return bool(state.settings) and state.model != model_id(self.embedding)
 
     def check(self, state: IndexState) -> None:
-        """Refuse settings that do not fit an index.
+        """Refuse an embedding that does not fit an index.
 
         Raises:
-            FingerprintError: The embedding model is another one, or anything is and ``reindex="error"``.
+            FingerprintError: It is another one than made the index, and is not to replace it.
         """
-        if self.reindex in ("auto", "error") and self.other_model(state):
-            # Without a model the command would take the former one.
-            name = self.remembered.choices.get("embed_model")
-            model = ["--embed-model", name] if name else []
-            raise FingerprintError(
-                f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
-                f"{model_id(self.embedding)}: their vectors do not compare. Cure: choose the former, another storage "
-                f"folder, or embed everything again: reindex='all' in Python, or "
-                f"{self.command(*model, '--yes')}"
-            )
-        changes = self.differences(state)
-        if changes and self.reindex == "error":
-            raise FingerprintError(
-                f"the index in {self.layout.root} was made with other settings: {'; '.join(changes)}. "
-                "Cure: the former settings, or reindex='auto'."
-            )
+        if self.reindex or not self.other_model(state):
+            return
+        # Without a model the command would take the former one.
+        name = self.configuration["embed_model"] if "embed_model" not in self.objects else ""
+        options = ["--embed-model", name] if name else []
+        raise FingerprintError(
+            f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
+            f"{model_id(self.embedding)}: their vectors do not compare. Cure: choose the former, another storage "
+            f"folder, or embed everything again: reindex=True in Python, or {self.command(*options, '--yes')}"
+        )
 
-    def check_writing(self, state: IndexState) -> None:
+    def check_writing(self) -> None:
         """Refuse to write an index without the settings that made it.
 
         Raises:
-            FingerprintError: An object that made it is not given now, or the embedding is another one.
+            FingerprintError: An object that made it, or a setting that counts only from the user, is not set now.
         """
-        if self.remembered.refused:
-            raise FingerprintError(
-                f"the index in {self.layout.root} was made with settings that count only from you "
-                f"({', '.join(self.remembered.refused)}): a refresh would make everything again with others. Cure: set "
-                f'them again, by options or under [folders."{self.folders.root}"] in {user_folder() / USER_FILE}.'
-            )
-        missing = self.remembered.missing
-        if missing:
-            arguments = {key.rpartition(".")[2]: kind for key, kind in missing.items()}
-            raise FingerprintError(
-                f"the index in {self.layout.root} was made with objects of Python, which are not written down "
-                f"({', '.join(map('='.join, arguments.items()))}), and was opened without them: a refresh would make "
-                f"everything again with others. Cure: ContextualIndex.open(…, {'=…, '.join(arguments)}=…)"
-            )
-        if self.reindex == "ignore" and self.other_model(state):
-            raise FingerprintError(
-                f"the index in {self.layout.root} holds the vectors of another embedding, and new ones would not "
-                "compare. Cure: open it with the former embedding, or with reindex='all'."
-            )
+        if self.lacking:
+            raise FingerprintError(f"the index in {self.layout.root} was made with {self.lacking}")
 
     def pays_again(self, state: IndexState) -> bool:
-        """Return whether contexts that a language model made are to be made again, by another model or prompt."""
+        """Whether contexts that a language model made are to be made again, by another model or prompt."""
         former = str((state.settings.get("context") or {}).get("generator", ""))
         paid = self.pipeline.paid_source is not None and former.startswith(PAID)
         return paid and former != self.pipeline.contexts.fingerprint
 
-    def written_in(self, state: IndexState) -> IndexState:
-        """Return a state that says what the index is made with from now on."""
-        choices, objects = self.remembered.choices.copy(), self.remembered.objects.copy()
-        folder = "" if self.folders.collections else str(self.folders.root)
-        return replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
+    def written(self) -> dict[str, Any]:
+        """What the state of an index keeps of these settings."""
+        several, values = self.folders.collections, self.configuration.values
+        choices = {
+            key: without_credentials(value) if key in _MODELS else SETTINGS[key].plain(value)
+            for key, value in values.items()
+            if key.partition(".")[0] in _REMEMBERED
+        }
+        return {
+            "settings": self.fingerprint,
+            "choices": {**choices, **({"collections": SETTINGS["collections"].plain(several)} if several else {})},
+            "objects": self.objects,
+            "folder": "" if self.folders.collections else str(self.folders.root),
+        }
 
 
-def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> str:
-    """Return a command over an index, to be pasted into a shell."""
+def lacking_message(root: object, refused: Sequence[str], missing: Mapping[str, str]) -> str:
+    """Settings that made an index and are not set now, with the cure; "" for none.
+
+    Args:
+        root: The folder.
+        refused: Keys that count only from the user.
+        missing: Classes of objects, by argument.
+    """
+    again = "a refresh would make everything again with others"
+    if refused:
+        return (
+            f"settings that count only from you ({', '.join(refused)}): {again}. Cure: set them again, by options or "
+            f'under [folders."{root}"] in {user_folder() / USER_FILE}.'
+        )
+    if missing:
+        names = {key.rpartition(".")[2]: kind for key, kind in missing.items()}
+        return (
+            f"objects of Python, which are not written down ({', '.join(map('='.join, names.items()))}), and was "
+            f"opened without them: {again}. Cure: ContextualIndex.open(…, {'=…, '.join(names)}=…)"
+        )
+    return ""
+
+
+def command_line(folders: Folders, layout: Layout, *options: str) -> str:
+    """The command that refreshes an index, to be pasted into a shell."""
     folder = [] if folders.collections else [str(folders.root)]
     storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
-    return shlex.join(["llama-index-contextual", name, *folder, *storage, *options])
+    return shlex.join(["llama-index-contextual", "index", *folder, *storage, *options])
 
 
-@dataclass(slots=True)
-class Remembered:
-    """What of the settings is written down, and what that lacks.
-
-    Attributes:
-        choices: Plain settings, by their keys.
-        objects: The classes of objects, by argument.
-        missing: Those of the objects that the index was made with and that were not given now.
-        refused: Settings that made the index, that count only from the user, and that are not set now.
-    """
-
-    choices: dict[str, Any] = field(default_factory=dict)
-    objects: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: a callable by its name, anything unknown by its class."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return getattr(value, "__qualname__", None) or type(value).__qualname__

@@ -1,4 +1,4 @@
-"""Looking at an index: what it holds, whether its parts agree, and all of it as JSON lines."""
+"""What an index holds, what a refresh would do, and whether files, databases and caches agree."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import gather, read_all
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.embedder import Embedder, attach_document_windows, lost_rows
+from llama_index_contextual.app.index.embedder import attach_document_windows
 from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.app.store.nodes import Chunk
-from llama_index_contextual.app.store.schema import vector_problem
+from llama_index_contextual.app.store.database import MISCOUNTED
+from llama_index_contextual.app.store.rows import Chunk
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.schema import DocumentRow
-    from llama_index_contextual.app.store.snapshot import Snapshot
-
+    from llama_index_contextual.app.store.rows import DocumentRow
 
 _COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}
 _NAMED: Final = 20  # files that differ; --json names all
-_SAMPLE: Final = 1000  # vectors that verify looks at
-_COMPARED: Final = 500  # chunks that are compared with all
-_NEIGHBOURS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +54,6 @@ class Pending:
     stand_ins: int = 0
     complete: bool = True
     differences: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, plan: Plan, failed: Sequence[Problem]) -> Pending:
-        """Count what is planned, and name the files that cannot be indexed."""
-        reasons = {one.path: one.reason for one in sorted(failed, key=lambda one: one.path)}
-        return cls(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), reasons)
 
     @property
     def any(self) -> bool:
@@ -117,12 +108,11 @@ class IndexStatus:
         return self.to_text()
 
     def to_text(self, *, settings: bool = True) -> str:
-        """Return the report as lines.
+        """The report as lines.
 
         Args:
-            settings: Whether to name each setting that made the index; else only those that are given otherwise now.
+            settings: Whether to name each setting that made the index; else only those that are others now.
         """
-        size = sum(self.bytes_on_disk.values()) / 1e6
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
         waiting = self.pending.stand_ins
         contexts += f" ({waiting} without the model's; index asks for them again)" if waiting else ""
@@ -134,7 +124,7 @@ class IndexStatus:
         ]
         lines = [
             *folders,
-            f"storage     {self.storage} ({size:.1f} MB)",
+            f"storage     {self.storage} ({sum(self.bytes_on_disk.values()) / 1e6:.1f} MB)",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"languages   {languages_in_words(self.languages) or 'none'}",
             f"contexts    {contexts}",
@@ -151,7 +141,7 @@ class IndexStatus:
 
 
 def _first(lines: Sequence[str]) -> list[str]:
-    """Return the lines that are shown of files, and how many more there are."""
+    """The lines that are shown of files, and how many more there are."""
     more = len(lines) - _NAMED
     return [*lines[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
 
@@ -166,7 +156,7 @@ def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tu
     sources, _ = gather(None, settings.reading, documents, failed)
     for one in sources:
         row = documents.get(one.id)
-        if row is not None and one.stamp and row.failed_stamp == one.stamp:
+        if row is not None and row.failed and row.stamp == one.stamp:
             failed.append(Problem(one.id, row.failed))
         elif one.kind == "file" and not one.sha256 and not os.access(settings.folders.place(one.id), os.R_OK):
             failed.append(Problem(one.id, f"{UNREAD} (Permission denied)."))
@@ -189,12 +179,10 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
         documents: What is indexed, by the embedding of today.
     """
     plan, failed, sources = planned(settings, documents)
-    wanted, pipeline = set(plan.to_index), settings.pipeline
-    read = read_all((one for one in sources if one.id in wanted), failed)
-    cut = [(pipeline.parse(parts), parts) for _, parts in read]
-    pipeline.contextualize([one for nodes, _ in cut for one in nodes], [one for _, parts in cut for one in parts])
-    chunks: list[Chunk] = []
-    for nodes, _ in cut:
+    wanted, pipeline, chunks = set(plan.to_index), settings.pipeline, list[Chunk]()
+    for _, parts in read_all((one for one in sources if one.id in wanted), failed):
+        nodes = pipeline.parse(parts)
+        pipeline.contextualize(nodes, parts)
         of_document = [Chunk.of(one) for one in nodes]
         attach_document_windows(settings.embedding, of_document)
         chunks += of_document
@@ -206,8 +194,21 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
     return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
 
 
-def status(settings: IndexSettings, view: IndexView, pending: Pending, found: list[str] | None) -> IndexStatus:
-    """Report of what an index holds."""
+def status(
+    settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem], *, check: bool
+) -> IndexStatus:
+    """Report of what an index holds.
+
+    Args:
+        settings: Of the index.
+        view: Of the index.
+        plan: What a refresh would do.
+        failed: Files that cannot be indexed.
+        check: Whether everything is read and compared.
+
+    Raises:
+        DamagedError: A database is damaged.
+    """
     snapshot, state = view.snapshot, view.snapshot.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
     documents = [key for key, one in snapshot.documents().items() if one.is_indexed]
@@ -226,57 +227,52 @@ def status(settings: IndexSettings, view: IndexView, pending: Pending, found: li
         contexts=contexts,
         bytes_on_disk=settings.layout.sizes(),
         settings={f"{section}.{key}": one for section, values in state.settings.items() for key, one in values.items()},
-        pending=replace(
-            pending,
+        pending=Pending(
+            added=len(plan.added),
+            changed=len(plan.changed),
+            outdated=len(plan.outdated),
+            deleted=len(plan.deleted),
+            failed={one.path: one.reason for one in sorted(failed, key=lambda one: one.path)},
             stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
             complete=state.complete,
             differences=settings.differences(state),
         ),
-        problems=found,
+        problems=_problems(settings, view, plan, failed) if check else None,
     )
 
 
-def problems(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem]) -> list[str]:
-    """What does not agree among the files, the databases and the caches, a sentence each; all of it is read.
-
-    Raises:
-        DamagedError: A database is damaged.
-    """
+def _problems(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem]) -> list[str]:
+    """What does not agree among the files, the databases and the caches, a sentence each; all of it is read."""
     settings.database.check()
-    settings.paid.database.check()
-    snapshot, embeds = view.snapshot, not isinstance(settings.embedding, NoEmbedding)
+    settings.paid.check()
+    snapshot, known = view.snapshot, view.snapshot.documents()
     found = [] if snapshot.state.complete else ["A refresh was interrupted."]
     found += [
         f"{key}: it should have {counted(wanted, 'chunk')}, and {count} are there."
-        for key, wanted, count in snapshot.miscounted()
+        for key, wanted, count in snapshot.fetch(MISCOUNTED)
     ]
-    faults = list(_vectors(settings, snapshot)) if embeds else []
-    known = snapshot.documents()
+    rows, cached = snapshot.rows(), view.cached_rows()
+    if isinstance(settings.embedding, NoEmbedding):
+        del cached["cache of vectors"]
+    else:
+        hashes = snapshot.column("embed_hash", rows)
+        vectors = settings.paid.with_vectors(model_id(settings.embedding), dict.fromkeys(hashes))
+        if lost := sum(key not in vectors for key in hashes):
+            found.append(f"{counted(lost, 'chunk')} without a vector, which was lost.")
+    found += [
+        f"The {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
+        f"{len(np.setdiff1d(shown, rows))} too many."
+        for name, shown in cached.items()
+        if not np.array_equal(rows, shown)
+    ]
     there = {key for key in plan.deleted if os.path.lexists(settings.folders.place(key))}
-    by_kind: dict[str, Iterable[str]] = {
-        "added": plan.added,
-        "changed": plan.changed,
-        "deleted": {*plan.deleted} - there,
-        "left out by the settings": there,
-    }
-    if not any(one.kind == "file" for one in known.values()):  # all documents are without a file
-        del by_kind["added"]
+    by_kind = {"changed": {*plan.changed}, "deleted": {*plan.deleted} - there, "left out by the settings": there}
+    if any(one.kind == "file" for one in known.values()):
+        by_kind["added"] = {*plan.added}
     files = [f"{key}: {kind} since the index was made." for kind, keys in by_kind.items() for key in keys]
     unread = [
         f"{one} What is indexed of it may be old."
         for one in failed
         if any(row.is_indexed and is_spared(key, (one.path,)) for key, row in known.items())
     ]
-    return [*found, *faults, *view.cache_problems(embeds=embeds and not faults), *sorted([*files, *unread])]
-
-
-def _vectors(settings: IndexSettings, snapshot: Snapshot) -> Iterator[str]:
-    """What is wrong with the vectors that are kept."""
-    rows, embedder = snapshot.rows(), Embedder(settings.paid, settings.embedding)
-    if lost := lost_rows(rows, snapshot.embed_hashes, embedder):
-        example = snapshot.node_ids(lost[:1])[lost[0]]
-        yield f"{counted(len(lost), 'chunk')} without a vector, which was lost, e.g. {example}."
-        return
-    sample = [vector for _, vector in settings.paid.vectors(embedder.model, snapshot.embed_hashes(rows[:_SAMPLE]))]
-    if faults := [fault for vector in sample if (fault := vector_problem(vector))]:
-        yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."
+    return [*found, *sorted([*files, *unread])]

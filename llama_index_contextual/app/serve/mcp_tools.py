@@ -115,7 +115,7 @@ class NotesServer(MCPServer[None]):
 
     async def fresh(self, ask: Callable[[], Awaitable[MemoryDigest]]) -> MemoryDigest:
         """The digest of a question after a short look at the folder, with what it does not know yet."""
-        note = await self.keeper.alook()
+        note = await asyncio.to_thread(self.keeper.look)
         is_tried = note.refreshing or note.error
         if is_tried and not await asyncio.to_thread(lambda: self._index.exists):  # it may ask a server
             return MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(f"{_EMPTY}; {note}")
@@ -168,7 +168,7 @@ class NotesServer(MCPServer[None]):
     async def _list(self, path: Below = "") -> CallToolResult:
         """List which notes there are, with the folders, tags and front-matter keys that a search can be narrowed by."""
         text, total = await asyncio.to_thread(listing, self._index, path)
-        behind = str(await self.keeper.alook())
+        behind = str(await asyncio.to_thread(self.keeper.look))
         return _answer(f"{text}\n\n(Index: {behind}.)" if behind else text, total=total)
 
 

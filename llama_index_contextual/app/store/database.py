@@ -8,35 +8,43 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
+import sqlite3
+import threading
+import time
 import uuid
-from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from llama_index_contextual.app.store.schema import (
-    INDEX_TABLES,
-    LAYOUT,
-    IndexState,
-    check_layout,
-    checksum_of,
-)
-from llama_index_contextual.app.store.snapshot import Snapshot, Transaction
-from llama_index_contextual.app.store.sqlite_file import SqliteFile, schema_of_tables
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.utils import iter_batch
+
+from llama_index_contextual.app.store.rows import INDEX_TABLES, DocumentRow, IndexState, NodeRow, state_of
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.keyword import REF_DOC_ID
+from llama_index_contextual.sqlite_store import MAX_VARIABLES, SqliteFile, checksum_of
+from llama_index_contextual.text import storable
+from llama_index_contextual.watching import uncollected
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    Explained = Callable[[], contextlib.AbstractContextManager[None]]
+Rows = npt.NDArray[np.int64]
 
-logger = logging.getLogger(__name__)
-
-PAGE: Final = 2000  # rows that are in memory together
+_PAGE: Final = 2000  # rows that are in memory together
+_CHUNK: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
+_DOCUMENT: Final = ", ".join(DocumentRow._fields)
+_HAS_ARROW: Final = sqlite3.sqlite_version_info >= (3, 38)
+MISCOUNTED: Final = (
+    "SELECT key, nodes, count(chunks.id) AS found FROM documents LEFT JOIN chunks ON document = documents.id "
+    "GROUP BY documents.id HAVING found != nodes"
+)
 # What a whole index never has: SQLite does not notice whole rows that were lost.
 _NEVER: Final = {
-    "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM chunks WHERE document = documents.id)": "chunks went",
+    MISCOUNTED: "chunks are lost",
     "SELECT 1 FROM chunks WHERE document NOT IN (SELECT id FROM documents)": "documents are lost",
     "SELECT 1 FROM documents WHERE kind NOT IN ('file', 'document')": "a document is of no kind",
 }
@@ -46,16 +54,12 @@ class Database(SqliteFile):
     """The file of documents, chunks and settings.
 
     Args:
-        file: The file.
-        cure: What a reader of a damaged file can do.
+        path: The file.
+        cure: The cure of a damaged file.
     """
 
-    def __init__(self, file: Path, cure: str) -> None:
-        super().__init__(file, INDEX_TABLES, cure)
-
-    def beside(self, file: Path) -> Database:
-        """Another file of the same index."""
-        return Database(file, self.cure)
+    def __init__(self, path: Path, cure: str) -> None:
+        super().__init__(path, INDEX_TABLES, cure)
 
     def state(self) -> IndexState:
         """What is true of the whole index; an empty state where nothing was indexed yet.
@@ -77,13 +81,11 @@ class Database(SqliteFile):
             StorageError: There is none, or it cannot be opened now.
         """
         if not self.exists:
-            raise StorageError(f"there is no index in {self.name}. Cure: {self.cure}")
-        with ExitStack() as stack:
-            connection = stack.enter_context(self.connection())
+            raise StorageError(f"there is no index in {self.path}. Cure: {self.cure}")
+        with self.connection() as connection:
             with self.explained():
                 connection.execute("BEGIN")
-                snapshot = Snapshot(connection, self.name, self.explained)
-            yield snapshot
+            yield Snapshot(connection, self)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -95,33 +97,210 @@ class Database(SqliteFile):
         """
         with self.transaction() as connection:
             with self.explained():
-                transaction = Transaction(connection, self.name, self.explained)
-            yield transaction
+                rows = [("identity", json.dumps(uuid.uuid4().hex)), ("change", "0")]
+                connection.executemany("INSERT OR IGNORE INTO state VALUES (?, ?)", rows)
+            yield Transaction(connection, self)
 
     def replace_content(self, source: Database) -> None:
         """Take over all of another file in one transaction: readers see what was before, or all of it."""
-        self.create()
-        with source.connection() as other, self.connection(create=True) as connection, self.explained():
+        with source.connection() as other, self.connection(writes=True) as connection, self.explained():
             other.backup(connection)
 
-    def _fill(self, connection: sqlite3.Connection) -> None:
-        state = {"layout": LAYOUT, "identity": uuid.uuid4().hex, "change": 0}
-        rows = [(key, json.dumps(value)) for key, value in state.items()]
-        connection.executemany("INSERT INTO state VALUES (?, ?)", rows)
-
-    def _check_layout(self, connection: sqlite3.Connection, present: Mapping[str, str]) -> None:
-        if present.get("state") == schema_of_tables(INDEX_TABLES)["state"]:
-            [value] = connection.execute("SELECT max(value) FROM state WHERE key = 'layout'").fetchone()
-            layout = json.loads(value) if isinstance(value, str) else value
-            if isinstance(layout, int) and layout > LAYOUT:
-                check_layout(layout, self.name)
-
     def _check_rows(self, connection: sqlite3.Connection) -> None:
-        query = "SELECT node_id, text, metadata, rest, embed_hash, checksum FROM chunks"
-        for node_id, text, metadata, rest, embed_hash, checksum in connection.execute(query):
-            if checksum_of(node_id, text, metadata, rest, embed_hash) != checksum:
-                raise ValueError(f"chunk {node_id!r} has another checksum")
-        if Snapshot(connection, self.name, self.explained).state.complete:
+        for values in connection.execute(f"SELECT {_CHUNK} FROM chunks"):  # noqa: S608  our own names
+            _node_row(values)
+        if Snapshot(connection, self).state.complete:
             for query, problem in _NEVER.items():
                 if connection.execute(query).fetchone():
                     raise ValueError(problem)
+
+
+@lru_cache(maxsize=8)  # most questions find the index as the one before found it
+def _state_of_rows(*rows: tuple[str, str]) -> IndexState:
+    values = {key: json.loads(value) for key, value in rows}
+    if not values.keys() >= {"identity", "change"}:
+        raise ValueError("it has no identity")
+    return state_of(values)
+
+
+def _node_row(values: Sequence[Any]) -> NodeRow:
+    row = NodeRow(*values[:-1])
+    if _checksum(row) != values[-1]:
+        raise ValueError(f"chunk {row.node_id!r} has another checksum")
+    return row
+
+
+def _checksum(row: NodeRow) -> int:
+    return checksum_of(row.node_id, row.text, row.metadata, row.embed_hash, row.rest)
+
+
+class Snapshot:
+    """One moment of an index. Several threads may read it; they take turns.
+
+    Args:
+        connection: In a transaction.
+        file: The database.
+
+    Attributes:
+        state: What is true of the whole index.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, file: Database) -> None:
+        self._connection, self._file = connection, file
+        self._lock = threading.Lock()
+        rows = self.fetch("SELECT key, value FROM state")
+        with file.explained():
+            self.state = _state_of_rows(*rows)
+
+    def fetch(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows of a query."""
+        with self._lock, self._file.explained():
+            return self._connection.execute(query, values).fetchall()
+
+    def among(self, query: str, values: Iterable[Any]) -> Iterator[Any]:
+        """Rows of a query that ends in ``IN ({})``, for some values."""
+        for part in iter_batch(values, MAX_VARIABLES):
+            yield from self.fetch(query.format(",".join("?" * len(part))), part)
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Refuse the file as damaged.
+
+        Raises:
+            DamagedError: Always.
+        """
+        with self._file.explained():
+            raise ValueError(problem)
+
+    def documents(self) -> dict[str, DocumentRow]:
+        """All documents by key, those that failed at their first time too."""
+        with uncollected():
+            return {one[0]: DocumentRow._make(one) for one in self.fetch(f"SELECT {_DOCUMENT} FROM documents")}  # noqa: S608
+
+    def context_sources(self) -> dict[str, int]:
+        """How many chunks have a context from each source; "" counts those without."""
+        return dict(sorted(self.fetch("SELECT context_source, count(*) FROM chunks GROUP BY context_source")))
+
+    def rows(self) -> Rows:
+        """Numbers of all chunks, ascending."""
+        # As one text: a million numbers would be a list of 100 MB, and take three times as long one by one.
+        [(text,)] = self.fetch("SELECT group_concat(id) FROM chunks")
+        return np.sort(np.fromstring(text, dtype=np.int64, sep=",")) if text else np.empty(0, dtype=np.int64)
+
+    def node_ids(self, rows: Iterable[int]) -> dict[int, str]:
+        """Ids of chunks by number; numbers that no chunk has are absent."""
+        return dict(self.among("SELECT id, node_id FROM chunks WHERE id IN ({})", rows))
+
+    def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
+        """Numbers of chunks by id; unknown ids are absent."""
+        keepable = (one for one in node_ids if not storable(one)[1])
+        return dict(self.among("SELECT node_id, id FROM chunks WHERE node_id IN ({})", keepable))
+
+    def nodes(self, rows: Iterable[int] | Rows | None = None) -> Iterator[NodeRow]:
+        """Chunks by number, or all of them, in the order of their numbers."""
+        wanted = self.rows() if rows is None else rows
+        for values in self.among(
+            f"SELECT {_CHUNK} FROM chunks WHERE id IN ({{}}) ORDER BY id",  # noqa: S608  our own names
+            wanted.tolist() if isinstance(wanted, np.ndarray) else wanted,
+        ):
+            with self._file.explained():
+                row = _node_row(values)
+            yield row
+
+    def nodes_of(self, keys: Iterable[str]) -> dict[str, list[NodeRow]]:
+        """Chunks of documents by key; documents without chunks are absent."""
+        columns = ", ".join(f"chunks.{name}" for name in _CHUNK.split(", "))
+        query = (
+            f"SELECT key, {columns} FROM chunks JOIN documents ON documents.id = document "  # noqa: S608  our own names
+            "WHERE key IN ({}) ORDER BY chunks.id"
+        )
+        results = defaultdict[str, list[NodeRow]](list)
+        for key, *values in self.among(query, keys):
+            with self._file.explained():
+                results[key].append(_node_row(values))
+        return dict(results)
+
+    def values(self, key: str, rows: Rows) -> list[Any]:
+        """Value of a metadata key of some chunks, ascending; None where one has none."""
+        if key == REF_DOC_ID:
+            return self.column("ref_doc_id", rows)
+        # JSON escapes other keys, and SQLite writes 15 digits of a number with a point.
+        if _HAS_ARROW and key.isascii() and key.replace("_", "a").isalnum():
+            texts = self.column(f"metadata -> '$.\"{key}\"'", rows)
+            decoded = {text: None if text is None else json.loads(text) for text in dict.fromkeys(texts)}
+            if not any(isinstance(value, float) for value in decoded.values()):
+                return [decoded[text] for text in texts]
+        return [json.loads(text).get(key) for text in self.column("metadata", rows)]
+
+    def column(self, column: str, rows: Rows) -> list[Any]:
+        """A column of some chunks, ascending."""
+        values: list[Any] = []
+        for start in range(0, len(rows), _PAGE):
+            part = rows[start : start + _PAGE]
+            query = f"SELECT id, {column} FROM chunks WHERE id "  # noqa: S608  our own names
+            if len(part) > MAX_VARIABLES:
+                found = dict(self.fetch(f"{query} BETWEEN ? AND ?", (int(part[0]), int(part[-1]))))
+            else:
+                found = dict(self.among(f"{query} IN ({{}})", part.tolist()))
+            try:
+                values += map(found.__getitem__, part.tolist())
+            except KeyError:
+                self.refuse("chunks are lost")
+        return values
+
+
+class Transaction(Snapshot):
+    """A moment that is being written. Leave it with an error, and nothing of it happened."""
+
+    _is_counted = False
+
+    def _run(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Write, and return how many rows that concerned."""
+        with self._lock, self._file.explained():
+            return self._connection.executemany(statement, rows).rowcount
+
+    def count_change(self) -> None:
+        """Take the next number of change, once: readers see that the chunks are others when it grows."""
+        if not self._is_counted:
+            self._is_counted = True
+            self.set_state(change=max(self.state.change + 1, time.time_ns()))
+
+    def set_state(self, **values: Any) -> None:
+        """Write what is true of the whole index."""
+        self._run("INSERT OR REPLACE INTO state VALUES (?, ?)", [(k, json.dumps(v)) for k, v in values.items()])
+        self.state = replace(self.state, **values)
+
+    def put_documents(self, documents: Iterable[DocumentRow]) -> dict[str, int]:
+        """Write documents, new or known, and return their numbers by key. Their chunks stay."""
+        self.count_change()
+        rows = list(documents)
+        updates = ", ".join(f"{name} = excluded.{name}" for name in DocumentRow._fields[1:])
+        self._run(
+            f"INSERT INTO documents ({_DOCUMENT}) VALUES ({','.join('?' * len(DocumentRow._fields))}) "  # noqa: S608
+            f"ON CONFLICT (key) DO UPDATE SET {updates}",
+            rows,
+        )
+        return self._numbers(row.key for row in rows)
+
+    def _numbers(self, keys: Iterable[str]) -> dict[str, int]:
+        return dict(self.among("SELECT key, id FROM documents WHERE key IN ({})", keys))
+
+    def delete_documents(self, keys: Iterable[str]) -> int:
+        """Delete documents with their chunks; return how many chunks there were."""
+        self.count_change()
+        numbers = [(number,) for number in self._numbers(keys).values()]
+        removed = self._run("DELETE FROM chunks WHERE document = ?", numbers)
+        self._run("DELETE FROM documents WHERE id = ?", numbers)
+        return max(removed, 0)
+
+    def put_nodes(self, nodes: Iterable[tuple[int, NodeRow]]) -> None:
+        """Write chunks, each with the number of its document; they get numbers of their own."""
+        self.count_change()
+        number = self.state.change
+        rows = [(document, number + at, *row[1:], _checksum(row)) for at, (document, row) in enumerate(nodes, start=1)]
+        self._run(f"INSERT INTO chunks (document, {_CHUNK}) VALUES (?,?,?,?,?,?,?,?,?,?)", rows)  # noqa: S608
+        self.set_state(change=number + len(rows))
+
+    def delete_nodes(self, rows: Iterable[int]) -> None:
+        """Delete chunks by number."""
+        self.count_change()
+        self._run("DELETE FROM chunks WHERE id = ?", [(row,) for row in rows])

@@ -6,7 +6,7 @@
       index.sqlite3   documents, chunks, settings, revision            rebuilt from the files for nothing
       paid.sqlite3    vectors, contexts, conversions by hash           what cost money or minutes; never deleted by us
       cache/          arrays of BM25 and vectors, and their revision   may be deleted at any time
-      write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
+      write.lock      held by the process that writes, for as long as it does (write.lock.owner names it)
       .gitignore      keeps the folder out of version control
 """
 
@@ -59,17 +59,12 @@ class Layout:
         """Folder of the arrays that are derived."""
         return self.root / "cache"
 
-    @property
-    def lock(self) -> Path:
-        """Path of the write lock."""
-        return self.root / "write.lock"
-
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each thing in the folder."""
+        """The bytes of each thing in the folder."""
         sizes: dict[str, int] = {}
-        for path in self.root.iterdir() if self.root.is_dir() else ():
-            files = (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-            sizes[path.name] = sum(file.stat().st_size for file in files)
+        for file in self.root.rglob("*"):
+            name = file.relative_to(self.root).parts[0]
+            sizes[name] = sizes.get(name, 0) + (file.stat().st_size if file.is_file() else 0)
         return dict(sorted(sizes.items()))
 
     def create(self) -> None:
@@ -105,81 +100,52 @@ class Layout:
 
 
 class WriteLock:
-    """The write lock of one storage folder; a thread may take it again, other threads and processes wait.
+    """The write lock of one storage folder; threads of this process take turns.
 
     It is a lock of the operating system, which frees it when its owner dies: nobody ever removes a stale lock file.
 
     Args:
-        path: The lock file. Beside it, ``<name>.owner`` says who holds it.
-        timeout: Seconds to wait for another *process*; threads of this process take turns.
+        folder: The storage folder. Beside the lock, ``write.lock.owner`` names who holds it.
+        timeout: Seconds to wait for another process.
     """
 
-    def __init__(self, path: Path, timeout: float = 0.0) -> None:
-        self._path = path
-        self._owner = path.with_name(path.name + ".owner")
-        self._timeout = timeout
-        self._threads = threading.RLock()
-        self._file = FileLock(path, thread_local=False)
+    def __init__(self, folder: Path, timeout: float = 0.0) -> None:
+        self._folder, self._timeout = folder, timeout
+        self._owner = folder / "write.lock.owner"
+        self._threads = threading.Lock()
+        self._file = FileLock(folder / "write.lock", thread_local=False)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Take the lock, and let it go at the end.
+        """Take the lock, and release it at the end.
 
         Raises:
             LockedError: Another process has it; the message names that process.
             StorageError: The lock file cannot be written.
         """
         with self._threads:
-            self._acquire()
+            try:
+                self._file.acquire(timeout=self._timeout)
+            except Timeout:
+                raise LockedError(
+                    f"another process is writing the index at {self._folder}: {self._described_owner()}. Cure: wait "
+                    "until it ends, or lock_timeout=SECONDS"
+                ) from None
+            except OSError as error:
+                raise StorageError(
+                    f"the index at {self._folder} cannot be written ({error.strerror or error}). "
+                    "Cure: make the folder writable, or choose another storage folder."
+                ) from error
+            since, command = datetime.now(timezone.utc).isoformat(timespec="seconds"), " ".join(sys.argv)[:200]
+            owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since, "command": command}
+            with contextlib.suppress(OSError):  # a failure to do so must not stop the writer
+                self._owner.write_text(json.dumps(owner), encoding="utf-8")
             try:
                 yield
             finally:
                 self._file.release()
 
-    def _acquire(self) -> None:
-        try:
-            self._file.acquire(timeout=self._timeout)
-        except Timeout:
-            raise LockedError(
-                f"another process is writing the index at {self._path.parent}: {self._describe_owner()}. Cure: wait "
-                "until it ends, or lock_timeout=SECONDS"
-            ) from None
-        except OSError as error:
-            raise StorageError(
-                f"the index at {self._path.parent} cannot be written ({error.strerror or error}). "
-                "Cure: make the folder writable, or choose another storage folder."
-            ) from error
-        if self._file.lock_counter == 1:
-            self._write_owner()
-
-    def _write_owner(self) -> None:
-        """Write down who holds the lock; a failure to do so must not stop the writer."""
-        owner = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "command": " ".join(sys.argv)[:200],
-        }
-        with contextlib.suppress(OSError):
-            self._owner.write_text(json.dumps(owner), encoding="utf-8")
-
-    def other_writer(self) -> str:
-        """Return which other process of this machine wrote last, if it still runs; "" where none does.
-
-        To try the lock itself would keep a writer out that comes at this moment.
-        """
-        try:
-            owner = json.loads(self._owner.read_text(encoding="utf-8"))
-            if owner["host"] != socket.gethostname() or owner["pid"] == os.getpid():
-                return ""
-            if os.name == "nt":  # where this would send a signal
-                return ""
-            os.kill(owner["pid"], 0)
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            return ""
-        return self._describe_owner()
-
-    def _describe_owner(self) -> str:
+    def _described_owner(self) -> str:
         try:
             owner = json.loads(self._owner.read_text(encoding="utf-8"))
             return f"process {owner['pid']} on {owner['host']}, since {owner['since']} ({owner['command']})"

@@ -21,7 +21,8 @@ from llama_index_contextual.keyword.array_files import ArrayPart, best_rows, joi
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from llama_index_contextual.app.store.schema import Floats, Rows
+Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 # Multiplies bytes; where it is not installed, numpy takes some five times as long.
 simsimd: Any = import_module("simsimd") if find_spec("simsimd") is not None else None
@@ -128,12 +129,6 @@ class VectorIndex:
         """Return an index without some rows; rows that it does not have are ignored."""
         parts = without_rows(self._parts, rows)
         return self if parts is self._parts else VectorIndex(join_parts(parts, UnitVectors.merge))
-
-    def vectors_of(self, rows: Rows) -> Iterable[tuple[int, Floats]]:
-        """Unit vectors of those of some rows that are there, by number."""
-        for part, live, _ in self._parts:
-            for at in np.flatnonzero(np.isin(part.ids, rows) & (True if live is None else live)).tolist():
-                yield int(part.ids[at]), part.units[at]
 
     def nearest(
         self, questions: Sequence[Sequence[float]], top_k: int, among: Rows | None = None

@@ -1,0 +1,251 @@
+"""What is derived from an index: BM25 and vectors as arrays in ``cache/``, and what was read of its rows.
+
+A cache is behind by the rows that it lacks and by those that it has too many: two set differences, since a row never
+changes. Writers keep the arrays on disk; where they are missing or damaged, whoever asks derives them in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from llama_index.core.utils import iter_batch
+
+from llama_index_contextual.app.store.rows import to_node
+from llama_index_contextual.app.store.vectors import VectorIndex
+from llama_index_contextual.errors import StorageError
+from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
+from llama_index_contextual.keyword.array_files import DAMAGE, exclusive, read_parts, write_parts
+from llama_index_contextual.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from llama_index_contextual.app.store.database import Rows, Snapshot
+    from llama_index_contextual.app.store.paid import PaidStore
+
+logger = logging.getLogger(__name__)
+
+_PART: Final = 16_384  # rows that are in memory while arrays are derived
+_TEXTS: Final = 1000  # nodes that are in memory at once
+_REMEMBERED: Final = 50_000  # rows whose ids, or values of a metadata key, are remembered: some 15 MB
+_ANSWERS: Final = 64  # what was found among all rows
+
+
+class Caches:
+    """The arrays of one index in this process, and the ids and values of rows.
+
+    Args:
+        folder: Where writers keep the arrays.
+        paid: Has the vectors.
+        model: Identity of the embedding model.
+    """
+
+    def __init__(self, folder: Path, paid: PaidStore, model: str) -> None:
+        self.model, self._paid = model, paid
+        self.analyzer = Analyzer()
+        self._guard = threading.Lock()
+        self._moment: Moment | None = None
+        self._ids: dict[int, str] = {}
+        self._values: dict[str, dict[int, Any]] = {}
+        load = partial(Bm25Index.from_arrays, analyzer=self.analyzer)
+        of_words, empty = self.analyzer.fingerprint, Bm25Index(self.analyzer)
+        self._keywords = _CachedIndex(folder, "bm25", of_words, empty, load, _with_texts)
+        load_vectors = VectorIndex.from_arrays
+        self._vectors = _CachedIndex(folder, "vectors", model, VectorIndex(), load_vectors, self._with_vectors)
+
+    def moment(self, snapshot: Snapshot) -> Moment:
+        """The rows at a moment of the index."""
+        with self._guard:
+            if self._moment is None or self._moment.revision != revision_of(snapshot):
+                self._moment = Moment(revision_of(snapshot), snapshot.rows())
+            return self._moment
+
+    def keywords(self, snapshot: Snapshot) -> Bm25Index:
+        """BM25 at a moment of the index."""
+        index: Bm25Index = self._keywords.at(snapshot, self.moment(snapshot).rows)
+        return index
+
+    def vectors(self, snapshot: Snapshot) -> VectorIndex:
+        """All vectors at a moment of the index."""
+        index: VectorIndex = self._vectors.at(snapshot, self.moment(snapshot).rows)
+        return index
+
+    def node_ids(self, snapshot: Snapshot, rows: Sequence[int]) -> list[str]:
+        """Ids of nodes by number."""
+        if len(self._ids) > _REMEMBERED:
+            self._ids = {}
+        known = self._ids
+        if missing := [row for row in rows if row not in known]:
+            known.update(snapshot.node_ids(missing))
+        if lost := [row for row in missing if row not in known]:
+            snapshot.refuse(f"{counted(len(lost), 'node')} lost")
+        return [known[row] for row in rows]
+
+    def values(self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]) -> list[Any]:
+        """Values of a metadata key of some rows; those that were not read before are read.
+
+        Args:
+            key: In the metadata.
+            rows: Their numbers.
+            read: Returns the values of a key of some rows, ascending.
+        """
+        known = self._values.get(key, {})
+        if len(known) > _REMEMBERED or key not in self._values:
+            known = self._values[key] = {}
+        if missing := sorted({row for row in rows if row not in known}):
+            known.update(zip(missing, read(key, np.array(missing, np.int64)), strict=True))
+        return [known[row] for row in rows]
+
+    def save(self, snapshot: Snapshot, *, embeds: bool) -> None:
+        """Bring the arrays up to date and keep them on disk. Where that fails, the next process derives them."""
+        rows = self.moment(snapshot).rows
+        self._keywords.save(snapshot, rows)
+        if embeds:
+            self._vectors.save(snapshot, rows)
+
+    def forget(self) -> None:
+        """Read all of it again when it is asked next."""
+        self._moment, self._ids, self._values = None, {}, {}
+        self._keywords.forget()
+        self._vectors.forget()
+
+    def _with_vectors(self, index: VectorIndex, snapshot: Snapshot, rows: Rows) -> VectorIndex:
+        found = 0
+        for start in range(0, len(rows), _TEXTS):
+            part = rows[start : start + _TEXTS]
+            hashes, length = snapshot.column("embed_hash", part), self._paid.dimensions(self.model)
+            known = dict(self._paid.vectors(self.model, dict.fromkeys(hashes)))
+            pairs = [
+                (row, known[key])
+                for row, key in zip(part.tolist(), hashes, strict=True)
+                if key in known and len(known[key]) == length
+            ]
+            if pairs:
+                index = index.with_vectors(
+                    np.array([row for row, _ in pairs], np.int64), np.stack([vector for _, vector in pairs])
+                )
+            found += len(pairs)
+        if found < len(rows):
+            lost = counted(len(rows) - found, "chunk")
+            logger.warning(
+                "%s: the vector is lost, so that only words find it. Cure: llama-index-contextual index", lost
+            )
+        return index
+
+
+class Moment:
+    """The rows of an index at one moment, and what was found among all of them.
+
+    Args:
+        revision: Of the index.
+        rows: Numbers of all chunks, ascending.
+    """
+
+    def __init__(self, revision: tuple[str, int], rows: Rows) -> None:
+        self.revision, self.rows = revision, rows
+        self._answers: dict[str, Any] = {}
+
+    def answer(self, question: str, read: Callable[[], Any]) -> Any:
+        """Result of ``read``, which is called once for each question."""
+        if question not in self._answers:
+            if len(self._answers) >= _ANSWERS:
+                self._answers = {}
+            self._answers[question] = read()
+        return self._answers[question]
+
+
+class _CachedIndex:
+    """Arrays of one kind, the revision that they show, and that of their copy on disk.
+
+    Args:
+        folder: Where a writer keeps the copy.
+        kind: The beginning of its files' names.
+        made_with: What makes the arrays: those of something else are not taken.
+        empty: The arrays of no rows.
+        load: Makes the arrays of the parts of a folder.
+        add: Returns arrays with more rows.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: str,
+        made_with: str,
+        empty: Any,
+        load: Callable[[Any], Any],
+        add: Callable[[Any, Snapshot, Rows], Any],
+    ) -> None:
+        self._folder, self._kind, self._made_with = folder, kind, made_with
+        self._empty, self._load, self._add = empty, load, add
+        self._current: tuple[tuple[str, int], Any] | None = None  # the revision, and the arrays
+        self._saved: tuple[str, int] | None = None  # the revision on disk
+        self._lock = threading.Lock()
+
+    def at(self, snapshot: Snapshot, rows: Rows) -> Any:
+        """The arrays at a moment, which has these rows. Those of an earlier one than before are made for this call."""
+        wanted, current = revision_of(snapshot), self._current
+        if current is not None and current[0] == wanted:
+            return current[1]
+        with self._lock:
+            if self._current is None or self._current[0][0] != wanted[0]:
+                self._current = (wanted[0], 0), self._read(snapshot, rows)
+            revision, index = self._current
+            index = index.without(np.setdiff1d(index.rows, rows, assume_unique=True))
+            lacking = np.setdiff1d(rows, index.rows, assume_unique=True)
+            for start in range(0, len(lacking), _PART):
+                index = self._add(index, snapshot, lacking[start : start + _PART])
+            if wanted >= revision:
+                self._current = wanted, index
+            return index
+
+    def _read(self, snapshot: Snapshot, rows: Rows) -> Any:
+        """The copy on disk, where it is of this index; else an empty one."""
+        identity, change = revision_of(snapshot)
+        self._saved = None
+        try:
+            parts, content = read_parts(self._folder, self._kind)
+            if content["made_with"] != self._made_with or content["revision"][0] != identity:
+                return self._empty
+            index, saved = self._load(parts), (identity, int(content["revision"][1]))
+        except DAMAGE:
+            return self._empty
+        if saved[1] == change and len(rows) < content["rows"]:
+            snapshot.refuse("it lacks chunks that its caches have")
+        self._saved = saved
+        return index
+
+    def save(self, snapshot: Snapshot, rows: Rows) -> None:
+        """Keep the arrays on disk as of a moment, and go on with that copy."""
+        index, revision = self.at(snapshot, rows), revision_of(snapshot)
+        if self._saved == revision:
+            return
+        with contextlib.suppress(StorageError), exclusive(self._folder, "The cache"):
+            content = {"made_with": self._made_with, "revision": revision, "rows": len(rows)}
+            written = write_parts(self._folder, self._kind, index.to_arrays(), content)
+            with self._lock:
+                self._current, self._saved = (revision, index.with_keys([part.key for part in written])), revision
+
+    def forget(self) -> None:
+        """Derive the arrays again."""
+        self._current = None
+
+
+def revision_of(snapshot: Snapshot) -> tuple[str, int]:
+    """Identity of an index, and the number of its last change."""
+    return snapshot.state.identity, snapshot.state.change
+
+
+def _with_texts(index: Bm25Index, snapshot: Snapshot, rows: Rows) -> Bm25Index:
+    texts = (
+        lexical_text(to_node(row)) for part in iter_batch(rows.tolist(), _TEXTS) for row in list(snapshot.nodes(part))
+    )
+    try:
+        return index.with_texts(rows, texts)
+    except ValueError as error:  # chunks went
+        snapshot.refuse(str(error))
