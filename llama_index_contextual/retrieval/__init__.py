@@ -8,7 +8,7 @@ from llama_index_contextual.retrieval.duplicates import NearDuplicates
 from llama_index_contextual.retrieval.explain import Explanation, Hit
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 from llama_index_contextual.retrieval.fusion_retriever import POOL, RRF_K, ContextualFusionRetriever
-from llama_index_contextual.retrieval.question import Answer, Question, answer_flow, explanation_of
+from llama_index_contextual.retrieval.question import Answer, Question, answer, explanation_of
 from llama_index_contextual.retrieval.recency import (
     CollectionWeights,
     GroupingPostprocessor,
@@ -16,7 +16,7 @@ from llama_index_contextual.retrieval.recency import (
     RecencyPostprocessor,
 )
 from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, default_min_score, min_score_for
-from llama_index_contextual.retrieval.stores import KeywordSearch, SearchStore, StoreReader, run, stored_nodes
+from llama_index_contextual.retrieval.stores import StoreReader, run, stored_nodes
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 
 __all__ = [  # what users import
@@ -29,10 +29,8 @@ __all__ = [  # what users import
     "Explanation",
     "GroupingPostprocessor",
     "Hit",
-    "KeywordSearch",
     "RecencyExplanation",
     "RecencyPostprocessor",
-    "SearchStore",
     "StoreReader",
     "TermEvidence",
 ]

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -24,7 +23,7 @@ from llama_index_contextual.errors import ContextualWarning, DamagedError, Retri
 from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.fusion import Mode, Ranking
-from llama_index_contextual.retrieval.stores import Flow, arun, run
+from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.watching import in_thread, step
 
@@ -210,28 +209,22 @@ def shared_snapshot(arms: Iterable[Arm]) -> Iterator[None]:
         yield
 
 
-def ask_arms(
-    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, *, to_keywords: bool = True
+async def ask_arms(
+    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, *, to_keywords: bool = True, on_loop: bool
 ) -> list[ArmAnswer]:
-    """Ask all arms at once and wait: the first query every arm, the others keyword arms, or those that are none.
+    """Ask all arms at once: the first query every arm, the others keyword arms, or those that are none.
 
     Keyword arms compute for about a millisecond, and Python runs one thread at a time, so the caller's thread asks them
     and the last of the others. One more thread would win nothing, and on a busy machine each change of threads costs
     several milliseconds.
     """
     requests = _requests(arms, queries, to_keywords=to_keywords)
-    others = [request for request in requests if not request[0].arm.is_keyword]
-    running = [in_thread(run, _ask(request, pool)) for request in others[:-1]]
-    answers = [run(_ask(request, pool)) for request in requests if request not in others[:-1]]
+    if on_loop:
+        return _in_order(arms, await asyncio.gather(*(_ask(request, pool, on_loop=True) for request in requests)))
+    others = [request for request in requests if not request[0].arm.is_keyword][:-1]
+    running = [in_thread(lambda one: run(_ask(one, pool, on_loop=False)), request) for request in others]
+    answers = [await _ask(request, pool, on_loop=False) for request in requests if request not in others]
     return _in_order(arms, [*answers, *(future.result() for future in running)])
-
-
-async def aask_arms(
-    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, *, to_keywords: bool = True
-) -> list[ArmAnswer]:
-    """The answers of :func:`ask_arms`, without blocking the event loop."""
-    requests = _requests(arms, queries, to_keywords=to_keywords)
-    return _in_order(arms, await asyncio.gather(*(arun(_ask(request, pool)) for request in requests)))
 
 
 def _in_order(arms: Sequence[Arm], parts: Sequence[list[ArmAnswer]]) -> list[ArmAnswer]:
@@ -252,33 +245,28 @@ def _requests(arms: Sequence[Arm], queries: Sequence[QueryBundle], *, to_keyword
     return requests
 
 
-def _ask(request: list[ArmAnswer], pool: int) -> Flow[list[ArmAnswer]]:
-    """Ask an arm, and return its answers; whatever it raises is one of them."""
+async def _ask(request: list[ArmAnswer], pool: int, *, on_loop: bool) -> list[ArmAnswer]:
+    """The answers of an arm; whatever it raises is one of them."""
     arm, queries = request[0].arm, [one.query for one in request]
     retriever: Any = arm.retriever
     try:
         with step("arm", arm=name_of(retriever), query=request[0].number, queries=len(request)) as facts:
             if isinstance(retriever, ContextualVectorRetriever):
-                found = yield (
-                    partial(retriever.candidates_of_each, queries, pool),
-                    partial(retriever.acandidates_of_each, queries, pool),
-                )
+                found = await retriever.candidates(queries, pool, on_loop=on_loop)
                 candidates = [_best_highest(one) for one in found]
             elif isinstance(retriever, ContextualBM25Retriever):
-                work = partial(retriever.candidates, queries[0], pool)
-                candidates = [(yield work, partial(asyncio.to_thread, work))]
+                candidates = [await call(retriever.candidates, queries[0], pool, on_loop=on_loop)]
+            elif on_loop and not _blocks(retriever):
+                candidates = [_plain(arm, await retriever.aretrieve(queries[0]), pool)]
+            elif on_loop:  # in a thread of its own, as it may hang
+                waiting = asyncio.wrap_future(in_thread(retriever.retrieve, queries[0]))
+                candidates = [_plain(arm, await waiting, pool)]
             else:
-                work = partial(retriever.retrieve, queries[0])
-                alone = partial(_in_thread, work) if _blocks(retriever) else partial(retriever.aretrieve, queries[0])
-                candidates = [_plain(arm, (yield work, alone), pool)]
+                candidates = [_plain(arm, retriever.retrieve(queries[0]), pool)]
             facts["candidates"] = sum(map(len, candidates))
     except Exception as error:  # noqa: BLE001  the answers of the other arms stand
         return [one._replace(error=error) for one in request]
     return [one._replace(candidates=found) for one, found in zip(request, candidates, strict=True)]
-
-
-async def _in_thread(work: Any) -> Any:
-    return await asyncio.wrap_future(in_thread(work))  # a thread of its own: it may hang
 
 
 def _blocks(retriever: Any) -> bool:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
     from llama_index_contextual.keyword import Group, TermScores
-    from llama_index_contextual.retrieval.stores import KeywordSearch, StoreReader
+    from llama_index_contextual.retrieval.stores import StoreReader
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
@@ -107,14 +107,12 @@ class ContextualBM25Retriever(BM25Retriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._reader: StoreReader[KeywordSearch] = KeywordIndex(self.analyzer, k1=k1, b=b)
+        self._reader: StoreReader = KeywordIndex(self.analyzer, k1=k1, b=b)
         if nodes is not None:
             self.add(nodes)
 
     @classmethod
-    def over(
-        cls, reader: StoreReader[KeywordSearch], *, analyzer: Analyzer | None = None, **settings: Any
-    ) -> ContextualBM25Retriever:
+    def over(cls, reader: StoreReader, *, analyzer: Analyzer | None = None, **settings: Any) -> ContextualBM25Retriever:
         """A retriever over a store that something else changes.
 
         Args:
@@ -195,7 +193,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     # Answering
 
-    def ask(self, work: Callable[[KeywordSearch], T]) -> T:
+    def ask(self, work: Callable[[Any], T]) -> T:
         """Result of ``work``, which only reads, for the newest state of the store."""
         return self._reader.ask(work)
 
@@ -203,7 +201,7 @@ class ContextualBM25Retriever(BM25Retriever):
         """Ids and scores of the best ``top_k``, best first; [] for a query without terms."""
         return self.ask(lambda store: self._matches(store, query.query_str, top_k)[0])
 
-    def _matches(self, store: KeywordSearch, text: str, top_k: int) -> tuple[list[Candidate], MetadataFilters | None]:
+    def _matches(self, store: Any, text: str, top_k: int) -> tuple[list[Candidate], MetadataFilters | None]:
         """Hits of a query with its operators, or as plain text where no node satisfies them, and its filters."""
         parsed = parse_query(text, self.analyzer, self.may_exclude)
         filters = both(self.filters, parsed.filters)
@@ -213,7 +211,7 @@ class ContextualBM25Retriever(BM25Retriever):
         return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters), self.filters
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        def work(store: KeywordSearch) -> list[NodeWithScore]:
+        def work(store: Any) -> list[NodeWithScore]:
             matches, filters = self._matches(store, query_bundle.query_str, self.similarity_top_k)
             if not matches and query_bundle.query_str.strip():
                 matches = [Candidate(one, 0.0) for one in store.selected_ids(filters)[: self.similarity_top_k]]
@@ -267,7 +265,7 @@ class ContextualBM25Retriever(BM25Retriever):
     def may_exclude(self, word: str) -> bool:
         """Whether ``-word`` can be an operator: it is a word of English or the index, and no flag in a chunk."""
 
-        def work(store: KeywordSearch) -> bool:
+        def work(store: Any) -> bool:
             hits = store.keyword_query(self.groups(word), _READ_FOR_FLAGS)
             texts = [node.get_content() for node in store.nodes(hit.node_id for hit in hits).values()]
             flag = f"-{word}"
@@ -281,7 +279,7 @@ class ContextualBM25Retriever(BM25Retriever):
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
         alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
 
-        def work(store: KeywordSearch) -> tuple[list[str], list[str]]:
+        def work(store: Any) -> tuple[list[str], list[str]]:
             empty = [words + _nearest_tags(store, part) for words, part in alone.items() if not store.count(part)]
             return empty, [key for key in keys_of(self.filters) if not store.count(having(key))]
 
@@ -346,7 +344,7 @@ def _groups_of(analyzer: Analyzer, text: str) -> Sequence[Group]:
     return tuple(analyzer.query_groups(text))
 
 
-def _nearest_tags(store: KeywordSearch, filters: MetadataFilters) -> str:
+def _nearest_tags(store: Any, filters: MetadataFilters) -> str:
     """The tags of an index that are nearest to the tag of a filter, as the end of a sentence; "" for other filters."""
     tag = tag_of(filters.filters[0])
     if tag is None:

@@ -17,9 +17,9 @@ from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
 from llama_index_contextual.retrieval.fusion import Mode
-from llama_index_contextual.retrieval.question import Answer, Fusion, Question, answer_flow, explanation_of
+from llama_index_contextual.retrieval.question import Answer, Fusion, Question, answer, explanation_of
 from llama_index_contextual.retrieval.relevance import MinScore, checked_min_score
-from llama_index_contextual.retrieval.stores import Flow, arun, run
+from llama_index_contextual.retrieval.stores import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,16 +136,16 @@ class ContextualFusionRetriever(QueryFusionRetriever):
 
     @property
     def arms(self) -> dict[str, float]:
-        """Return the name and the weight of each arm."""
+        """The name and the weight of each arm."""
         return {arm.name: arm.weight for arm in self._arms}
 
     @property
     def retrievers(self) -> list[BaseRetriever]:
-        """Return the arms."""
+        """The arms."""
         return list(self._retrievers)
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualFusionRetriever:
-        """Return a view whose arms return only what the filters admit; it shares every index.
+        """A view whose arms return only what the filters admit; it shares every index.
 
         A filter leaves chunks out and changes no score, where the arms are ours and the fusion is learned.
 
@@ -166,36 +166,35 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        answer = run(self._flow([query_bundle]))
-        return answer.results or self._first_nodes(answer)
+        found = run(self._answer([query_bundle], on_loop=False))
+        return found.results or self._first_nodes(found)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        answer = await arun(self._flow([query_bundle]))
-        return answer.results or await asyncio.to_thread(self._first_nodes, answer)
+        found = await self._answer([query_bundle], on_loop=True)
+        return found.results or await asyncio.to_thread(self._first_nodes, found)
 
-    def _first_nodes(self, answer: Answer) -> list[NodeWithScore]:
-        """Return the first nodes of the keyword arm where no arm found anything: an engine has to answer "Hello!"."""
+    def _first_nodes(self, found: Answer) -> list[NodeWithScore]:
+        """The first nodes of the keyword arm where no arm found anything: an engine has to answer "Hello!"."""
         keyword = keyword_of(self._retrievers)
-        if keyword is None or self.min_score or answer.pool.fused:
+        if keyword is None or self.min_score or found.pool.fused:
             return []
-        return keyword.retrieve(answer.question.queries[0])[: self.similarity_top_k]
+        return keyword.retrieve(found.question.queries[0])[: self.similarity_top_k]
 
     def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
-        """Return the answer to a query together with variants of it, the original first; no LLM writes more."""
-        return run(self._flow(queries, writes=False)).results
+        """The answer to a query together with variants of it, the original first; no LLM writes more."""
+        return run(self._answer(queries, writes=False, on_loop=False)).results
 
     def explain(self, *queries: str | QueryBundle) -> Explanation:
-        """Return the answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
-        return explanation_of(run(self._flow(queries, is_explained=True)))
+        """The answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
+        return explanation_of(run(self._answer(queries, is_explained=True, on_loop=False)))
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
-        """Return the explanation of :meth:`explain`, without blocking the event loop."""
-        answer = await arun(self._flow(queries, is_explained=True))
-        return await asyncio.to_thread(explanation_of, answer)
+        """The explanation of :meth:`explain`, without blocking the event loop."""
+        return await asyncio.to_thread(explanation_of, await self._answer(queries, is_explained=True, on_loop=True))
 
     @property
     def fusion(self) -> Fusion:
-        """Return the present settings."""
+        """The present settings."""
         return Fusion(
             arms=tuple(self._arms),
             mode=Mode(self.mode),
@@ -206,12 +205,14 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             min_score=self.min_score,
         )
 
-    def _flow(
-        self, queries: Sequence[str | QueryBundle], *, writes: bool = True, is_explained: bool = False
-    ) -> Flow[Answer]:
-        """Return the flow of distinct queries; of a single one an LLM may write variants."""
+    async def _answer(
+        self, queries: Sequence[str | QueryBundle], *, writes: bool = True, is_explained: bool = False, on_loop: bool
+    ) -> Answer:
+        """The answer to distinct queries; of a single one an LLM may write variants."""
         bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
-        distinct = {bundle.query_str: bundle for bundle in reversed(bundles)}
-        question = Question(queries=tuple(reversed(distinct.values())), is_explained=is_explained)
-        writes = writes and len(distinct) == 1 and self.num_queries > 1
-        return answer_flow(self.fusion, question, (self._get_queries, self._aget_queries) if writes else None)
+        distinct = list({bundle.query_str: bundle for bundle in reversed(bundles)}.values())[::-1]
+        if writes and len(distinct) == 1 and self.num_queries > 1:
+            text = distinct[0].query_str
+            distinct += await self._aget_queries(text) if on_loop else self._get_queries(text)
+        question = Question(queries=tuple(distinct), is_explained=is_explained)
+        return await answer(self.fusion, question, on_loop=on_loop)

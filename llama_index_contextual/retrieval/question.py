@@ -1,7 +1,7 @@
 """A question: three plain functions, parse, fuse and cut, over a small frozen query.
 
-:func:`answer_flow` goes ``parse → ask (arms.py) → fuse → postprocessors → cut``. It yields each piece of work that may
-block as a pair of calls, one for a thread and one for an event loop.
+:func:`answer` goes ``parse → ask (arms.py) → fuse → cut → postprocessors``. It is written once, as a coroutine:
+with ``on_loop=False`` it waits for nothing, and :func:`~.retrieval.stores.run` gives its result at once.
 
 A filter leaves chunks out and changes no score. So where the arms are ours and something narrows the question, the
 same question goes to all chunks, too. All that is compared (the spread of an arm's scores, the best hit, the tenth)
@@ -10,12 +10,10 @@ is taken from that answer.
 
 from __future__ import annotations
 
-import asyncio
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
@@ -26,7 +24,6 @@ from llama_index_contextual.metadata import citation_of, day_of
 from llama_index_contextual.retrieval.arms import (
     Arm,
     ArmAnswer,
-    aask_arms,
     ask_arms,
     copy_of,
     keyword_of,
@@ -42,7 +39,7 @@ from llama_index_contextual.retrieval.learned import fuse_learned
 from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, evidence_of, min_score_for, relevance
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import PoolReads, read_pool, trust_in
-from llama_index_contextual.retrieval.stores import Flow, arun, run
+from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
@@ -50,7 +47,6 @@ from llama_index_contextual.watching import step
 if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
-Variants = tuple[Callable[[str], list[QueryBundle]], Callable[[str], Awaitable[list[QueryBundle]]]]
 _COMPARED: Final = 100  # results among which a text counts once
 _NAMED: Final = 0.95  # relevance at least of a question that is the name of what was found
 
@@ -141,29 +137,20 @@ class Answer:
     steps: dict[str, list[Step]]
 
 
-def answer_flow(fusion: Fusion, question: Question, variants: Variants | None = None) -> Flow[Answer]:
-    """The answer to a question.
-
-    Args:
-        fusion: The settings.
-        question: The question.
-        variants: Write more queries, in a thread and on an event loop; None for none.
-    """
+async def answer(fusion: Fusion, question: Question, *, on_loop: bool) -> Answer:
+    """The answer to a question; with ``on_loop`` it does not block the event loop."""
     query = question.queries[0]
-    if variants is not None:
-        more = yield partial(variants[0], query.query_str), partial(variants[1], query.query_str)
-        question = replace(question, queries=(*question.queries, *more))
-    in_thread, search = partial(_in_one_state, fusion, question), partial(_search, fusion, question)
-    computes = all(arm.computes for arm in fusion.arms)
-    on_loop = partial(asyncio.to_thread, in_thread) if computes else lambda: arun(search())
-    parsed, pool, results = yield in_thread, on_loop
+    if all(arm.computes for arm in fusion.arms):
+        parsed, pool, results = await call(_in_one_state, fusion, question, on_loop=on_loop)
+    else:
+        parsed, pool, results = await _search(fusion, question, on_loop=on_loop)
     steps: dict[str, list[Step]] = {}
     for one in fusion.node_postprocessors:
         before = {result.node.node_id: result.score or 0.0 for result in results}
-        results = yield (
-            partial(one.postprocess_nodes, results, query_bundle=query),
-            partial(one.apostprocess_nodes, results, query_bundle=query),
-        )
+        if on_loop:
+            results = await one.apostprocess_nodes(results, query_bundle=query)
+        else:
+            results = one.postprocess_nodes(results, query_bundle=query)
         for result in results:
             change = Step(one.class_name(), before.get(result.node.node_id, 0.0), result.score or 0.0)
             steps.setdefault(result.node.node_id, []).append(change)
@@ -178,23 +165,16 @@ Searched = tuple[ParsedQuestion, Pool, list[NodeWithScore]]
 def _in_one_state(fusion: Fusion, question: Question) -> Searched:
     """Search in one state of the stores."""
     with shared_snapshot(fusion.arms):
-        return run(_search(fusion, question))
+        return run(_search(fusion, question, on_loop=False))
 
 
-def _search(fusion: Fusion, question: Question) -> Flow[Searched]:
-    work: Any = partial(parse, fusion, question)
-    parsed = yield work, partial(asyncio.to_thread, work)
-    request = parsed.arms, parsed.queries, fusion.candidate_pool
-    to_keywords = fusion.mode is not Mode.MESSAGE  # variants reach keyword arms, sentences of a message the others
-    answers = yield (
-        partial(ask_arms, *request, to_keywords=to_keywords),
-        partial(aask_arms, *request, to_keywords=to_keywords),
-    )
-    work = partial(fuse_answers, fusion, question, parsed, answers)
-    pool = yield work, partial(asyncio.to_thread, work)
-    work = partial(cut, fusion, pool)
-    results = yield work, partial(asyncio.to_thread, work)
-    return parsed, pool, results
+async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> Searched:
+    parsed = await call(parse, fusion, question, on_loop=on_loop)
+    # Variants reach keyword arms, sentences of a message the others.
+    to_keywords, pool = fusion.mode is not Mode.MESSAGE, fusion.candidate_pool
+    answers = await ask_arms(parsed.arms, parsed.queries, pool, to_keywords=to_keywords, on_loop=on_loop)
+    fused = await call(fuse_answers, fusion, question, parsed, answers, on_loop=on_loop)
+    return parsed, fused, await call(cut, fusion, fused, on_loop=on_loop)
 
 
 # Parse
@@ -262,7 +242,8 @@ def _unfiltered(
     if len(free) < len(arms):
         return None
     pool = fusion.candidate_pool
-    answers = ask_arms(free, parsed.queries, pool, to_keywords=fusion.mode is not Mode.MESSAGE)
+    to_keywords = fusion.mode is not Mode.MESSAGE
+    answers = run(ask_arms(free, parsed.queries, pool, to_keywords=to_keywords, on_loop=False))
     failed = any(answer.error is not None for answer in answers)
     return None if failed else (free, rankings_of(answers, pool, None))
 
@@ -405,23 +386,23 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     return results
 
 
-def explanation_of(answer: Answer) -> Explanation:
+def explanation_of(found: Answer) -> Explanation:
     """The results of an explained question with the reasons for each."""
-    fusion, pool = answer.fusion, answer.pool
-    queries = tuple(query.query_str for query in answer.parsed.queries)
+    fusion, pool = found.fusion, found.pool
+    queries = tuple(query.query_str for query in found.parsed.queries)
     keyword = keyword_of(arm.retriever for arm in fusion.arms)
-    ids = [result.node.node_id for result in answer.results]
+    ids = [result.node.node_id for result in found.results]
     terms: Any = {} if keyword is None else keyword.evidence(" ".join(queries), ids)
     vectors = {arm.name for arm in fusion.arms if not arm.is_keyword}
     places, likely = {one.node_id: one for one in pool.fused}, pool.judgement.relevance
     hits = []
-    for rank, result in enumerate(answer.results, start=1):
+    for rank, result in enumerate(found.results, start=1):
         node_id = result.node.node_id
         place = places.get(node_id)
         earned = () if place is None else place.credits
         cosines = [credit.score for credit in earned if credit.query == 0 and credit.arm in vectors]
         relevant = None if likely is None or place is None else likely * max(place.score, 0.0)
-        reasons = tuple(terms.get(node_id, ())), tuple(answer.steps.get(node_id, ()))
+        reasons = tuple(terms.get(node_id, ())), tuple(found.steps.get(node_id, ()))
         hits.append(Hit(rank, result, place, max(cosines, default=None), relevant, *reasons))
     return Explanation(
         queries,
@@ -430,7 +411,7 @@ def explanation_of(answer: Answer) -> Explanation:
         fusion.rrf_k,
         hits=tuple(hits),
         pool_size=len(pool.fused),
-        warnings=(*answer.parsed.notes, *pool.notes),
-        operators=answer.parsed.operators,
+        warnings=(*found.parsed.notes, *pool.notes),
+        operators=found.parsed.operators,
         judgement=pool.judgement,
     )

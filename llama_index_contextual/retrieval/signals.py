@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword import Analyzer, TermScores
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
     from llama_index_contextual.retrieval.fusion import Floats, Ranking
-    from llama_index_contextual.retrieval.stores import KeywordSearch
 
 _LINK: Final = re.compile(r"!?\[\[([^\[\]|#^\n]{1,200})(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]")
 _QUOTES: Final = "\"'“”„«»`’‘<>"
@@ -147,7 +146,7 @@ def read_pool(
     """
     groups, analyzer = arm.groups(query), arm.analyzer
 
-    def read(store: KeywordSearch) -> PoolReads:
+    def read(store: Any) -> PoolReads:
         near = None if is_message else store.nearness(groups, ids).shares
         records = store.records(ids, lambda metadata, text: record_of(analyzer, metadata, text))
         return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records)

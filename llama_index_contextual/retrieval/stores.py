@@ -1,4 +1,4 @@
-"""What the arms search: any LlamaIndex store, or a store of one's own that implements :class:`SearchStore`.
+"""What the vector arm searches: any LlamaIndex store, or a store that something else changes.
 
 LlamaIndex's stores differ in their filters: some take NOT for AND, refuse nested filters or know half of the operators.
 So a store gets only those parts that mean the same everywhere, each hit is checked against all of the filters, and the
@@ -12,13 +12,11 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Generator
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard, TypeVar
 
-from llama_index.core.schema import ObjectType
+from llama_index.core.schema import BaseNode, ObjectType
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
@@ -32,25 +30,23 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
+from llama_index_contextual.errors import (
+    ContextualWarning,
+    CopyError,
+    SettingError,
+    StorageError,
+)
 from llama_index_contextual.keyword import ITEMS, REF_DOC_ID, Candidate, admits, condition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from llama_index.core.schema import BaseNode
     from llama_index.vector_stores.chroma import ChromaVectorStore
     from typing_extensions import Self
 
-    from llama_index_contextual.keyword import Group, Nearness, TermScores
-
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-S_co = TypeVar("S_co", covariant=True)
-Flow = Generator[tuple[Callable[[], Any], Callable[[], Awaitable[Any]]], Any, T]
-"""Work that may block, written once: it yields each call twice, for a thread and for an event loop."""
-
 MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number
 _PAGE: Final = 1000  # nodes that a store is asked for by id at a time
 _MORE: Final = 4  # times as many, each time that too few hits pass
@@ -63,105 +59,37 @@ _EVERYWHERE: Final = frozenset(
 )
 
 
-def run(flow: Flow[T]) -> T:
-    """Result of a flow whose work is done in this thread."""
-    resume: Callable[[], Any] = partial(next, flow)
-    while True:
-        try:
-            work, _ = resume()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        try:
-            resume = partial(flow.send, work())
-        except Exception as error:  # noqa: BLE001  the flow decides what it means
-            resume = partial(flow.throw, error)
+def run(flow: Coroutine[Any, Any, T]) -> T:
+    """Result of a coroutine that waits for nothing: with ``on_loop=False`` each call in it is done in this thread."""
+    try:
+        flow.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise RuntimeError("a flow that should not wait has waited")
 
 
-async def arun(flow: Flow[T]) -> T:
-    """Result of a flow whose work does not block the event loop."""
-    resume: Callable[[], Any] = partial(next, flow)
-    while True:
-        try:
-            _, work = resume()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        try:
-            resume = partial(flow.send, await work())
-        except Exception as error:  # noqa: BLE001  as above
-            resume = partial(flow.throw, error)
+async def call(work: Callable[..., T], *arguments: Any, on_loop: bool) -> T:
+    """Result of a function that may block: called in this thread, or in another one while an event loop runs."""
+    return await asyncio.to_thread(work, *arguments) if on_loop else work(*arguments)
 
 
-# A store of one's own
-
-
-class KeywordSearch(Protocol):
-    """Search by terms. A term is a group of alternatives that count as one, such as its stems in two languages.
-
-    All methods are called from several threads at once. They may block: no arm calls them on an event loop.
-    """
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects, without vectors, for those of the ids that exist."""
-
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Ids of all nodes that the filters admit, as :mod:`llama_index_contextual.keyword.filters` reads them."""
-
-    def keyword_query(
-        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[Candidate]:
-        """The best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
-
-    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Share of each term in the keyword score of each node, 0 where the node does not hold it.
-
-        An unknown id holds no term; with no ids the frequencies of the terms are still there.
-        """
-
-    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
-        """Nearness of neighbouring terms of a query in each node; zeros where the order of terms is not known."""
-
-    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
-        """The nodes' values of a metadata key, without reading the nodes where the store can."""
-
-    def records(self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]) -> Sequence[T | None]:
-        """Result of ``make(metadata, text)`` for each node, which the store may keep; None for unknown ids."""
-
-    def count(self, filters: MetadataFilters | None = None) -> int:
-        """Number of nodes that the filters admit."""
-
-
-class SearchStore(KeywordSearch, Protocol):
-    """Search by terms and by vectors."""
-
-    def dense_queries(
-        self, embeddings: Sequence[Sequence[float]], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[list[Candidate]]:
-        """The ``top_k`` nodes nearest to each of some vectors, with cosines, best first, ties by id."""
-
-
-class StoreReader(Protocol[S_co]):
+class StoreReader(Protocol):
     """A consistent view of a store that changes, for the retrievers' ``over(reader)``."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which everything that is read comes from one state of the store."""
 
-    def ask(self, work: Callable[[S_co], T]) -> T:
+    def ask(self, work: Callable[[Any], T]) -> T:
         """Result of ``work``, which only reads, for the newest state of the store; it may be called again."""
 
 
 class ReadStore:
-    """Search a store of one's own, by its reader.
+    """Search a store that something else changes, by its reader."""
 
-    Args:
-        reader: Gives the newest state of the store.
-    """
+    filters_words, asks_async = True, False
 
-    filters_words = True
-    asks_async = False
-
-    def __init__(self, reader: StoreReader[SearchStore]) -> None:
-        self._reader = reader
-        self.snapshot = reader.snapshot
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader, self.snapshot = reader, reader.snapshot
 
     def gives_cosines(self, _: VectorStoreQuery) -> bool:
         """Whether the scores are cosine similarities."""
@@ -169,13 +97,15 @@ class ReadStore:
 
     needs_vector = gives_cosines
 
-    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+    async def search_each(self, queries: Sequence[VectorStoreQuery], *, on_loop: bool) -> list[list[Candidate]]:
         """The best of each of some queries, which differ by their vectors alone."""
-        if not queries:
-            return []
         vectors = [query.query_embedding or [] for query in queries]
-        top_k, filters = queries[0].similarity_top_k, queries[0].filters
-        return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+
+        def work() -> Any:
+            top_k, filters = queries[0].similarity_top_k, queries[0].filters
+            return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+
+        return await call(work, on_loop=on_loop) if queries else []
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
@@ -211,8 +141,7 @@ class AnyStore:
 
     def __getstate__(self) -> dict[str, Any]:
         # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
-        copied = self.store.model_copy()  # pickling may take parts out of the object
-        if set(copied.__getstate__().get("__pydantic_private__") or ()) != set(copied.__pydantic_private__ or ()):
+        if not isinstance(self.store, SimpleVectorStore):
             raise CopyError(
                 f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
                 "Cure: pickle what makes the store, and make store and retriever where it arrives."
@@ -238,11 +167,12 @@ class AnyStore:
         """Whether the store has a query of its own for an event loop."""
         return type(self.store).aquery is not BasePydanticVectorStore.aquery
 
-    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+    async def search_each(self, queries: Sequence[VectorStoreQuery], *, on_loop: bool) -> list[list[Candidate]]:
         """The hits of each of some queries, as :meth:`search` gives them."""
-        return [run(self.search(query)) for query in queries]
+        searches = [self.search(query, on_loop=on_loop) for query in queries]
+        return list(await asyncio.gather(*searches)) if on_loop else [await search for search in searches]
 
-    def search(self, query: VectorStoreQuery) -> Flow[list[Candidate]]:
+    async def search(self, query: VectorStoreQuery, *, on_loop: bool) -> list[Candidate]:
         """The best ``query.similarity_top_k`` that ``query.filters`` and ``query.node_ids`` admit, with nodes.
 
         Of a hybrid query that is all that the store gives: how many that is, is its own.
@@ -259,10 +189,10 @@ class AnyStore:
         filters, parts, results = query.filters, portable_parts(query.filters), list[Candidate]()
         while True:
             pushed = MetadataFilters(filters=list(parts)) if parts else None
-            call = replace(query, similarity_top_k=size, filters=pushed)
+            attempt = replace(query, similarity_top_k=size, filters=pushed)
             try:
-                found = yield partial(self._query, call), partial(self._aquery, call)
-                candidates = self._candidates(call, found)
+                found = await self._aquery(attempt) if on_loop else self._query(attempt)
+                candidates = self._candidates(attempt, found)
             except Warning:  # so LanceDB reports that it found nothing
                 return []
             except Exception as error:
@@ -290,7 +220,9 @@ class AnyStore:
         return self.store.query(query, **self._arguments(query))
 
     async def _aquery(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
-        """The answer of a store; by its other query, in a thread, where it was made without an async client."""
+        """The answer of a store; by its other query, in a thread, where it has or was made with no async client."""
+        if not self.asks_async:
+            return await asyncio.to_thread(self._query, query)
         try:
             return await self.store.aquery(query, **self._arguments(query))
         except Exception as error:  # noqa: BLE001  it is raised again

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import warnings
 from dataclasses import replace
@@ -20,9 +19,16 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
-from llama_index_contextual.keyword import REF_DOC_ID, both, check_filters
-from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, arun, is_chroma
+from llama_index_contextual.errors import (
+    ContextualWarning,
+    SettingError,
+    amount,
+    one_of,
+    optional_whole,
+    whole,
+)
+from llama_index_contextual.keyword import REF_DOC_ID, Candidate, both, check_filters
+from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, call, is_chroma, run
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
@@ -32,8 +38,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
 
-    from llama_index_contextual.keyword import Candidate
-    from llama_index_contextual.retrieval.stores import SearchStore, StoreReader
+    from llama_index_contextual.retrieval.stores import StoreReader
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
@@ -111,7 +116,7 @@ class ContextualVectorRetriever(BaseRetriever):
     @classmethod
     def over(
         cls,
-        reader: StoreReader[SearchStore],
+        reader: StoreReader,
         embed_model: BaseEmbedding | None = None,
         *,
         similarity_top_k: int = 10,
@@ -179,19 +184,11 @@ class ContextualVectorRetriever(BaseRetriever):
         view.filters = both(self.filters, filters)
         return view
 
-    def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+    async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
         """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
-        answers = iter(self._store.search_each(self._store_queries(queries, top_k)))
-        return [next(answers) if _has_text(query) else [] for query in queries]
-
-    async def acandidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """The candidates of :meth:`candidates_of_each`, without blocking the event loop."""
-        store = self._store
-        if isinstance(store, ReadStore) or not store.asks_async:
-            return await asyncio.to_thread(self.candidates_of_each, queries, top_k)
         # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
-        store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
-        answers = iter(await asyncio.gather(*(arun(store.search(query)) for query in store_queries)))
+        store_queries = await call(self._store_queries, queries, top_k, on_loop=on_loop)
+        answers = iter(await self._store.search_each(store_queries, on_loop=on_loop))
         return [next(answers) if _has_text(query) else [] for query in queries]
 
     def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
@@ -227,18 +224,18 @@ class ContextualVectorRetriever(BaseRetriever):
         """A context in which everything that is read comes from one state of the store."""
         return self._store.snapshot()
 
-    def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
+    async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
+        [candidates] = await self.candidates([query], self.similarity_top_k, on_loop=on_loop)
         missing = [candidate.node_id for candidate in candidates if candidate.node is None]
-        loaded = self.nodes(missing) if missing else {}
+        loaded = await call(self.nodes, missing, on_loop=on_loop) if missing else {}
         pairs = [(candidate.node or loaded.get(candidate.node_id), candidate.score) for candidate in candidates]
         return [NodeWithScore(node=node, score=score) for node, score in pairs if node is not None]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._scored(self.candidates_of_each([query_bundle], self.similarity_top_k)[0])
+        return run(self._flow(query_bundle, on_loop=False))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        [candidates] = await self.acandidates_of_each([query_bundle], self.similarity_top_k)
-        return await asyncio.to_thread(self._scored, candidates)
+        return await self._flow(query_bundle, on_loop=True)
 
 
 def _store_and_index(source: Any) -> tuple[BasePydanticVectorStore, Any]:
