@@ -26,7 +26,7 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.retrieval.code import is_code
+from llama_index_contextual.retrieval.signals import is_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -42,7 +42,7 @@ from languages import both_languages
 from relevance_questions import HALF, NOTES, OTHER, OWN, REMOVED, STRANGER, Asked, answers_of, example_notes
 
 from llama_index_contextual.retrieval import relevance as judging
-from llama_index_contextual.retrieval.relevance import LEAST, relevance
+from llama_index_contextual.retrieval.explain import LEAST, relevance
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
 if TYPE_CHECKING:

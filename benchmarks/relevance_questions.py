@@ -14,7 +14,7 @@ from datasets import NONSENSE, DataSet, Question
 from llama_index.core.schema import BaseNode, Document, QueryBundle
 from retrieval import Bench
 
-from llama_index_contextual.retrieval.relevance import Evidence
+from llama_index_contextual.retrieval.explain import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -32,7 +32,7 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.retrieval import code
-from llama_index_contextual.retrieval.code import repeats
+from llama_index_contextual.retrieval.signals import repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -43,8 +43,7 @@ from retrieval import POOL, Bench, Row
 
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrieval import learned
-from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
-from llama_index_contextual.retrieval.learned import fuse_learned
+from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse, fuse_learned
 from llama_index_contextual.retrieval.signals import signals_of
 from llama_index_contextual.text import parse_day
 

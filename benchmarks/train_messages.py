@@ -29,8 +29,7 @@ from memory import conversations
 
 from llama_index_contextual.metadata import PATH
 from llama_index_contextual.retrieval import sessions as session_fusion
-from llama_index_contextual.retrieval.fusion import Ranking
-from llama_index_contextual.retrieval.learned import fuse_learned
+from llama_index_contextual.retrieval.fusion import Ranking, fuse_learned
 from llama_index_contextual.retrieval.sessions import FEATURES, Sessions, fuse_sessions, sentences_of, sessions_of
 from llama_index_contextual.retrieval.signals import signals_of
 

@@ -38,7 +38,7 @@ from llama_index_contextual.retrieval import (
     NearDuplicates,
     Question,
     RecencyPostprocessor,
-    answer_flow,
+    answer_question,
     explanation_of,
     keyword_of,
     min_score_for,
@@ -344,7 +344,11 @@ class MemoryContext:
         )
         question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
-        answer = run(answer_flow(fusion, Question(queries=(QueryBundle(text),), is_explained=True, **question)))
+        answer = run(
+            answer_question(
+                fusion, Question(queries=(QueryBundle(text),), is_explained=True, **question), on_loop=False
+            )
+        )
         explanation = explanation_of(answer)
         groups = self._analyzer.query_groups(text) if self._keywords is None else None
         hits = [

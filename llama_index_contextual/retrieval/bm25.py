@@ -226,7 +226,7 @@ class ContextualBM25Retriever(BM25Retriever):
     # Reading nodes and terms
 
     def __len__(self) -> int:
-        return self.ask(lambda store: store.count())
+        return int(self.ask(lambda store: store.count()))
 
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which everything that is read comes from one state of the store."""
@@ -249,7 +249,8 @@ class ContextualBM25Retriever(BM25Retriever):
     def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""
         ids = list(node_ids)
-        return self.ask(lambda store: store.term_scores(self.groups(text), ids))
+        terms: TermScores = self.ask(lambda store: store.term_scores(self.groups(text), ids))
+        return terms
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Terms of a query that each node holds, most important first; [] for a node that holds none."""

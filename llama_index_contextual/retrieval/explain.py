@@ -1,25 +1,188 @@
-"""Explain why each hit is one: as a table, and as data."""
+"""Why each hit is one, as text and as data, and how likely an index answers a question at all.
+
+A fused score ranks: something is best even where nothing answers. Relevance is a logistic model that tells questions
+with known answers from keyboard mash, other languages, other subjects, and questions whose answer was taken out of the
+index. Like learned fusion it is a sum in log-odds, so each summand says how much a piece of evidence speaks for an
+answer. ``benchmarks/relevance.py`` trains the numbers in ``relevance.json``; ``benchmarks/results/relevance.md`` says
+on what, and how far to trust them.
+
+This is also the one place for the default of ``search``, ``memory_search`` and the digest.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from llama_index_contextual.errors import SettingError, amount
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
-from llama_index_contextual.retrieval.fusion import Credit, Fused, Mode
-from llama_index_contextual.retrieval.relevance import Judgement
+from llama_index_contextual.retrieval.fusion import shipped_weights
+from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import readable
+from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.keyword import TermEvidence
+    from llama_index_contextual.retrieval.fusion import Fused, Ranking
 
 _SNIPPET = 60  # characters
+_TERMS = 6
+
+
+AUTO: Final = "auto"
+LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
+# Whose cosines were measured: their model's name in relevance.json, and what unrelated texts have at least.
+_MEASURED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
+_OTHER_WORDS: Final = 0.5  # the best hit holds less of a question's words than this: it may be in other words
+_BY_VECTORS: Final = 0.3  # relevance of a question in other words at most: of those few have an answer
+_TENTH: Final = 9
+
+MinScore: TypeAlias = float | Literal["auto"]
+
+
+def checked_min_score(name: str, value: MinScore) -> MinScore:
+    """Return the relevance that a hit needs: 0 to 1, or ``"auto"``.
+
+    Raises:
+        SettingError: It is neither.
+    """
+    if isinstance(value, str) and value != AUTO:
+        raise SettingError(f"{name}={value!r} cannot work. Cure: give a number from 0 to 1, or {AUTO!r}.")
+    return value if value == AUTO else amount(name, value, zero=True, most=1)
+
+
+def default_min_score(configured: float | None) -> MinScore:
+    """Return the relevance that a hit needs where people read the hits."""
+    return AUTO if configured is None else configured
+
+
+def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
+    """Return the relevance that a hit needs as a number.
+
+    Args:
+        chosen: The user's choice, for each hit; ``"auto"`` is ours, for a question's best hit alone: the first hit of
+            an arm may stand far down in the fusion.
+        is_calibrated: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of
+            ours, and neither filters nor operators, because who narrows a search wants what is there. Elsewhere
+            ``"auto"`` leaves out nothing.
+    """
+    if chosen != AUTO:
+        return float(chosen)
+    return LEAST if is_calibrated else 0.0
+
+
+class Evidence(NamedTuple):
+    """What speaks for an answer, of a question's best hit.
+
+    Args:
+        nearest: The highest cosine of the vector arm's answer; None without a vector arm.
+        farthest: The lowest; of models that were not measured it stands for texts that have nothing in common.
+        cosine: That of the best hit; the lowest where the vector arm has not found it.
+        words: Share of the question's words that the best hit holds, weighted by rarity; None without a keyword arm.
+        lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks hold a word. The
+            words of a subject are in many places, an answer stands out.
+        model: Whose cosines they are: all-MiniLM-L6-v2's, multilingual-e5's, or "" for others, which were not measured.
+        spelled: Whether any word of the question is in a language that the model reads. Vectors say little of what is
+            not.
+    """
+
+    nearest: float | None = None
+    farthest: float = 0.0
+    cosine: float = 0.0
+    words: float | None = None
+    lead: float = 0.0
+    model: str = MINILM
+    spelled: bool = True
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether it was measured what relevance means for such arms."""
+        return self.model in _MEASURED and self.nearest is not None and self.words is not None
+
+    def features(self) -> dict[str, float]:
+        """Return the numbers that the model weighs; cosines are stretched from that of unrelated texts to 1."""
+        _, zero = _MEASURED.get(self.model, ("", self.farthest))
+        scale = max(1 - zero, 1e-6)
+        return {
+            "nearest": ((self.nearest or 0.0) - zero) / scale,
+            "cosine": (self.cosine - zero) / scale,
+            "words": self.words or 0.0,
+            "lead": (self.words or 0.0) * self.lead,  # nonsense with one rare word stands out, too
+        }
+
+
+class Judgement(NamedTuple):
+    """How likely an index answers a question.
+
+    Args:
+        relevance: 0 to 1; None where that is not known.
+        is_calibrated: Whether it was measured what relevance means for such arms and such a question.
+        evidence: What the relevance is computed from.
+        unknown_words: A line on the words of the question that the index does not know; "" where it knows all.
+    """
+
+    relevance: float | None = None
+    is_calibrated: bool = False
+    evidence: Evidence | None = None
+    unknown_words: str = ""
+
+
+def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None) -> float | None:
+    """Return the likelihood that an index answers a question, 0 to 1; None where nothing is known of it.
+
+    A question in other words than those of the notes ("crash" for "outage") has only its vector to speak for it. So the
+    model of vectors alone judges it, too, and can lift it to 0.3: it is not left out, and it is not trusted.
+
+    Args:
+        evidence: What speaks for an answer.
+        weights: Of each model; default those of the package.
+    """
+    shipped, features = weights or shipped_weights("relevance"), evidence.features()
+
+    def chance(model: str) -> float:
+        its = shipped[model]
+        odds = math.fsum([its["constant"], *(its.get(key, 0.0) * value for key, value in features.items())])
+        return 1 / (1 + math.exp(-odds))
+
+    vectors, _ = _MEASURED.get(evidence.model, ("other", 0.0))
+    if evidence.nearest is None:
+        return None if evidence.words is None else chance("words")
+    if evidence.words is None:
+        return chance(vectors)
+    both = chance(f"{vectors} and words")
+    in_other_words = evidence.spelled and evidence.words < _OTHER_WORDS
+    return max(both, min(chance(vectors), _BY_VECTORS)) if in_other_words else both
+
+
+def evidence_of(
+    query: str, best: str, cosines: Ranking | None, keyword: Ranking | None, words: float | None, *, model: str
+) -> Evidence:
+    """The evidence for an answer.
+
+    Args:
+        query: The question.
+        best: Id of the best hit; "" where there is none.
+        cosines: The answer of the vector arm.
+        keyword: The answer of the keyword arm.
+        words: Share of the question's words that the best hit holds; None without a keyword arm.
+        model: Model of the cosines; see :class:`Evidence`.
+    """
+    scores = [] if keyword is None else keyword.in_ranks[1][: keyword.compared].tolist()
+    tenth = scores[_TENTH] if len(scores) > _TENTH else 0.0
+    lead = 1 - tenth / scores[0] if scores and scores[0] > 0 else 0.0
+    evidence = Evidence(words=words, lead=lead, spelled=model == E5 or is_spelled(query), model=model)
+    if cosines is None or not cosines.candidates:
+        return evidence
+    by_id = dict(zip(*(part[: cosines.compared] for part in cosines.in_ranks), strict=True))
+    low, high = float(min(by_id.values())), float(max(by_id.values()))
+    return evidence._replace(nearest=high, farthest=low, cosine=float(by_id.get(best, low)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +201,7 @@ class Step:
 
     @property
     def factor(self) -> float:
-        """Return ``after / before``: a decay is below 1."""
+        """``after / before``: a decay is below 1."""
         return self.after / self.before if self.before else 0.0
 
 
@@ -66,26 +229,21 @@ class Hit:
 
     @property
     def node_id(self) -> str:
-        """Return the node's id."""
+        """The node's id."""
         return self.node.node.node_id
 
     @property
     def score(self) -> float:
-        """Return the final score."""
+        """The final score."""
         return self.node.score or 0.0
 
     @property
     def source(self) -> str:
-        """Return ``path#L3-L5`` or ``path#page=12`` where the metadata say so, else the node's id."""
+        """``path#L3-L5`` or ``path#page=12`` where the metadata say so, else the node's id."""
         return citation_of(self.node.node.metadata) or self.node_id
 
-    def credit(self, arm: str) -> Credit | None:
-        """Return the credit of an arm for the original query, else its best for another."""
-        of_arm = [credit for credit in self.fused.credits if credit.arm == arm and credit.rank] if self.fused else []
-        return min(of_arm, key=lambda credit: (credit.query != 0, credit.rank), default=None)
-
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Plain JSON values."""
         return {
             "rank": self.rank,
             "node_id": self.node_id,
@@ -105,7 +263,7 @@ class Hit:
 class Explanation:
     """Everything that led to an answer.
 
-    ``print(explanation)`` shows a table, ``to_dict`` and ``to_json`` give data.
+    ``print(explanation)`` shows a line a hit, ``to_dict`` and ``to_json`` give data.
 
     Args:
         queries: The original query first, then its variants.
@@ -132,7 +290,7 @@ class Explanation:
 
     @property
     def relevance(self) -> float | None:
-        """Return the relevance of the index to the question, 0 to 1; None where that is not known."""
+        """The relevance of the index to the question, 0 to 1; None where that is not known."""
         return self.judgement.relevance
 
     def __iter__(self) -> Iterator[Hit]:
@@ -143,17 +301,17 @@ class Explanation:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the warnings and the line on unknown words."""
+        """The warnings and the line on unknown words."""
         unknown = self.judgement.unknown_words
         return (*self.warnings, unknown) if unknown else self.warnings
 
     @property
     def nodes(self) -> list[NodeWithScore]:
-        """Return the answer itself, as ``retrieve`` gives it."""
+        """The answer itself, as ``retrieve`` gives it."""
         return [hit.node for hit in self.hits]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Plain JSON values."""
         return {
             "queries": list(self.queries),
             "operators": list(self.operators),
@@ -169,58 +327,32 @@ class Explanation:
         }
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Return :meth:`to_dict` as text."""
+        """:meth:`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
-    @property
-    def learned(self) -> bool:
-        """Return whether a model made the ranking: it has no use for the weights of the arms."""
-        return Mode(self.mode).is_learned
-
-    def _heading(self) -> str:
-        arms = ", ".join(name if self.learned else f"{name} {weight:.2f}" for name, weight in self.arms.items())
-        question = " ".join((" | ".join(self.queries), *self.operators))
-        mode = f"{self.mode}, k={self.k:g}" if self.mode == Mode.RECIPROCAL_RANK else self.mode
-        return f"{question}   ({mode}; {arms}; pool of {self.pool_size})"
-
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        header = ["#", "score", "relevance", *self.arms, *(["log-odds"] if self.learned else [])]
-        rows = [_row(hit, list(self.arms), learned=self.learned) for hit in self.hits]
-        return [*header, "terms (documents)", "steps", "source", "text"], rows
-
     def __str__(self) -> str:
-        header, rows = self._table()
-        rows = [[one_line(cell) for cell in row] for row in rows]
-        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
-        ]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        warnings = [f"! {one_line(warning)}" for warning in self.remarks]
-        return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warnings])
+        arms = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
+        question = " ".join((" | ".join(self.queries), *self.operators))
+        heading = f"{question}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
+        lines = [heading, *map(_line_of, self.hits), *(f"! {remark}" for remark in self.remarks)]
+        return "\n".join(map(one_line, lines))
 
     __repr__ = __str__  # whole nodes would fill the screen
 
 
 def one_line(text: str) -> str:
-    """Return a text that stays on its line of a table: breaks are spaces, what cannot be printed is U+FFFD."""
+    """Text on one line: breaks are spaces, what cannot be printed is U+FFFD."""
     return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s", " ", text))
 
 
-def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
-    steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
+def _line_of(hit: Hit) -> str:
+    """A hit and its reasons: ranks and what each arm or feature adds, terms with their frequencies, postprocessors."""
+    credits_ = hit.fused.credits if hit.fused else ()
+    reasons = [f"{one.arm} #{one.rank} {one.score:.3f}" if one.rank else one.arm for one in credits_]
+    reasons = [f"{name} {one.credit:+.2f}" if one.credit else name for name, one in zip(reasons, credits_, strict=True)]
+    reasons += [f"{term.term} ({term.document_frequency})" for term in hit.terms[:_TERMS]]
+    reasons += [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
     text = " ".join(readable(hit.node.node.get_content()).split())
-    earned = ", ".join(
-        f"{credit.arm} {credit.credit:+.2f}" for credit in (hit.fused.credits if hit.fused else ()) if credit.credit
-    )
-    return [
-        str(hit.rank),
-        f"{hit.score:.3f}",
-        "-" if hit.relevance is None else f"{hit.relevance:.2f}",
-        *(f"{credit.rank}. ({credit.score:.3f})" if credit else "-" for credit in map(hit.credit, arms)),
-        *([earned] if learned else []),
-        ", ".join(f"{term.term} ({term.document_frequency})" for term in hit.terms[:6]) or "-",
-        ", ".join(steps) or "-",
-        hit.source,
-        text if len(text) <= _SNIPPET else text[: _SNIPPET - 1] + "…",
-    ]
+    shown = text if len(text) <= _SNIPPET else text[: _SNIPPET - 1] + "…"
+    relevance = "" if hit.relevance is None else f"  relevance {hit.relevance:.2f}"
+    return f"{hit.rank}  {hit.score:.3f}{relevance}  {hit.source}  [{'; '.join(reasons)}]  {shown}"

@@ -1,6 +1,6 @@
 """A question: three plain functions, parse, fuse and cut, over a small frozen query.
 
-:func:`answer` goes ``parse → ask (arms.py) → fuse → cut → postprocessors``. It is written once, as a coroutine:
+:func:`answer_question` goes ``parse → ask (arms.py) → fuse → cut → postprocessors``. It is written once, as a coroutine:
 with ``on_loop=False`` it waits for nothing, and :func:`~.retrieval.stores.run` gives its result at once.
 
 A filter leaves chunks out and changes no score. So where the arms are ours and something narrows the question, the
@@ -10,10 +10,12 @@ is taken from that answer.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
@@ -32,13 +34,20 @@ from llama_index_contextual.retrieval.arms import (
     report_failures,
     shared_snapshot,
 )
-from llama_index_contextual.retrieval.duplicates import NearDuplicates
-from llama_index_contextual.retrieval.explain import Explanation, Hit, Step
-from llama_index_contextual.retrieval.fusion import Fused, Mode, Ranking, candidate_ids, fuse
-from llama_index_contextual.retrieval.learned import fuse_learned
-from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, evidence_of, min_score_for, relevance
+from llama_index_contextual.retrieval.explain import (
+    AUTO,
+    Explanation,
+    Hit,
+    Judgement,
+    MinScore,
+    Step,
+    evidence_of,
+    min_score_for,
+    relevance,
+)
+from llama_index_contextual.retrieval.fusion import Fused, Mode, Ranking, candidate_ids, fuse, fuse_learned, trust_in
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
-from llama_index_contextual.retrieval.signals import PoolReads, read_pool, trust_in
+from llama_index_contextual.retrieval.signals import PoolReads, read_pool
 from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.text import counted
@@ -48,6 +57,9 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 _COMPARED: Final = 100  # results among which a text counts once
+_SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
+_ALIKE: Final = 0.5  # that of their words, below which their pairs are not compared
+_WORD: Final = re.compile(r"\w+")
 _NAMED: Final = 0.95  # relevance at least of a question that is the name of what was found
 
 
@@ -137,7 +149,7 @@ class Answer:
     steps: dict[str, list[Step]]
 
 
-async def answer(fusion: Fusion, question: Question, *, on_loop: bool) -> Answer:
+async def answer_question(fusion: Fusion, question: Question, *, on_loop: bool) -> Answer:
     """The answer to a question; with ``on_loop`` it does not block the event loop."""
     query = question.queries[0]
     if all(arm.computes for arm in fusion.arms):
@@ -384,6 +396,34 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     for hit in again[: most - len(results)]:
         results.append(NodeWithScore(node=hit.node, score=min(hit.score or 0.0, lowest or 0.0)))
     return results
+
+
+class NearDuplicates:
+    """The texts so far, each with a function that returns its kind: texts of different kinds are not equal."""
+
+    def __init__(self) -> None:
+        self._texts: list[tuple[str, frozenset[str], Callable[[], Any]]] = []
+
+    def has(self, text: str, kind: Callable[[], Any] = lambda: None) -> bool:
+        """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
+        words = frozenset(text.casefold().split())
+        for other, words_of_other, kind_of_other in self._texts:
+            alike = text == other or similarity(words, words_of_other) >= _ALIKE
+            if alike and similarity(_pairs(text), _pairs(other)) >= _SAME and kind() == kind_of_other():
+                return True
+        self._texts.append((text, words, kind))
+        return False
+
+
+def similarity(some: frozenset[Any], others: frozenset[Any]) -> float:
+    """Jaccard similarity: the share of what two sets hold that both hold."""
+    both = len(some & others)
+    return both / ((len(some) + len(others) - both) or 1)
+
+
+def _pairs(text: str) -> frozenset[tuple[str, ...]]:
+    words = _WORD.findall(text.casefold())
+    return frozenset(pairwise(words)) or frozenset([tuple(words)])
 
 
 def explanation_of(found: Answer) -> Explanation:

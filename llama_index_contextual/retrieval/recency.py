@@ -6,10 +6,9 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -28,28 +27,33 @@ _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
 _MODIFIED: Final = "last_modified_date"
 
 
-@dataclass(frozen=True, slots=True)
-class RecencyExplanation:
-    """What recency did to one node, and why."""
+class RecencyExplanation(NamedTuple):
+    """The effect of recency on one node, and why.
+
+    Args:
+        node_id: Its id.
+        score_before: The score before.
+        score_after: The score after.
+        multiplier: What was left of the score above the pool's baseline: 1 keeps all of it.
+        age_days: Negative in the future; None where the node has no date or is evergreen.
+        reason: The source of the date, or why there is none: ``metadata:date``, ``path``, ``evergreen``, ``no date``.
+    """
 
     node_id: str
     score_before: float
     score_after: float
     multiplier: float
-    """What was left of the score above the pool's baseline: 1 keeps all of it."""
     age_days: float | None
-    """None where the node has no date or is evergreen; 0 for today and for the future."""
     reason: str
-    """Where the date came from, or why there is none: ``metadata:date``, ``path``, ``evergreen``, ``no date``."""
 
 
 def decay(age_days: float, half_life_days: float) -> float:
-    """Return a factor that halves every ``half_life_days``: 1 for today and the future, 0.25 after two half-lives."""
+    """A factor that halves every ``half_life_days``: 1 for today and the future, 0.25 after two half-lives."""
     return float(0.5 ** (max(0.0, age_days) / half_life_days))
 
 
 def age_in_days(when: date | datetime, now: datetime) -> float:
-    """Return the days from ``when`` to ``now``, negative in the future.
+    """The days from ``when`` to ``now``, negative in the future.
 
     A date without a time counts whole calendar days in the zone of ``now``, so today's note is 0 days old all day long.
     A naive time is read in the zone of ``now``.
@@ -85,7 +89,7 @@ class _Reordering(Checked, BaseNodePostprocessor):
 
     @abstractmethod
     def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
-        """Return the hits that stay, in their new order."""
+        """The hits that stay, in their new order."""
 
     def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
         return self._reordered(nodes)
@@ -146,33 +150,24 @@ class RecencyPostprocessor(_Reordering):
         return None if now is None else now.isoformat()
 
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
-        """Return the effect of age on the score of every node, in their order. Changes nothing."""
-        return [weight for weight, _ in self._weighed(nodes)]
-
-    def _weighed(self, nodes: Sequence[NodeWithScore]) -> list[tuple[RecencyExplanation, float]]:
-        """Return the explanation for every node, and its days before the present, negative in the future."""
+        """The effect of age on the score of every node, in their order. Changes nothing."""
         now, scores = self._now(), _finite_scores(nodes)
         dates = [self._date_of(hit.node) for hit in nodes]
         ages = [None if when is None else age_in_days(when, now) for when, _ in dates]
         factors = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
         multipliers = [1.0 - self.weight * (1.0 - factor) for factor in factors]
         after = apply_multipliers(scores, multipliers, is_plain=self.weight == 1)
-        rows = zip(nodes, scores, after, multipliers, ages, dates, strict=True)
-        weighed = []
-        for hit, before, score_after, multiplier, age, (_, reason) in rows:
-            past = None if age is None else max(0.0, age)
-            explanation = RecencyExplanation(hit.node.node_id, before, score_after, multiplier, past, reason)
-            weighed.append((explanation, age or 0.0))
-        return weighed
+        ids, reasons = [hit.node.node_id for hit in nodes], [reason for _, reason in dates]
+        return list(map(RecencyExplanation, ids, scores, after, multipliers, ages, reasons))
 
     def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
-        rows = [
-            (NodeWithScore(node=hit.node, score=weight.score_after), weight, days)
-            for hit, (weight, days) in zip(nodes, self._weighed(nodes), strict=True)
-        ]
+        pairs = zip(nodes, self.explain(nodes), strict=True)
         # After some fifty half-lives multipliers no longer differ, and days still do.
-        rows.sort(key=lambda row: (-row[1].score_after, -row[1].multiplier, row[2], row[1].node_id))
-        return [hit for hit, _, _ in rows[: self.top_k]]
+        ordered = sorted(
+            pairs,
+            key=lambda pair: (-pair[1].score_after, -pair[1].multiplier, pair[1].age_days or 0.0, pair[1].node_id),
+        )
+        return [NodeWithScore(node=hit.node, score=one.score_after) for hit, one in ordered[: self.top_k]]
 
     def _now(self) -> datetime:
         now = self.now
@@ -194,7 +189,7 @@ class RecencyPostprocessor(_Reordering):
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
-    """Return scores as numbers; a missing or infinite one is the pool's lowest, or 0 if no node has one."""
+    """Scores as numbers; a missing or infinite one is the pool's lowest, or 0 if no node has one."""
     scores = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
     lowest = min(scores, default=0.0)
     return [float(hit.score) if hit.score is not None and math.isfinite(hit.score) else lowest for hit in nodes]

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from llama_index_contextual.metadata import HEADER_PATH
-from llama_index_contextual.retrieval.fusion import Column, Fused, Mode, Table, shipped_weights, stretch
-from llama_index_contextual.retrieval.learned import LEAST
+from llama_index_contextual.retrieval.fusion import LEAST, Column, Fused, Mode, Table, shipped_weights, stretch
 from llama_index_contextual.retrieval.signals import date_shares
 from llama_index_contextual.text import sentences_in
 

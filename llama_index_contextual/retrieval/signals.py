@@ -9,13 +9,29 @@ opening    share of the question's words, by rarity, in the headings with which 
 ========== ==========================================================================================================
 
 They mean the same for every question, and are 0 for all candidates where there is no keyword arm of ours. What does not
-depend on the question, the :class:`ChunkRecord`, is read once for each chunk and kept by the index. A vector arm counts
-for less where its model knows little of the question's language: see :func:`trust_in`.
+depend on the question, the :class:`ChunkRecord`, is read once for each chunk and kept by the index.
+
+Source files have more: what a file is called, what it defines, and how much of the pool it has.
+
+============ ========================================================================================================
+file name    share of the words of the file's name that the question has
+defines      how many words a name that the file defines shares with the question
+exact        1 where a name that the chunk defines stands in the question, or is the question
+file vector  the mean of the file's three best vector scores, 0 for a missing one: several chunks speak for a file
+file share   how much of the pool the file has, better candidates counting more, as a share of the file with most
+test         1 for tests, examples, benchmarks and fixtures unless the question asks for them; its weight is negative
+============ ========================================================================================================
+
+All are 0 for chunks of other files. Who types words looks for places in the code, so each further chunk of a file loses
+:data:`FURTHER`; a question with a question mark may be answered by several chunks of one file.
+``benchmarks/train.py`` trains the numbers in ``code.json``.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -23,6 +39,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import (
@@ -36,10 +53,7 @@ from llama_index_contextual.metadata import (
     heading_titles,
     prefixed_key,
 )
-from llama_index_contextual.retrieval.code import CodeRecord, code_record
-from llama_index_contextual.retrieval.vector import E5, MINILM
-from llama_index_contextual.text import fold, normalise, tell_language
-from llama_index_contextual.text.tokens import share_spelled
+from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +61,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.keyword import Analyzer, TermScores
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrieval.fusion import Floats, Ranking
 
+Floats = npt.NDArray[np.float64]
 _LINK: Final = re.compile(r"!?\[\[([^\[\]|#^\n]{1,200})(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]")
 _QUOTES: Final = "\"'“”„«»`’‘<>"
 _SEPARATORS: Final = re.compile(r"[\s\-_./\\]+")
@@ -61,10 +75,83 @@ _OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
 _DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
 _FIRST: Final = 50  # candidates whose openings are read
 _DOCUMENT, _HEADING = 1.0, 0.5
-_KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is good at it
-_LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
-_E5_TRUST: Final = 0.8  # of multilingual-e5 where the words are found, beside English; where none is, one more
-_FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
+
+SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
+FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
+PROSE: Final = 0.5  # factor of the signals for a question with a question mark, which is about more than a name
+_SUFFIXES: Final = frozenset(
+    """
+    .c .cc .cjs .cpp .cs .cxx .dart .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m .mjs .php .pl .pm .py .pyi
+    .r .rb .rs .scala .sh .sql .swift .ts .tsx .vue .zig
+    """.split()  # noqa: SIM905  a list of words reads better as text
+)
+_TESTS: Final = frozenset(
+    """
+    __tests__ benchmark benchmarks doc docs example examples fixtures spec specs test testdata tests
+    """.split()  # noqa: SIM905
+)
+_TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
+_DEFINED: Final = re.compile(
+    r"(?:(?:export|public|private|protected|static|final|abstract|async|default|unsafe|pub(?:\([a-z]{1,9}\))?)\s{1,4}){0,6}"
+    r"(?:def|class|func|function|interface|trait|struct|enum|type|impl|fn|module|const|let|var)\s{1,4}"
+    r"(?:\([^()]{0,80}\)\s{0,4})?([A-Za-z_$][\w$]*)"
+)
+_MODIFIERS: Final = frozenset(("public", "private", "protected", "static", "final", "abstract", "override"))
+_ASSIGNED: Final = re.compile(r"([A-Za-z_$][\w$]*)\s?=\s?(?:async\s)?function\b")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w+")
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_LONGEST_LINE: Final = 300  # characters of a line that may define a name
+_SPEAKERS: Final = 3  # chunks that speak for their file
+_FADES: Final = 10  # ranks after which a candidate counts 1/e of the first
+_FEW: Final = 4  # words of a question so short that a name has to hold all of them
+_ENOUGH: Final = 2  # words that a name has to share with a question
+_MOST_REPEATS: Final = 3
+
+
+class CodeRecord(NamedTuple):
+    """What the ranking reads of a chunk of a source file, whatever the question is.
+
+    Args:
+        path: Of its file.
+        stem: Terms of the file's name.
+        names: The names that it defines.
+        is_test: Whether the file is a test, an example or documentation of code.
+    """
+
+    path: str
+    stem: frozenset[str]
+    names: tuple[str, ...]
+    is_test: bool
+
+
+def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
+    """The record of a chunk; None where its file is no source file."""
+    pure = PurePosixPath(path)
+    if pure.suffix.lower() not in _SUFFIXES:
+        return None
+    is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
+    is_test = is_test or not _TESTS.isdisjoint(pure.parts[:-1])
+    return CodeRecord(path, _words_of(analyzer, pure.stem), definitions_of(text), is_test)
+
+
+def definitions_of(text: str) -> tuple[str, ...]:
+    """The names that a chunk defines."""
+    names = []
+    for full_line in text.splitlines():
+        line = full_line.strip()
+        if len(line) > _LONGEST_LINE:
+            continue
+        if found := _DEFINED.match(line) or _ASSIGNED.search(line):
+            names.append(found[1])
+        elif "(" in line and (words := line.partition("(")[0].split())[1:] and words[0] in _MODIFIERS:
+            names.append(words[-1])
+    return tuple(names)
+
+
+@lru_cache(maxsize=1 << 15)
+def _words_of(analyzer: Analyzer, name: str) -> frozenset[str]:
+    """Terms of the parts of a name: ``getUserName`` has those of get, user and name."""
+    return frozenset(analyzer.tokens(" ".join(_WORD.findall(name))))
 
 
 @dataclass(frozen=True)
@@ -245,36 +332,61 @@ def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -
     return {row: shares[row] for row in found.values()}
 
 
-# Trust in vectors
+# Source files
 
 
-def trust_in(
-    models: Mapping[str, str], query: str, rankings: Sequence[Ranking], reads: PoolReads | None
-) -> dict[str, float]:
-    """Factors for scores of arms, by the arm's name; those of other arms are 1.
-
-    The vectors of all-MiniLM-L6-v2 count by the share of the question that its vocabulary knows: all for an English
-    question, a fifth for a Japanese one. Those of multilingual-e5 count all for an English question, and less for one
-    in another language, where words find more. They count for more, and the keywords for less, where no chunk holds
-    much of the question: it may be in another language than the notes. No answers are needed to know either.
-    Figures: ``benchmarks/results/languages.md``.
+def code_signals(
+    query: str, analyzer: Analyzer, records: Sequence[CodeRecord | None], vectors: Floats, order: Sequence[int]
+) -> dict[str, Floats]:
+    """Values of the candidates by signal; 0 for those that are of no source file.
 
     Args:
-        models: Of vector arms whose model is known, by the arm's name; see ``ContextualVectorRetriever.cosines_of``.
         query: The question.
-        rankings: The answers of the arms.
-        reads: Of the keyword arm; None where there is none.
+        analyzer: Of the keyword arm.
+        records: Of the candidates.
+        vectors: The stretched scores of the vector arm.
+        order: Rows of all candidates, best first.
     """
-    trust = {name: english_trust(query) for name, model in models.items() if model == MINILM}
-    multilingual = [name for name, model in models.items() if model == E5]
-    if reads is not None and reads.weight and multilingual:
-        best = max((one.in_ranks[1].max(initial=0.0) for one in rankings if one.arm == reads.arm), default=0.0)
-        share_found = min(float(best) / reads.weight / _FOUND, 1.0)
-        least = 1.0 if tell_language(query) == "en" else _E5_TRUST
-        trust |= {reads.arm: share_found, **dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - share_found))}
-    return trust
+    words, lower = _words_of(analyzer, query), query.strip().lower()
+    identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
+    mass, members = dict[str, float](), dict[str, list[int]]()
+    for rank, row in enumerate(order):
+        if record := records[row]:
+            mass[record.path] = mass.get(record.path, 0.0) + math.exp(-rank / _FADES)
+            members.setdefault(record.path, []).append(row)
+    most, asks_for_tests = max(mass.values()), not words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
+    signals = {name: np.zeros(len(records)) for name in SIGNALS}
+    for path, rows in members.items():
+        codes = [record for row in rows if (record := records[row])]
+        defined = {name for code in codes for name in code.names}
+        of_file = {
+            "file name": len(codes[0].stem & words) / max(1, len(codes[0].stem)),
+            "defines": max((_shared(_words_of(analyzer, name), words) for name in defined), default=0.0),
+            "file vector": float(np.sort(vectors[rows])[::-1][:_SPEAKERS].sum()) / _SPEAKERS,
+            "file share": mass[path] / most,
+            "test": float(codes[0].is_test and not asks_for_tests),
+        }
+        for name, value in of_file.items():
+            signals[name][rows] = value
+        exact = [any(name in identifiers or name.lower() == lower for name in code.names) for code in codes]
+        signals["exact"][rows] = exact
+    factor = PROSE if "?" in query else 1.0
+    return {name: factor * values for name, values in signals.items()}
 
 
-def english_trust(query: str) -> float:
-    """Weight of vectors of all-MiniLM-L6-v2 for a question, 0.2 to 1: 1 where it is in English."""
-    return max(_LEAST_TRUST, min(1.0, share_spelled(query) / _KNOWN))
+def _shared(name: frozenset[str], question_words: frozenset[str]) -> float:
+    """The share of a name's words that a question has, less where it has a single one of several."""
+    both = len(name & question_words)
+    every = len(name | question_words) if len(question_words) < _FEW else len(name)
+    return both / max(1, every) * min(1.0, both / min(_ENOUGH, len(question_words) or 1))
+
+
+def repeats(query: str, records: Sequence[CodeRecord | None], order: Sequence[int]) -> Floats:
+    """The loss of each further chunk of a source file, in log-odds."""
+    loss = FURTHER["question" if "?" in query else "words"]
+    seen, lost = Counter[str](), np.zeros(len(records))
+    for row in order:
+        if record := records[row]:
+            lost[row] = loss * min(seen[record.path], _MOST_REPEATS)
+            seen[record.path] += 1
+    return lost

@@ -62,7 +62,7 @@ def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
         ({"header_path": "2026-04-01 > 2026-04-09", "path": "2020-01-01.md"}, 1, "heading"),
         ({"path": "a/b/2026/04/09-standup.md"}, 1, "path"),
         ({"file_path": "C:\\notes\\2026_04_09"}, 1, "path"),
-        ({"date": "2026-04-12"}, 0, "metadata:date"),  # the future is now
+        ({"date": "2026-04-12"}, -2, "metadata:date"),  # the future
         ({"date": "April 9, 2026"}, 1, "metadata:date"),
         ({"date": "9th Apr. 2026"}, 1, "metadata:date"),
         ({"date": "9 de abril de 2026"}, 1, "metadata:date"),

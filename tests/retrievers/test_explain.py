@@ -29,6 +29,10 @@ def pairs(found):
     return [(one.node.node_id, one.score) for one in found]
 
 
+def credit_of(hit, arm):
+    return next((one for one in hit.fused.credits if one.arm == arm), None)
+
+
 def test_it_explains_the_answer_that_retrieve_gives(arms):
     retriever = ContextualFusionRetriever(arms)
     explanation = retriever.explain("the budget of the house")
@@ -42,7 +46,7 @@ def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
     assert hit.source == "notes/dog.md"
     assert {term.term for term in hit.terms} == {"cooki", "dog"}
     assert {term.document_frequency for term in hit.terms} == {1}
-    bm25, vector = hit.credit("bm25"), hit.credit("vector")
+    bm25, vector = credit_of(hit, "bm25"), credit_of(hit, "vector")
     assert bm25.credit == pytest.approx(0.5 / (10 + bm25.rank))
     assert hit.fused.raw == pytest.approx(bm25.credit + vector.credit)
     assert hit.cosine == pytest.approx(vector.score)
@@ -51,30 +55,17 @@ def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
 
 def test_what_only_one_arm_found_says_so(arms):
     by_id = {hit.node_id: hit for hit in ContextualFusionRetriever(arms).explain("Cookie")}
-    assert by_id["cat"].credit("bm25") is None
+    assert credit_of(by_id["cat"], "bm25") is None
     assert by_id["cat"].terms == ()
-    assert by_id["dog"].credit("bm25").rank == 1
+    assert credit_of(by_id["dog"], "bm25").rank == 1
 
 
-def test_it_prints_as_a_table(arms):
+def test_it_prints_a_line_for_each_hit(arms):
     text = str(ContextualFusionRetriever(arms, similarity_top_k=2, rrf_k=20).explain("Cookie the dog"))
-    heading, header, rule, first, second = text.splitlines()
-    assert heading.startswith("Cookie the dog   (reciprocal_rerank, k=20; vector 0.40, bm25 0.60; pool of 6)")
-    assert header.split() == [
-        "#",
-        "score",
-        "relevance",
-        "vector",
-        "bm25",
-        "terms",
-        "(documents)",
-        "steps",
-        "source",
-        "text",
-    ]
-    assert set(rule) == {"-", " "}
-    assert first.startswith("1  1.000  ")
-    assert "notes/dog.md" in first
+    heading, first, second = text.splitlines()
+    assert heading == "Cookie the dog   (reciprocal_rerank, k=20; vector 0.40, bm25 0.60; pool of 6)"
+    assert first.startswith("1  1.000  relevance ")
+    assert all(part in first for part in ("  notes/dog.md  [", "vector #", "bm25 #1 ", "; cooki (1)", "loves carrots"))
     assert second.startswith("2  ")
 
 
@@ -150,7 +141,7 @@ def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     arms[1].add([dog.model_copy(update={"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"})])
     explanation = ContextualFusionRetriever([arms[1]]).explain("Cookie\n2  \x1b[31m")
     text = str(explanation)
-    assert len(text.splitlines()) == 3 + len(explanation) + len(explanation.remarks)
+    assert len(text.splitlines()) == 1 + len(explanation) + len(explanation.remarks)
     assert "\x1b" not in text
     assert "a.md 1  1.000  forged\ufffd[2Jb .md" in text
     assert any("\n" in hit["source"] for hit in explanation.to_dict()["hits"]), "data stays as it is"

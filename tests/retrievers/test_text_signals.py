@@ -10,9 +10,8 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.retrieval.code import code_record, code_signals, definitions_of, repeats
 from llama_index_contextual.retrieval.fusion import shipped_weights
-from llama_index_contextual.retrieval.signals import opening_of
+from llama_index_contextual.retrieval.signals import code_record, code_signals, definitions_of, opening_of, repeats
 
 
 @pytest.mark.parametrize(
