@@ -1,6 +1,6 @@
 """A question: three plain functions, parse, fuse and cut, over a small frozen query.
 
-:func:`answer_question` goes ``parse → ask (arms.py) → fuse → cut → postprocessors``. It is written once, as a coroutine:
+:func:`answer_question` goes ``parse → ask (arms.py) → fuse → cut → postprocessors``. It is a coroutine:
 with ``on_loop=False`` it waits for nothing, and :func:`~.retrieval.stores.run` gives its result at once.
 
 A filter leaves chunks out and changes no score. So where the arms are ours and something narrows the question, the
