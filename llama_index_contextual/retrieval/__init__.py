@@ -15,7 +15,7 @@ from llama_index_contextual.retrieval.explain import (
 )
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 from llama_index_contextual.retrieval.fusion_retriever import POOL, RRF_K, ContextualFusionRetriever
-from llama_index_contextual.retrieval.question import Answer, NearDuplicates, Question, answer, explanation_of
+from llama_index_contextual.retrieval.question import Answer, NearDuplicates, Question, answer_question, explanation_of
 from llama_index_contextual.retrieval.recency import (
     CollectionWeights,
     GroupingPostprocessor,
