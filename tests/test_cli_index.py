@@ -45,7 +45,7 @@ GERMAN = (
 )
 
 
-def test_a_folder_that_the_default_embedding_does_not_read_is_told_before_it_is_embedded(run, tmp_path):
+def test_a_first_index_names_languages_that_the_default_embedding_does_not_read(run, tmp_path):
     (tmp_path / "urteil.md").write_text(GERMAN, "utf-8")
     (tmp_path / "note.md").write_text("# Tea\n\nThe tea that we had with the others was green.\n", "utf-8")
     told = run("index", tmp_path).stderr

@@ -9,7 +9,6 @@ import sys
 from datetime import datetime, timedelta
 
 import pytest
-from command_line import NOTES
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.hits import excerpt
@@ -190,17 +189,6 @@ def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
     assert recent[0].node.metadata["path"] == "2026-01-01.md"
     [old] = [hit.score for hit in recent if hit.node.metadata["path"] == "2019-01-01.md"]
     assert old < scores["2019-01-01.md"]
-
-
-def test_hits_show_what_is_said_of_their_folders(run, tmp_path):
-    shutil.copytree(NOTES / "docs", tmp_path / "docs")
-    (tmp_path / "contextual.toml").write_text('[descriptions]\n"docs/" = "Manual of the shop Atlas"\n', "utf-8")
-    assert run("index", tmp_path).returncode == 0
-    assert "docs: Manual of the shop Atlas" in run("search", "timeout of Atlas", "-f", tmp_path, "--top-k", 1).stdout
-    [hit] = json.loads(run("search", "timeout of Atlas", "-f", tmp_path, "--top-k", 1, "--json").stdout)
-    assert hit["description"] == ["docs: Manual of the shop Atlas"]
-    with ContextualIndex.open(tmp_path) as index:
-        assert all("docs: Manual of the shop Atlas" in node.metadata["context"] for node in index.nodes())
 
 
 def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tmp_path):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import pickle
 import re
 import runpy
@@ -13,11 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli.app import app
-from llama_index_contextual.app.cli.inspect_cmd import commented_file
 from llama_index_contextual.app.cli.output import tell_error
-from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import SettingError
 
@@ -50,49 +45,11 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     assert re.search(r"^chunks\.chunk_size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
 
 
-def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(folder, users_own):
-    run("config", "--init", folder)
-    text = (folder / "contextual.toml").read_text("utf-8")
-    assert load_configuration(folder).origins == {}
-    used = re.sub(r"^# (?=[\w\"/]+ = )", "", text, flags=re.MULTILINE)
-    used = used.replace('prompt = "prompt.txt"', 'prompt = "{document}{chunks}"')
-    (folder / "contextual.toml").write_text(used, "utf-8")
-    users_own(folder)
-    assert set(load_configuration(folder).origins) == set(SETTINGS)
-    (folder / "contextual.toml").write_text(
-        re.sub(r"^database = .*\n", "", used, flags=re.MULTILINE), "utf-8"
-    )  # a server
-    users_own(folder)
-    with ContextualIndex.open(folder, context="headings", embed_model="local") as index:
-        assert index.settings.reading.rules.include == ("*.md", "*.txt")
-
-
-def test_a_file_that_is_there_is_not_replaced(folder):
-    run("config", "--init", folder)
-    before = (folder / "contextual.toml").read_bytes()
-    done = CliRunner().invoke(app, ["config", "--init", str(folder)])
-    assert "is there already" in str(done.exception)
-    assert (folder / "contextual.toml").read_bytes() == before
-
-
-def test_a_file_that_cannot_be_written_whole_is_not_there(folder, monkeypatch):
-    def full(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as faults:
-        faults.setattr(os, "fsync", full)
-        done = CliRunner().invoke(app, ["config", "--init", str(folder)])
-    assert "cannot be written" in str(done.exception)
-    assert list(folder.glob("*contextual.toml*")) == []
-    run("config", "--init", folder)
-
-
 def test_the_page_of_the_documentation_is_up_to_date():
     page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert page == script["reference"](), "run scripts/settings_page.py"
     assert all(f"`{key.rpartition('.')[2]}`" in page or f"`[{key}]`" in page for key in SETTINGS)
-    assert commented_file().count(" = ") >= len(SETTINGS)
 
 
 def test_the_command_line_names_its_options_and_keys_where_python_names_arguments(capsys):
@@ -102,10 +59,3 @@ def test_the_command_line_names_its_options_and_keys_where_python_names_argument
     names = "chunks.chunk_overlap=90, min_chunk_size=80, --since='last week', --storage=., odd=1"
     assert " ".join(capsys.readouterr().err.split()) == f"error: {names} are out of order"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  it goes from a worker's process to another
-
-
-def test_a_folder_that_cannot_be_written_is_named_with_the_cure(tmp_path):
-    done = CliRunner().invoke(app, ["config", "--init", str(tmp_path / "none")])
-    assert re.search(
-        r"none/contextual.toml cannot be written \(.*Cure: make its folder one that exists", str(done.exception)
-    )

@@ -73,7 +73,6 @@ QUESTION = "What is the default timeout of the gateway?"
         (["preview", "{}/gateway.md", "--context"], False),
         (["index", "{}", "--dry-run"], False),
         (["index", "{}"], True),
-        (["config", "--init", "{}"], True),
     ],
     ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else "",
 )

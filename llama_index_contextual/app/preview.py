@@ -32,67 +32,39 @@ class ChunkView(NamedTuple):
     Attributes:
         number: From 1.
         node: The chunk.
-        values: Its metadata, under our names of the keys.
         overlap: The start of its text that stands in the chunk before, too.
         text: The rest of its text.
     """
 
     number: int
     node: TextNode
-    values: dict[str, Any]
     overlap: str
     text: str
 
-    @property
-    def headings(self) -> str:
-        """The headings that it stands under; "" where there are none."""
-        return str(self.values.get(metadata.HEADER_PATH) or "")
-
-    @property
-    def citation(self) -> str:
-        """Its document and lines, as far as they are known."""
-        lines = self.values.get(metadata.START_LINE), self.values.get(metadata.END_LINE)
-        return metadata.citation_of(self.values) or metadata.citation("", *lines)
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens its text has; 0 where its parser has not counted them."""
-        return int(self.values.get(metadata.TOKEN_COUNT) or 0)
-
-    @property
-    def facts(self) -> list[str]:
-        """Its size, kind and day."""
-        tokens = counted(self.tokens, "token") if self.tokens else ""
-        facts = tokens, self.values.get(metadata.CONTENT_TYPE), self.values.get(metadata.DATE)
-        return [str(fact) for fact in facts if fact]
-
-    @property
-    def added(self) -> dict[str, str]:
-        """What is added to its text where it is embedded, indexed by keywords, and shown to a language model."""
-        text = self.overlap + self.text
-        embedded, prompt = (
-            self.node.get_content(mode).removesuffix(text).strip() for mode in (MetadataMode.EMBED, MetadataMode.LLM)
-        )
-        lexical = str(self.values.get(metadata.LEXICAL_CONTEXT) or "")
-        front = str(self.node.metadata.get(metadata.FRONT_MATTER, ""))
-        keywords = "\n".join(filter(None, (embedded, lexical, front)))
-        return {"Embedded": embedded, "Keywords": keywords, "Language model": prompt}
-
     def to_dict(self) -> dict[str, Any]:
-        """The chunk as plain data for a page."""
-        continues, source = (self.values.get(key) for key in (metadata.CONTINUES, metadata.CONTEXT_SOURCE))
-        facts = [*self.facts, *([f"context: {source}"] if source else [])]
-        warnings = ["over the budget"] if self.values.get(metadata.OVERFLOW) else []
+        """The chunk as plain data, with what is added to its text for each reader."""
+        values = {key: metadata.value_of(self.node.metadata, key) for key in self.node.metadata}
+        lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
+        modes = MetadataMode.EMBED, MetadataMode.LLM
+        embedded, prompt = (
+            self.node.get_content(mode).removesuffix(self.overlap + self.text).strip() for mode in modes
+        )
+        words = embedded, values.get(metadata.LEXICAL_CONTEXT), self.node.metadata.get(metadata.FRONT_MATTER)
+        keys = (metadata.DATE, metadata.CONTENT_TYPE, metadata.CONTEXT_SOURCE, metadata.CONTINUES, LEFT_OUT)
         return {
             "number": self.number,
-            "headings": self.headings,
-            "source": self.citation,
-            "facts": facts,
-            "warnings": [*warnings, *([f"continues {continues}"] if continues else [])],
-            "tokens": self.tokens,
+            "headings": str(values.get(metadata.HEADER_PATH) or ""),
+            "citation": metadata.citation_of(values) or metadata.citation("", *lines),
+            "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
+            **{key.removeprefix("_"): str(values.get(key) or "") for key in keys},
+            "over_budget": bool(values.get(metadata.OVERFLOW)),
             "overlap": self.overlap,
             "text": self.text,
-            "added": self.added,
+            "added": {
+                "Embedded": embedded,
+                "Keywords": "\n".join(str(text) for text in words if text),
+                "Language model": prompt,
+            },
         }
 
 
@@ -103,8 +75,7 @@ def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
         text = node.get_content(MetadataMode.NONE)
         overlap = 0 if node.start_char_idx is None or node.ref_doc_id != page else max(0, end - node.start_char_idx)
         end, page = node.end_char_idx or 0, node.ref_doc_id
-        values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-        yield ChunkView(number, node, values, text[:overlap], text[overlap:])
+        yield ChunkView(number, node, text[:overlap], text[overlap:])
 
 
 def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
@@ -122,21 +93,18 @@ def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = N
     return render("chunks.html", title=title, budget=budget, remark=remark, chunks=chunks)
 
 
-def chunk_panel(chunk: ChunkView) -> Panel:
+def _panel(chunk: dict[str, Any]) -> Panel:
     """A chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
-    title = Text(f"{chunk.number} ", style="bold")
-    title.append(printable(chunk.headings, one_line=True) or "(no heading)")
-    lines = chunk.citation.rpartition("#")[2]
-    continued = printable(str(chunk.values.get(metadata.CONTINUES) or ""), one_line=True)
-    subtitle = Text(" · ".join([lines, *chunk.facts, *([f"continues {continued}"] if continued else [])]), style="dim")
-    if chunk.values.get(metadata.OVERFLOW):
-        subtitle.append(" · over chunk_size", style="bold red")
-    body = Text()
-    if context := metadata.context_of(chunk.values):
-        body.append(f"{printable(context)}\n\n", style="green")
-    body.append(printable(chunk.overlap), style="dim italic")
-    body.append(printable(chunk.text))
-    colour = _COLOURS.get(str(chunk.values.get(metadata.CONTENT_TYPE)), "blue")
+    title = Text(f"{chunk['number']} ", style="bold")
+    title.append(printable(chunk["headings"], one_line=True) or "(no heading)")
+    facts = [chunk["citation"].rpartition("#")[2], counted(chunk["tokens"], "token"), chunk[metadata.CONTENT_TYPE]]
+    facts += [chunk[metadata.DATE], chunk[metadata.CONTINUES] and f"continues {chunk[metadata.CONTINUES]}"]
+    facts += ["over chunk_size"] if chunk["over_budget"] else []
+    subtitle = Text(" · ".join(printable(fact, one_line=True) for fact in facts if fact), style="dim")
+    body = Text(printable(f"{chunk['added']['Embedded']}\n\n"), style="green")
+    body = body if chunk["context_source"] else Text()
+    body.append(printable(chunk["overlap"]), style="dim italic").append(printable(chunk["text"]), style="default")
+    colour = _COLOURS.get(chunk[metadata.CONTENT_TYPE], "blue")
     return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right", border_style=colour)
 
 
@@ -168,18 +136,15 @@ class Preview:
         return framed(self.to_html())
 
     def __rich__(self) -> Group:
-        chunks = list(chunk_views(self.nodes))
-        tokens = [chunk.tokens for chunk in chunks]
-        sizes = (
-            f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all"
-            if tokens[1:]
-            else counted(sum(tokens), "token")
-        )
+        chunks = [chunk.to_dict() for chunk in chunk_views(self.nodes)]
+        tokens = [chunk["tokens"] for chunk in chunks]
+        sizes = f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all" if tokens[1:] else ""
+        sizes = sizes or counted(sum(tokens), "token")
         summary = f"{counted(len(chunks), 'chunk')}, {sizes}" if chunks else "no text, no chunks"
         heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")
         if self.left_out:
             heading.append(f"; left out: {printable(self.left_out, one_line=True)}", style="yellow")
-        return Group(heading, *map(chunk_panel, chunks))
+        return Group(heading, *map(_panel, chunks))
 
 
 def preview_of(

@@ -11,7 +11,7 @@ from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader, Limits
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.preview import chunk_panel, chunk_views
+from llama_index_contextual.app.preview import chunk_views
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.metadata import citation_of
@@ -179,11 +179,11 @@ def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
         shown = index.preview("report.pdf")
     views = list(chunk_views(shown.nodes))
-    cited = [(view.citation.rpartition("/")[2], view.overlap) for view in views]
+    cited = [(view.to_dict()["citation"].rpartition("/")[2], view.overlap) for view in views]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
     console = Console(width=100)
     with console.capture() as printed:
-        console.print(chunk_panel(views[1]))
+        console.print(shown)
     assert "page=2 · " in printed.get()
 
 

@@ -119,12 +119,6 @@ def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
     assert len(json.loads(run("preview", below / "page.md", "--folder", folder, "--json").stdout)) > 5
 
 
-def test_a_file_that_the_tool_writes_is_not_written_through_a_link(folder, run, tmp_path):
-    (folder / "contextual.toml").symlink_to(tmp_path / "elsewhere")
-    assert "is there already" in run("config", "--init", folder).stderr
-    assert not (tmp_path / "elsewhere").exists()
-
-
 def test_the_users_own_file_has_a_table_of_a_folder(folder, users_own):
     (folder / "contextual.toml").write_text(ASKS, "utf-8")
     users_own(folder)

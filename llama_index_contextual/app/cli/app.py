@@ -12,12 +12,13 @@ import typer
 from typer.core import TyperGroup
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.cli import index_cmd, inspect_cmd, output, search_cmd
-from llama_index_contextual.app.cli.options import EXIT_INTERRUPTED
+from llama_index_contextual.app.cli import index_cmd, inspect_cmd, output, search_cmd  # noqa: F401  they are in COMMANDS
+from llama_index_contextual.app.cli.options import COMMANDS, EXIT_INTERRUPTED
 from llama_index_contextual.errors import ContextualError
 
-EXIT_ERROR: Final = 1
+_EXIT_ERROR: Final = 1
 _ASKING: Final = ("search", "ask", "context")
+_HELP: Final = "Give every chunk of your Markdown its context back, and find it again. No key, no network."
 
 
 class _Commands(TyperGroup):
@@ -27,15 +28,13 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            if ctx.invoked_subcommand == "index":
-                output.tell("what was finished is kept, and the same command goes on", "interrupted:")
-            else:
-                output.tell("", "interrupted")
+            is_index = ctx.invoked_subcommand == "index"
+            kept = ": what was finished is kept, and the same command goes on" if is_index else ""
+            output.tell("", f"interrupted{kept}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception as error:  # typer's own copy of click has the class
             if type(error).__name__ == "NoSuchOption" and ctx.invoked_subcommand in _ASKING:
-                command = ctx.invoked_subcommand
-                hint = f"A question that begins with a dash stands after --: {command} -- -word"
+                hint = f"A question that begins with a dash stands after --: {ctx.invoked_subcommand} -- -word"
                 vars(error)["message"] = f"{error}. {hint}"
             raise
 
@@ -43,11 +42,13 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="llama-index-contextual",
-    help="Give every chunk of your Markdown its context back, and find it again. No key, no network.",
+    help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+for command in COMMANDS:
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,29 +57,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=_HELP)
 def _common(
-    version: Annotated[
+    _: Annotated[
         bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version)
     ] = False,
-) -> None:
-    """Give every chunk of your Markdown its context back, and find it again. No key, no network."""
-    del version
-
-
-for command in (
-    index_cmd.index,
-    search_cmd.search,
-    search_cmd.ask,
-    search_cmd.context,
-    inspect_cmd.serve,
-    inspect_cmd.mcp,
-    inspect_cmd.preview,
-    inspect_cmd.evaluate,
-    inspect_cmd.status,
-    inspect_cmd.config,
-):
-    app.command()(command)
+) -> None: ...
 
 
 def run() -> None:
@@ -87,7 +71,7 @@ def run() -> None:
     warnings.showwarning = output.tell_warning
     output.write_log()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
-        sys.stdout.reconfigure(errors=output.escape_unencodable)
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except KeyboardInterrupt:
@@ -98,4 +82,4 @@ def run() -> None:
         sys.exit(0)
     except (ContextualError, OSError) as error:  # an OSError names the file or the disk
         output.tell_error(error)
-        sys.exit(EXIT_ERROR)
+        sys.exit(_EXIT_ERROR)

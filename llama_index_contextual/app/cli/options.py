@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
-from llama_index_contextual.app.cli.output import tell
 from llama_index_contextual.app.settings.loading import load_configuration, user_storage
 from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.app.index import ContextualIndex
@@ -28,9 +24,9 @@ if TYPE_CHECKING:
 
 EXIT_INCOMPLETE: Final = 3
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended
+COMMANDS: Final[list[Callable[..., None]]] = []
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
 ListSkipped = Annotated[
     bool, typer.Option("--list-skipped", help="Name the files that are not read, and what is left out of others.")
@@ -49,44 +45,26 @@ class Target:
     """The options of settings, by key; None is not set."""
 
     @property
-    def _named(self) -> list[Path]:
-        return [*(self.folders or ())]
-
-    @property
     def named(self) -> Path | None:
         """The folder that was named; None where none was.
 
         Raises:
             SettingError: Several are named.
         """
-        named = self._named
+        named = [*(self.folders or ()), *filter(None, [getattr(self, "argument", None)])]
         if len(named) > 1:
-            raise SettingError(
-                "the folder is named more than once. Cure: one index of them all, index "
-                f"{' '.join(map(str, named))} --storage PLACE, and then --storage PLACE instead of --folder."
-            )
+            cure = f"one index of them all, index {' '.join(map(str, named))} --storage PLACE, and --storage PLACE here"
+            raise SettingError(f"the folder is named more than once. Cure: {cure}")
         return named[0] if named else None
 
-    @cached_property
+    @property
     def folder(self) -> Path | None:
-        """The folder whose index is asked; None for that of the storage, or of the user's own ``[collections]``.
-
-        Where none is named it is the next folder above with an index of this user's. An index of another user is passed
-        over: who made it could have it answer from anywhere below.
-        """
-        from llama_index_contextual.app.index import DEFAULT_NAME, Layout
-
+        """The folder whose index is asked; None for that of the storage, or of the user's own ``[collections]``."""
         if self.named or self.storage is not None:
             return self.named
-        start = Path.cwd()
-        for folder in (start, *start.parents):
-            with suppress(OSError):
-                owners = {path.stat().st_uid for path in (folder, Layout(folder / DEFAULT_NAME).database)}
-                if not any(map(is_owned_by_another_user, owners)):
-                    if folder != start:
-                        tell(f"the index of {folder}")
-                    return folder
-        return None if load_configuration(user_storage())["collections"] else start
+        here = Path.cwd()
+        is_indexed = (here / ".contextual").is_dir()
+        return None if not is_indexed and load_configuration(user_storage())["collections"] else here
 
     @property
     def configuration(self) -> Callable[[Path], Configuration]:
@@ -111,10 +89,6 @@ class NamedTarget(Target):
 
     argument: Annotated[Path | None, typer.Argument(metavar="folder", help=_WHICH)] = None
 
-    @property
-    def _named(self) -> list[Path]:
-        return [*super()._named, *([self.argument] if self.argument else [])]
-
 
 @dataclass(frozen=True)
 class Narrowed:
@@ -126,10 +100,7 @@ class Narrowed:
     until: Annotated[str, typer.Option(help="Only dated files, up to this day.")] = ""
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Only files with this in their front matter: status=open, rating>=4, topics=ml; may be repeated.",
-        ),
+        typer.Option(metavar="KEY=VALUE", help="Only by front matter: rating>=4; several times."),
     ] = None
 
     def filters(self) -> MetadataFilters | None:
@@ -143,20 +114,7 @@ class Narrowed:
         return note_filters(path=self.path, tag=self.tag, since=self.since, until=self.until, where=self.where or ())
 
 
-def is_owned_by_another_user(owner: int) -> bool:
-    """Whether a file belongs to another user; for root, who called ``sudo`` is no other user.
-
-    Windows has no such numbers: there nobody counts as another.
-    """
-    if not hasattr(os, "geteuid"):
-        return False
-    users = {os.geteuid()}
-    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdecimal():
-        users.add(int(caller))
-    return owner not in users
-
-
-def option_of(key: str) -> Any:
+def _option_of(key: str) -> Any:
     """The type of a command's argument: the option of a setting, as the setting is declared."""
     setting = SETTINGS[key]
     kind = type(setting.example if setting.default is None else setting.default)
@@ -168,7 +126,7 @@ def option_of(key: str) -> Any:
 
 
 def with_options(*keys: str, without: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options: those of its groups, and those of some settings, which go to its :class:`Target`.
+    """Make a function a command with the options of its groups and those of some settings, for its :class:`Target`.
 
     A group is an argument whose type is a dataclass of options. So commands that are about the same have the same.
 
@@ -181,20 +139,21 @@ def with_options(*keys: str, without: str = "") -> Callable[[Callable[..., None]
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         options: dict[str, Parameter] = {}
         groups: dict[str, tuple[Any, list[str]]] = {}
+
+        def add(name: str, default: Any, annotation: Any) -> None:
+            options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
         for one in signature(command, eval_str=True).parameters.values():
-            group = one.annotation
-            if not (isinstance(group, type) and is_dataclass(group)):
-                options[one.name] = one.replace(kind=Parameter.KEYWORD_ONLY)
+            if not is_dataclass(one.annotation):
+                add(one.name, one.default, one.annotation)
                 continue
-            types = get_type_hints(group, include_extras=True)
-            named = (each for each in fields(group) if each.default is not MISSING and each.name != without)
-            defaults = {each.name: each.default for each in named}
-            groups[one.name] = group, list(defaults)
-            if issubclass(group, Target):
-                types |= {name: option_of(key) for name, key in names.items()}
-                defaults |= dict.fromkeys(names)
-            for name, default in defaults.items():
-                options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+            types = get_type_hints(one.annotation, include_extras=True)
+            members = [each for each in fields(one.annotation) if each.default is not MISSING and each.name != without]
+            groups[one.name] = one.annotation, [each.name for each in members]
+            for each in members:
+                add(each.name, each.default, types[each.name])
+        for name, key in names.items():
+            add(name, None, _option_of(key))
 
         @wraps(command)
         def run(**arguments: Any) -> None:
@@ -205,18 +164,7 @@ def with_options(*keys: str, without: str = "") -> Callable[[Callable[..., None]
             command(**arguments)
 
         vars(run)["__signature__"] = Signature([*options.values()])  # typer reads it
+        COMMANDS.append(run)
         return run
 
     return decorate
-
-
-def question_of(words: Sequence[str]) -> str:
-    """A question that was written as one argument or as several.
-
-    Raises:
-        SettingError: It is empty.
-    """
-    text = " ".join(words)
-    if not text.strip():
-        raise SettingError("the question is empty. Cure: name what you want to find.")
-    return text

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.settings.schema import Configuration
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-_ANY: Final = ("0.0.0.0", "::", "[::]", "*", "")  # noqa: S104  refused
+_LOOPBACK: Final = ("127.0.0.1", "localhost")
 _MOST_BODY: Final = 64_000
 _STATIC: Final = {
     "/": ("static/page.html", "text/html"),
@@ -57,7 +56,6 @@ def serve(
     folder: str | Path | None,
     *,
     llm: str | LLM | None = None,
-    host: str = "127.0.0.1",
     port: int = 8766,
     config: Callable[[Path], Configuration] = load_configuration,
     **options: Any,
@@ -67,7 +65,6 @@ def serve(
     Args:
         folder: The documents; None for the folder that ``storage=`` was made from.
         llm: Answers questions; default the one that the configuration says for contexts, else nobody does.
-        host: An address of this machine. Another than 127.0.0.1 lets others read who know the token.
         port: Where it listens; 0 for one that is free.
         config: Reads the configuration of a folder.
         **options: More of ``ContextualIndex.open``.
@@ -80,15 +77,15 @@ def serve(
     with needs("starlette or uvicorn", "app"):
         import starlette  # noqa: F401
         import uvicorn
-    if host in _ANY:
-        raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
-    with ContextualIndex.open(folder, config=config, create=False, **options) as index, listener(host, port) as socket:
+    with (
+        ContextualIndex.open(folder, config=config, create=False, **options) as index,
+        listener("127.0.0.1", port) as socket,
+    ):
         api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
         token, port = secrets.token_urlsafe(24), socket.getsockname()[1]
-        name = f"[{host}]" if ":" in host else host
-        app = app_of(api, token, {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)})
-        sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
+        app = app_of(api, token, {f"{host}:{port}" for host in _LOOPBACK})
+        sys.stderr.write(f"ready at http://127.0.0.1:{port}/#token={token}\n")
         sys.stderr.flush()
         uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run(sockets=[socket])
 

@@ -169,7 +169,7 @@ def _of_folder(path: Path) -> dict[str, Entry]:
 def _file(file: str | Path) -> Path:
     path = Path(file).expanduser()
     if not path.is_file():
-        raise SettingError(f"{path} is no file. Cure: name a configuration file, or write one: {_NAME} config --init")
+        raise SettingError(f"{path} is no file. Cure: name a configuration file")
     return path
 
 
