@@ -15,7 +15,7 @@ from llama_index.core.llms import MockLLM
 from llama_index.llms.openai_like import OpenAILike
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve import page_server as server
+from llama_index_contextual.app.serve import page as server
 from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer, Sentence, _Stream, checked, fenced
 from llama_index_contextual.errors import AnswerError, SettingError
 
@@ -116,7 +116,7 @@ def test_the_command_streams_an_answer_and_lists_its_sources(folder, fake_model,
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stdout.strip().splitlines()
     assert first == "It waits 60 seconds [1]. It “never ends” [1]. (⚠ “never ends” is not in [1])"
-    assert last == "[1] gateway.md#L1-L3  Gateway"
+    assert last == "[1] gateway.md#L1-L3  gateway"
     assert fake_model.requests[0].body["max_tokens"] > 0
 
 

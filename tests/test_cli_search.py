@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve.hits import excerpt
+from llama_index_contextual.app.serve.excerpt import excerpt
 from llama_index_contextual.keyword import Analyzer
 
 

@@ -49,7 +49,7 @@ def test_the_page_of_the_documentation_is_up_to_date():
     page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert page == script["reference"](), "run scripts/settings_page.py"
-    assert all(f"`{key.rpartition('.')[2]}`" in page or f"`[{key}]`" in page for key in SETTINGS)
+    assert all(f"| `{key}` |" in page for key in SETTINGS)
 
 
 def test_the_command_line_names_its_options_and_keys_where_python_names_arguments(capsys):

@@ -20,8 +20,7 @@ from fake_model import Reply, always
 from starlette.testclient import TestClient
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve.page_api import PageApi
-from llama_index_contextual.app.serve.page_server import app_of
+from llama_index_contextual.app.serve.page import PageApi, app_of
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 HERE = "127.0.0.1:8766"
@@ -213,7 +212,7 @@ def test_a_note_is_opened_by_its_name_and_heading(client, folder):
         index.refresh()
     html = client.get("/api/document", params={"path": "hub.md"}).json()["html"]
     assert 'href="#path=%5B%5Bgateway%23Port%5D%5D" rel="noopener noreferrer">where it listens</a>' in html
-    assert '<span class="embedded"><a href="#path=%5B%5Bscheduler%5D%5D"' in html
+    assert '<a href="#path=%5B%5Bscheduler%5D%5D"' in html
 
 
 def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder):

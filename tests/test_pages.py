@@ -111,7 +111,7 @@ def test_a_page_of_chunks_holds_each_text_once():
         ("`[[B]]` [[ -f x ]] [[]]", "<p><code>[[B]]</code> [[ -f x ]] [[]]</p>"),
         (
             "![[B#x]]",
-            '<p><span class="embedded"><a href="@[[B#x]]" rel="noopener noreferrer">B &gt; x</a></span></p>',
+            '<p><a href="@[[B#x]]" rel="noopener noreferrer">B &gt; x</a></p>',
         ),
         ("![[b.PNG|200]]", '<p><span class="image">b.PNG</span></p>'),
         (

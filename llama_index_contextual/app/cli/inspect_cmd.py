@@ -40,7 +40,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")] = 8766,
 ) -> None:
     """Show a page to search, read and ask on, at the address that is printed. Ctrl-C ends it."""
-    from llama_index_contextual.app.serve.page_server import serve as run
+    from llama_index_contextual.app.serve.page import serve as run
 
     run(target.folder, storage=target.storage, port=port, config=target.configuration)
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.serve.answering import Sentence
-    from llama_index_contextual.app.serve.hits import ShownHit, Split
+    from llama_index_contextual.app.serve.excerpt import Split
+    from llama_index_contextual.app.serve.hits import ShownHit
 
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
 _MARGIN: Final = 3
@@ -77,7 +78,7 @@ def _print_remarks(lines: Sequence[str]) -> None:
 
 def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, split: Split, *, full: bool) -> None:
     """Print a hit: name and citation, headings, three lines around the match, and how many more its document has."""
-    from llama_index_contextual.app.serve.hits import pieces
+    from llama_index_contextual.app.serve.excerpt import pieces
 
     is_terminal = sys.stdout.isatty()
     place = index.settings.folders.place(hit.path) if hit.path and is_terminal else None

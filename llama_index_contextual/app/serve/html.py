@@ -19,7 +19,7 @@ from markdown_it.renderer import RendererHTML
 from markupsafe import Markup
 
 from llama_index_contextual import metadata
-from llama_index_contextual.app.serve.hits import pieces
+from llama_index_contextual.app.serve.excerpt import pieces
 from llama_index_contextual.text import WIKI_LINK, is_markdown, readable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-    from llama_index_contextual.app.serve.hits import Split
+    from llama_index_contextual.app.serve.excerpt import Split
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
@@ -158,14 +158,10 @@ class _Renderer(RendererHTML):
 
     def wiki_link(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
         name, heading, text = tokens[at].meta["parts"]
-        embedded = tokens[at].content.startswith("!")
-        place = " > ".join(filter(None, (name, *heading.split("#"))))
-        shown = env["marker"].html(place if embedded or not text else text)
-        if embedded and name.lower().endswith(_PICTURES):
-            return f'<span class="image">{shown}</span>'
-        target = f"[[{name or env['path']}{heading}]]"
-        link = f"{_link(env['address'](target))}{shown}</a>"
-        return f'<span class="embedded">{link}</span>' if embedded else link
+        if tokens[at].content.startswith("!") and name.lower().endswith(_PICTURES):
+            return f'<span class="image">{env["marker"].html(name)}</span>'
+        shown = env["marker"].html(text or " > ".join(filter(None, (name, *heading.split("#")))))
+        return _link(env["address"](f"[[{name or env['path']}{heading}]]")) + f"{shown}</a>"
 
 
 def _link(address: str) -> str:

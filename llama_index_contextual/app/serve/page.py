@@ -1,8 +1,17 @@
-"""What the page shows: notes with their hits, documents with their chunks, answers."""
+"""The page of an index: on this machine alone, for who has the token of its address, and for no other page.
+
+The page itself holds nothing of the notes. Whatever it shows it asks for with the token, which stands behind the ``#``
+of the address: a browser sends that part to nobody. A request whose ``Host`` or ``Origin`` is another machine's is
+refused, and the page may run no script and load nothing but what comes with this package.
+"""
 
 from __future__ import annotations
 
+import json
+import secrets
+import sys
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -10,6 +19,7 @@ from urllib.parse import quote
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.preview import chunk_views
 from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.app.serve.hits import ShownHit, ask, note_name
@@ -17,18 +27,22 @@ from llama_index_contextual.app.serve.html import Marker, node_html, render
 from llama_index_contextual.app.serve.notes import labels_of, part_of
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
-from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
+from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, listener, needs, whole
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.memory import note_filters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
+    from starlette.applications import Starlette
+    from starlette.middleware.base import RequestResponseEndpoint
+    from starlette.requests import Request
+    from starlette.responses import Response
 
-    from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.retrieval import Explanation
 
 _NOTES: Final = 8
@@ -42,6 +56,145 @@ _RECENT: Final = 6
 _EXAMPLES: Final = 3
 _LOOK_SECONDS: Final = 0.3
 _FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # asked at every letter; others when a question is whole
+
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost")
+_MOST_BODY: Final = 64_000
+_STATIC: Final = {
+    "/": ("static/page.html", "text/html"),
+    "/page.js": ("static/page.js", "text/javascript"),
+    "/page.css": ("static/page.css", "text/css"),
+    "/look.css": ("templates/look.css", "text/css"),
+}
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_REFUSED: Final = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
+
+
+def serve(
+    folder: str | Path | None,
+    *,
+    llm: str | LLM | None = None,
+    port: int = 8766,
+    **options: Any,
+) -> None:
+    """Serve the page of an index until the process is stopped (Ctrl-C); its address is written to standard error.
+
+    Args:
+        folder: The documents; None for the folder that ``storage=`` was made from.
+        llm: Answers questions; default the one that the configuration says for contexts, else nobody does.
+        port: Where it listens; 0 for one that is free.
+        **options: More of ``ContextualIndex.open``.
+
+    Raises:
+        MissingExtraError: The ``app`` extra is not installed.
+        SettingError: The address or the port cannot be used.
+        ContextualError: The index cannot be opened.
+    """
+    with needs("starlette or uvicorn", "app"):
+        import starlette  # noqa: F401
+        import uvicorn
+    port = whole("port", port, least=0, most=65535)
+    with (
+        ContextualIndex.open(folder, create=False, **options) as index,
+        listener("127.0.0.1", port) as socket,
+    ):
+        api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
+        token, port = secrets.token_urlsafe(24), socket.getsockname()[1]
+        app = app_of(api, token, {f"{host}:{port}" for host in _LOOPBACK})
+        sys.stderr.write(f"ready at http://127.0.0.1:{port}/#token={token}\n")
+        sys.stderr.flush()
+        uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run(sockets=[socket])
+
+
+def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
+    """The application.
+
+    Args:
+        api: Answers.
+        token: What a request has to bring.
+        hosts: ``HOST:PORT`` of the addresses that it is reached by.
+    """
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+
+    async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
+        """Refuse what does not come from the page, and tell browsers what the page may do."""
+        status = _refusal(request, token, hosts)
+        response = JSONResponse({"error": _REFUSED[status]}, status) if status else await answer(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    def static(request: Request) -> Response:
+        name, kind = _STATIC[request.url.path]
+        return Response(files("llama_index_contextual.app.serve").joinpath(name).read_bytes(), media_type=kind)
+
+    def state(_: Request) -> Response:
+        return JSONResponse(api.state())
+
+    def search(request: Request) -> Response:
+        return JSONResponse(api.search(request.query_params))
+
+    def document(request: Request) -> Response:
+        return JSONResponse(api.document(*(request.query_params.get(key, "") for key in ("path", "id", "q"))))
+
+    async def ask(request: Request) -> Response:
+        lines = (json.dumps(part) + "\n" for part in api.answer(await _body(request)))
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    def failed(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, 400)
+
+    def left(*_: Any) -> Response:  # nobody reads it
+        return Response(status_code=499)
+
+    routes = {**dict.fromkeys(_STATIC, static), "/api/state": state, "/api/search": search, "/api/document": document}
+    return Starlette(
+        routes=[*(Route(path, read) for path, read in routes.items()), Route("/api/ask", ask, methods=["POST"])],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        exception_handlers={ContextualError: failed, ClientDisconnect: left},
+    )
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request."""
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > _MOST_BODY:
+            raise SettingError(f"a request is longer than {_MOST_BODY:,} bytes. Cure: a shorter question")
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise SettingError("a request is no JSON object. Cure: the page that this server gives")
+    return body
+
+
+def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
+    """The status of a refusal; 0 for none."""
+    named, origins, authorization = map(request.headers.getlist, ("host", "origin", "authorization"))
+    if len(named) != 1 or named[0].lower() not in hosts:  # a web page that lets its own name point here
+        return 421
+    if any(origin.lower() not in {f"http://{host}" for host in hosts} for origin in origins):
+        return 403
+    wanted = f"Bearer {token}".encode()
+    is_known = len(authorization) == 1 and secrets.compare_digest(authorization[0].encode("latin-1"), wanted)
+    return 0 if is_known or not request.scope["path"].startswith("/api/") else 401
 
 
 def address(path: str) -> str:
@@ -86,7 +239,7 @@ class PageApi:
         tags = {tag for found, _ in labels_of(self._index).values() for tag in found}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         recent, questions = list[dict[str, str]](), list[str]()
-        for path in sorted(documents, key=lambda path: _changed(documents[path].stamp), reverse=True)[:_RECENT]:
+        for path in sorted(documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True)[:_RECENT]:
             if nodes := self._index.nodes(path):
                 name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
                 recent.append({"path": path, "name": name, "folder": _folder(path)})
@@ -222,9 +375,3 @@ def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
 def _folder(path: str) -> str:
     parent = PurePosixPath(path).parent.as_posix()
     return "" if parent == "." else f"{parent}/"
-
-
-def _changed(stamp: str) -> int:
-    """When a file was changed, of its size and times; 0 where that is not known."""
-    parts = stamp.split()
-    return int(parts[1]) if parts[1:] and parts[1].isdigit() else 0
