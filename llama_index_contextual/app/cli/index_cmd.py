@@ -22,7 +22,7 @@ from llama_index_contextual.errors import ContextualError, DamagedError, Setting
 from llama_index_contextual.text import counted, languages_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.index.plan import RefreshReport
