@@ -69,6 +69,9 @@ _ENGLISH: Final = (
     "those what when where which while who why with without would you your"
 )
 _PLAINLY_ENGLISH: Final = frozenset(_ENGLISH.split())
+_FEW: Final = 1  # words of English alone; more show it where all letters are plain
+_SEVERAL: Final = 5  # and more in any text
+_BEGINNING: Final = 500  # characters
 _SHORT: Final = 12  # words
 _A_STOP_WORD_IN: Final = 4  # words of English; of Dutch or German every tenth is one that English has, too
 _LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
@@ -140,21 +143,24 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 
 @lru_cache(maxsize=4096)
 def _detect(text: str) -> str:
-    plain = text.isascii()
-    spelled = _WORD.findall(text.lower() if plain else normalise(text))[:_SAMPLE]
-    words = set(spelled) if plain else set(map(fold, spelled))
-    english = len(words & _PLAINLY_ENGLISH)
-    evidence_of_english = len(words & stop_words("en"))
-    few = len(spelled) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
-    if plain and (english > 1 or (english and few)):
+    # Nearly all paragraphs of English show it at their beginning.
+    first = set(text[:_BEGINNING].lower().split())
+    if len(first & _PLAINLY_ENGLISH) > (_FEW if text.isascii() else _SEVERAL):
         return "en"
-    if not plain and 2 * sum(map(len, _FOREIGN_LETTERS.findall(text))) > sum(map(len, _WORD.findall(text))):
+    foreign = sum(map(len, _FOREIGN_LETTERS.findall(text)))
+    if foreign and 2 * foreign > sum(map(len, _WORD.findall(text))):
         shares = {code: share for code, share in _shares(text).items() if code in _OTHER_ALPHABETS}
         code = max(shares, key=lambda code: shares[code], default="en")
         if shares.get(code, 0) > _LIKELY:
             return code
         return "zh" if _HAN.search(text) else "en"
-    if not plain or len(spelled) >= _LEAST_WORDS:
+    spelled = _WORD.findall(fold(normalise(text)))[:_SAMPLE]
+    words = set(spelled)
+    english, evidence_of_english = len(words & _PLAINLY_ENGLISH), len(words & stop_words("en"))
+    is_short = len(spelled) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
+    if text.isascii() and (english > _FEW or (english and is_short)):
+        return "en"
+    if not text.isascii() or len(spelled) >= _LEAST_WORDS:
         shares = _shares(text)
         weights = {code: 1 + len(words & evidence(code)) for code in shares}
         code = max(shares, key=lambda code: shares[code] * weights[code] * _WEIGHTS.get(code, 1), default="en")

