@@ -1,9 +1,10 @@
 """Feed made-up hostile input to every reader of this package, and report what breaks a promise: nothing should.
 
-Each input is made from the seed and its number alone, so that a finding comes back by naming both. The kinds are those
-of fuzz_kinds.py: Markdown documents through parser and contexts, messages through gate, queries and digest, answers of
-a language model, vectors of an embedding server, damaged databases and settings. A text that takes longer than others
-of its size is read again four times as long: its time may grow with its length and not with the square.
+Each input is made from the seed and its number alone, so that a finding comes back by naming both. Markdown documents
+go through parser and contexts, messages through gate, queries and digest, then answers of a language model, damaged
+databases and states of an index, and settings. The errors of this package are no finding: they are how it says no. A
+text that takes longer than others of its size is read again four times as long: its time may grow with its length and
+not with the square.
 
     python benchmarks/fuzz.py --seconds 30                  # all kinds in turn
     python benchmarks/fuzz.py --documents 1000000           # so many documents, and a share of the others
@@ -14,37 +15,454 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
+import datetime as dt
 import io
 import itertools
+import json
 import logging
 import os
-import platform
 import random
+import re
+import sqlite3
 import sys
+import tempfile
 import time
 import traceback
 import warnings
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from fuzz_kinds import KINDS, grows_too_fast
+from common import machine, markdown_table
+from llama_index.core import Document, MockEmbedding
+from llama_index.core.schema import MetadataMode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
+from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.errors import ContextualError
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.dates import lexicon
+from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, Place, visible
+from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message
+from llama_index_contextual.retrieval.sessions import sentences_of
+from llama_index_contextual.text import replace_surrogates, short_hash
+from llama_index_contextual.text.tokens import CHARS_PER_TOKEN, make_scale
 
-SHARE = {
-    "documents": 1,
-    "messages": 10,
-    "answers": 10,
-    "vectors": 100,
-    "states": 100,
-    "databases": 1000,
-    "settings": 100,
-}  # one in so many
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+import growth  # the tests' own
+
 SLOW = 4  # times the usual time for its length: then growth is measured
 LOOK_AT_GROWTH = 5000  # and of every so many
 PATIENCE = 20.0  # seconds that one finding may take to be made small
+FRAGMENTS = (
+    # words, in scripts that have spaces and that have none; marks that combine, join, turn round or hide
+    "alpha", "beta.", "Gamma?", "delta", " ", "  ", "\t", "é", "e\u0301", "\u0301\u0316", "漢字。", "か？", "คำไทย",
+    "မြန်မာ", "العربية", "עברית", "\u202e", "\u2066", "\u200d", "\ufe0f", "\U0001f468\u200d\U0001f469", "😀",
+    "\u3000", "\xa0", "\u3164", "\u2028", "\x85", "\x0b", "\x0c", "\x1b[31m", "\0", "\ufeff", "\ud800",
+    "\udfff", "\U000e0041", "ﷺ", "ß", "İ", "ǆ", "1.000,50", "2026-11-22", "2026-02-30", "yesterday",
+    "/etc/hosts", "/help", "a@b.c", "https://x.y/z?q=[a](b)", "snake_case", "camelCase", "path:a", '"quoted',
+    "-not", "Dr. No", "z. B. so", "…", "' OR 1=1", "{{% x %}}", "\\",
+    # blocks
+    "\n", "\n\n", "\r\n", "\r", "\n \n", "# ", "## Title", "###### six", "####### seven", "\n===\n", "\n---\n",
+    "***", "___", "- ", "* a\n", "+ ", "1. ", "999999999. ", "- [ ] ", "> ", "> > ", ">", "    ", "\t- ", "```",
+    "```py\n", "~~~", "````\n", "`", "``a`b``", "$$\n", "$x$", "| a | b |\n|---|---|\n", "|-|", "| 1 | 2 |\n",
+    "|", "[^1]: ", "[^1]", "[a]: /b\n", "[[w|x]]", "[", "](", "![a](", "<", "<!--", "-->", "<details>",
+    "</details>\n", "<script>", "<a b='", "<?", "<![CDATA[", "&amp;", "&#0;", "%%", "{/*", "*/}", ":::",
+    ":::note\n", "^block", "#tag", "**", "*", "__", "~~", "==", "\\\n",
+    # front matter, good and bad
+    "---\n", "---\ntitle: x\n---\n", "+++\ntitle = 'x'\n+++\n", "title: ", "tags: [a, b", "date: 2026-13-45\n",
+    "---\na: &x [*x]\n---\n", "date: 2026-04-09\n", "---\ntitle: \ud83d\n---\n", "? ",
+    "!!python/object:os.system x\n", "%YAML 1.1\n", "{", "}", ": ",
+    # what an agent's digest, or a model's answer, is made of
+    "## Relevant prior context\n", "- [a.md#L1] ", "1: ", "2. ", "1:1:1:", "Chunk 1: ", '{"context": "',
+    "<think>", "</think>", "Here is the context: ", "I'm sorry", "This part of the guide says how", "</chunk>",
+    "context of chunk 1",
+)  # fmt: skip
+LONG = (
+    "a",
+    " ",
+    "\n",
+    "`",
+    "#",
+    "> ",
+    "- ",
+    "|",
+    "[",
+    "*",
+    "漢",
+    "\u0301",
+    "\u200d",
+    "ab ",
+    "<",
+    "a. ",
+    "0",
+    "\t",
+    "_",
+    "\\",
+)
+TOKENIZERS: tuple[Any, ...] = ("cl100k", "minilm", str.split)
+TODAY = dt.date(2026, 11, 22)
+SETTINGS = """context = "headings"
+[files]
+include = ["*.md", "*.txt"]
+[chunks]
+chunk_size = 300
+tokenizer = "cl100k"
+[retrieval]
+top_k = 5
+half_life_days = 30.0
+[memory]
+evergreen = ["MEMORY.md"]
+[descriptions]
+"api/" = "REST reference"
+"""
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    "\0",
+    "\ud800",
+    "../..",
+    "/",
+    [],
+    ["x"],
+    [[]],
+    {},
+    {"x": 1},
+)
+PLAIN = ("1", "-1", "1.5", "nan", "1e400", '""', '"x"', "[]", "[[]]", "{}", "true", "1979-05-27", "[1, 'a']")
+NOISE = (b'"', b"{", b"[", b"\0", b"\xff", b"9" * 5000, b"[" * 5000, b"=", b"\n", b"'''", b"-")
+SCRATCH = tempfile.TemporaryDirectory(prefix="fuzz-")  # for the life of the process
+
+
+class Kind(NamedTuple):
+    """One kind of input: how it is made from dice and used, once in so many documents, and what is timed of it."""
+
+    make: Callable[[random.Random], Any]
+    use: Callable[[Any], None]
+    share: int = 1
+    timed: Callable[[str], Callable[[str], object]] | None = None
+
+
+def text(dice: random.Random) -> str:
+    """Fragments in a row, now and then any character, and seldom a long run of one."""
+    parts = dice.choices(FRAGMENTS, k=dice.randint(1, 20))
+    if dice.random() < 0.005:
+        parts.insert(dice.randrange(len(parts)), dice.choice(LONG) * dice.choice((100, 1000, 3000)))
+    if dice.random() < 0.2:
+        parts.insert(dice.randrange(len(parts)), chr(dice.randrange(0x110000)))
+    return dice.choice(("", "", " ", "\n")).join(parts)
+
+
+@cache
+def sizes(choice: int) -> ChunkSettings:
+    """One of sixty settings: small, so that a short text is cut, with all tokenizers."""
+    size = (3, 12, 40, 120, 400)[choice % 5]
+    return ChunkSettings(
+        chunk_size=size,
+        chunk_overlap=size // (2, 5, 1000)[choice % 3],
+        min_chunk_size=size // 8,
+        tokenizer=TOKENIZERS[choice % len(TOKENIZERS)],
+        keep_blocks=choice % 7 == 0,
+        cut_at_rules=choice % 2 == 0,
+    )
+
+
+def choice_of(source: str) -> int:
+    """The settings are drawn from the text, so that a text alone tells a finding."""
+    return int(short_hash(source), 16) % 60
+
+
+@cache
+def parser_of(choice: int) -> HeadingAwareMarkdownNodeParser:
+    """The parser of some settings."""
+    settings = sizes(choice)
+    return HeadingAwareMarkdownNodeParser(
+        chunk_size=settings.chunk_size,
+        chunk_overlap=settings.chunk_overlap,
+        min_chunk_size=settings.min_chunk_size,
+        tokenizer=settings.tokenizer,
+        keep_blocks=settings.keep_blocks,
+        cut_at_rules=settings.cut_at_rules,
+    )
+
+
+@cache
+def contexts() -> ContextualNodePostprocessor:
+    """Contexts from headings."""
+    return ContextualNodePostprocessor("headings")
+
+
+def use_document(source: str) -> None:
+    """Cut it, and see that the rules about text, lines, budget, ids and views hold."""
+    clean, _ = replace_surrogates(source)
+    choice = choice_of(source)
+    settings = sizes(choice)
+    body = check_spans(clean, settings)
+    document = Document(text=source, metadata={"path": "notes/a.md"})
+    nodes = contexts()(parser_of(choice)([document]))
+    check_nodes(clean, nodes, body)
+    for node in nodes:
+        context = node.metadata.get(metadata.CONTEXT, "")
+        context.encode()
+        promise(len(context) <= 4 * metadata.MOST_CHARS, "a context is long")
+        promise(node.get_content(metadata_mode=MetadataMode.NONE) == node.text, "a context shows in the text")
+
+
+def cut(source: str) -> Callable[[str], object]:
+    """What is timed of a document, with settings that stay as it grows."""
+    parser = parser_of(choice_of(source))
+    return lambda text: contexts()(parser([Document(text=text, metadata={"path": "notes/a.md"})]))
+
+
+def check_spans(clean: str, settings: ChunkSettings) -> int:
+    """See that spans are slices within the budget that cover the text, with true lines; say where the body begins."""
+    spans = split_markdown(clean, settings=settings)
+    scale = make_scale(clean, settings.tokenizer)
+    body = read_front_matter(clean).end
+    covered = bytearray(len(clean))
+    before, last = -1, 0
+    for span in spans:
+        chunk = clean[span.start : span.end]
+        promise(bool(chunk.strip()) and chunk == chunk.rstrip(), "a chunk is blank or ends in white space")
+        promise(span.start + span.overlap > before, "chunks are not in their order")
+        promise(not span.overlap or span.start + span.overlap <= last + 200, "overlap is not of the chunk before")
+        before, last = span.start + span.overlap, span.end
+        covered[span.start : span.end] = b"x" * len(chunk)
+        promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
+        promise(span.tokens <= max(settings.hard_bound, 4), "a chunk exceeds the cap")  # one letter may be four
+        letters = sum(map(len, chunk.split()))
+        promise(letters <= max(settings.hard_bound, 4) * CHARS_PER_TOKEN, "a chunk has too many letters")
+    at = covered.find(0, body)
+    while at >= 0:
+        promise(clean[at].isspace() or clean[at] == "\ufeff", "a character is in no chunk")
+        at = covered.find(0, at + 1)
+    return body
+
+
+def check_nodes(clean: str, nodes: list[Any], body: int) -> None:
+    """See that nodes are slices with ids of their own, chained, and carry little that can be stored."""
+    promise(len({node.node_id for node in nodes}) == len(nodes), "two chunks have one id")
+    promise(not nodes or nodes[0].prev_node is None, "the first chunk follows another")
+    for node, following in zip(nodes, [*nodes, None][1:], strict=True):
+        promise(node.text == clean[node.start_char_idx : node.end_char_idx], "a chunk is no slice")
+        promise((node.next_node and node.next_node.node_id) == (following and following.node_id), "the chain is broken")
+        for key, value in node.metadata.items():
+            promise(isinstance(value, str | int | float), f"{key} is neither text nor number")
+            promise(len(str(value).encode()) <= 4 * (1000 if key == metadata.FRONT_MATTER else 300), f"{key} is long")
+        if day := node.metadata.get(metadata.DATE):
+            dt.date.fromisoformat(day)
+    promise(bool(nodes) or not clean[body:].replace("\ufeff", "").strip(), "a text has no chunk")
+
+
+# Messages: gate, queries, digest
+
+
+def use_message(message: str) -> None:
+    """Ask the gate, read it, and quote it in a digest."""
+    words = lexicon()
+    gate(message, words)
+    promise(len(clean_message(message)) <= MAX_QUERY_CHARS, "a query is long")
+    for text in (asked := read_message(message, words, TODAY)).text, asked.subject, *sentences_of(asked.text):
+        parse_query(text, Analyzer())
+    shown = visible(message)
+    promise(visible(shown) == shown, "to show twice changes the text")
+    promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")
+    block = MemoryEntry("a", Place(message[:40], 1, 2), shown, 1.0).block
+    block.encode()
+    first, *lines = block.splitlines()
+    citation = first[2 : first.find("]") + 1]
+    promise(first.startswith("- [") and citation.count("[") == 1, "a citation that is not ours")
+    promise(citation.endswith("#L1-L2]"), "a citation that ends early")
+    promise(all(line.startswith(QUOTE.rstrip()) for line in lines), "a line of a note is not marked")
+    promise(len(lines) <= shown.count("\n"), "something else ends a line")
+
+
+# Answers of a language model
+
+
+def use_answer(answer: str) -> None:
+    """Read it for one chunk and for three, and see that what is taken can be stored on one line."""
+    for count in (1, 3):
+        for number, context in split_answers(answer, count).items():
+            promise(1 <= number <= count, "a number that was not asked for")
+            promise(0 < len(context) <= MAX_CHARS, "a context is empty or long")
+            context.encode()
+            promise(len(context.splitlines()) == 1 and "\0" not in context, "a context has several lines")
+            reason = refusal(context, "The default is 60.", "# Gateway\n\nThe default is 60.", "Write one sentence.")
+            promise(reason is None or "\n" not in reason, "a refusal has several lines")
+
+
+def promise(holds: bool, otherwise: str) -> None:
+    """Raise where a promise does not hold."""
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+# Files: the database of an index, what it says, and settings
+
+
+@cache
+def whole() -> tuple[Path, bytes, bytes]:
+    """A folder with an index, its database, and what that says of the whole index, as JSON."""
+    folder = Path(SCRATCH.name) / "docs"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
+    with opened(folder) as index:
+        index.refresh()
+        with index.settings.database.reading() as snapshot:
+            state = json.dumps(asdict(snapshot.state)).encode()
+        file = index.settings.layout.database
+    return folder, file.read_bytes(), state
+
+
+def opened(folder: Path) -> ContextualIndex:
+    """The index of a folder, with an embedding that costs nothing."""
+    return ContextualIndex.open(folder, embed_model=MockEmbedding(4, model_name="mock"))
+
+
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    """Some bytes of a file flipped, left out or put in."""
+    data = bytearray(content)
+    for _ in range(dice.choice((1, 1, 2, 20))):
+        at = dice.randrange(len(data) + 1)
+        kind = dice.randrange(4)
+        if kind == 0 and at < len(data):
+            data[at] = dice.randrange(256)
+        elif kind == 1:
+            data[at:at] = dice.choice(NOISE)
+        elif kind == 2:
+            del data[at : at + dice.choice((1, 10, 1000))]
+        else:
+            data[at:at] = data[: dice.randrange(200)]
+    return bytes(data)
+
+
+def make_state(dice: random.Random) -> bytes:
+    """What an index says of itself with damaged bytes, or whole JSON in which values became others."""
+    content = whole()[2]
+    if dice.random() < 0.5:
+        return damaged(content, dice)
+    tree = json.loads(content)
+    for _ in range(dice.randint(1, 3)):
+        place = tree
+        while True:
+            key = dice.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            if not place[key] or not isinstance(place[key], dict | list) or dice.random() < 0.4:
+                break
+            place = place[key]
+        place[key] = copy.deepcopy(dice.choice(VALUES))  # what is put into it later stays out of the next input
+    return json.dumps(tree).encode()
+
+
+def use_state(content: bytes) -> None:
+    """Write it into the database, value by value, or as the settings where it is no JSON; then read the index."""
+    folder, database, _ = whole()
+    try:
+        tree = json.loads(content)
+        rows = [(key, json.dumps(value)) for key, value in tree.items()] if isinstance(tree, dict) else []
+    except (ValueError, RecursionError):
+        rows = [("settings", content)]
+    file = replaced(folder, database)
+    with contextlib.closing(sqlite3.connect(file)) as written, written:
+        written.executemany("DELETE FROM state WHERE key = ?", [(key,) for key, _ in rows])
+        written.executemany("INSERT INTO state VALUES (?, ?)", rows)
+    read(folder)
+
+
+def make_database(dice: random.Random) -> bytes:
+    """A database with damaged bytes."""
+    return damaged(whole()[1], dice)
+
+
+def use_database(content: bytes) -> None:
+    """Read the index, and mend it."""
+    folder = whole()[0]
+    replaced(folder, content)
+    read(folder)
+    with opened(folder) as index:
+        index.refresh()
+        if not index.status(check=True).ok:
+            raise AssertionError("it is not mended")
+
+
+def replaced(folder: Path, content: bytes) -> Path:
+    """The file of the database, with another content and without a log."""
+    storage = folder / ".contextual"
+    for file in storage.glob("index.sqlite3*"):
+        file.unlink()
+    (storage / "index.sqlite3").write_bytes(content)
+    return storage / "index.sqlite3"
+
+
+def read(folder: Path) -> None:
+    """Open the index, ask how far it is behind, what it holds, and a question."""
+    try:
+        with opened(folder) as index:
+            json.dumps(index.freshness(5.0).changed)
+            state = index.settings.state()
+            index.settings.differences(state)
+            index.settings.check(state)
+            index.settings.check_writing()
+            index.documents()
+            index.as_retriever().retrieve("Some words")
+    except ContextualError:
+        pass
+
+
+def make_settings(dice: random.Random) -> bytes:
+    """A configuration with damaged bytes, or with other values."""
+    if dice.random() < 0.5:
+        return damaged(SETTINGS.encode(), dice)
+    lines = SETTINGS.splitlines()
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randrange(len(lines))
+        value = dice.choice(PLAIN)
+        lines[at] = f"{lines[at].partition('=')[0]} = {value}"
+    return "\n".join(lines).encode()
+
+
+def use_settings(content: bytes) -> None:
+    """Read it from a file, and open an index with it."""
+    folder = Path(SCRATCH.name) / "settings"
+    folder.mkdir(exist_ok=True)
+    (folder / "contextual.toml").write_bytes(content)
+    try:
+        load_configuration(folder)
+        opened(folder).close()
+    except ContextualError:
+        pass
+
+
+KINDS = {
+    "documents": Kind(text, use_document, 1, cut),
+    "messages": Kind(text, use_message, 10, lambda _: use_message),
+    "answers": Kind(text, use_answer, 10, lambda _: use_answer),
+    "states": Kind(make_state, use_state, 100),
+    "databases": Kind(make_database, use_database, 1000),
+    "settings": Kind(make_settings, use_settings, 100),
+}
+
+
+def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
+    """Whether four times the text takes more than nine times as long: a square would take sixteen times."""
+    short = source * max(1, 2000 // len(source))
+    work(short)
+    return growth.grows_too_fast(work, short, short * growth.FACTOR, noise=0.09)
 
 
 @dataclass(slots=True)
@@ -109,10 +527,10 @@ def use(kind: str, seed: int, number: int, tally: Tally) -> None:
     tally.done += 1
     tally.seconds += took
     tally.letters += len(given)
-    work = KINDS[kind].work
-    if not found and work is not None:
+    timed = KINDS[kind].timed
+    if not found and timed is not None:
         slow = tally.done > 100 and took > max(0.05, SLOW * usual * len(given))  # before, nothing is usual
-        if (slow or not number % LOOK_AT_GROWTH) and grows_too_fast(work(given), given):
+        if (slow or not number % LOOK_AT_GROWTH) and grows_too_fast(timed(given), given):
             found = "time grows faster than the text"
     if found and found not in tally.findings:
         grown = found.startswith("time")
@@ -135,14 +553,13 @@ def run(
     """
     tallies = {kind: Tally() for kind in kinds}
     until = time.monotonic() + seconds if seconds else float("inf")
-    share = SHARE if len(kinds) > 1 else dict.fromkeys(kinds, 1)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         logging.disable()
         numbers = itertools.count(first) if documents is None else iter(range(first, first + documents))
         for number in numbers:
             for kind in kinds:
-                if number % share[kind] == 0:
+                if len(kinds) == 1 or number % KINDS[kind].share == 0:
                     use(kind, seed, number, tallies[kind])
             if number % 50_000 == 0:
                 print(f"{number:,}, {sum(len(tally.findings) for tally in tallies.values())} findings", file=sys.stderr)
@@ -150,16 +567,6 @@ def run(
                 break
     logging.disable(logging.NOTSET)
     return tallies
-
-
-def table(tallies: dict[str, Tally]) -> Iterator[str]:
-    """The figures, in Markdown."""
-    yield "| kind | inputs | characters each | ms each | findings |"
-    yield "|---|---|---|---|---|"
-    for kind, tally in tallies.items():
-        done = max(1, tally.done)
-        each = f"{tally.letters / done:.0f} | {1000 * tally.seconds / done:.1f}"
-        yield f"| {kind} | {tally.done:,} | {each} | {len(tally.findings)} |"
 
 
 def main() -> None:
@@ -173,9 +580,18 @@ def main() -> None:
     options = parser.parse_args()
     seconds = 30.0 if options.seconds is None and options.documents is None else options.seconds
     tallies = run(options.kinds, seed=options.seed, first=options.first, documents=options.documents, seconds=seconds)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(f"seed {options.seed}; {machine}, {datetime.now(tz=timezone.utc):%Y-%m-%d}\n")
-    print("\n".join(table(tallies)))
+    rows = [
+        [
+            kind,
+            f"{tally.done:,}",
+            f"{tally.letters / max(1, tally.done):.0f}",
+            f"{1000 * tally.seconds / max(1, tally.done):.1f}",
+            len(tally.findings),
+        ]
+        for kind, tally in tallies.items()
+    ]
+    print(f"seed {options.seed}; {machine()}\n")
+    print(markdown_table(["kind", "inputs", "characters each", "ms each", "findings"], rows))
     sys.exit(any(tally.findings for tally in tallies.values()))
 
 

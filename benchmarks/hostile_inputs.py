@@ -1,11 +1,9 @@
 """Markdown meant to hurt a splitter, and a child process to try it in, which alone a hang or a crash then ends.
 
-As a script it indexes documents that were found to hurt, each as the one file of a folder, by keywords alone, because
-embedding takes its own time. It prints CPU seconds for a size and for half of it, and the most memory that the process
-ever had (Linux only).
+As a script it indexes each text as the one file of a folder, by keywords alone, because embedding takes its own time.
+It prints CPU seconds for a size and for half of it, and the most memory that the process ever had (Linux only).
 
-    python benchmarks/hostile_inputs.py --megabytes 1
-    python benchmarks/hostile_inputs.py --all       # pathological inputs, too
+    python benchmarks/hostile_inputs.py --megabytes 1 [--only "link references" …]
 """
 
 from __future__ import annotations
@@ -31,52 +29,46 @@ if TYPE_CHECKING:
     from chunkers import Splitter
 
 LIMIT = 600.0  # seconds for one document
+# What fills a text to its size: a unit that is repeated between a beginning and an end.
+UNITS = {
+    "prose": ("", "The gateway waits a minute, and then it asks another server. " * 5 + "\n\n", ""),
+    "words on one line": ("", "word ", ""),
+    "sentences on one line": ("", "This is a sentence. ", ""),
+    "CJK on one line": ("", "漢字かな。", ""),
+    "no space at all": ("", "abcdefghij", ""),
+    "opening brackets": ("", "[", ""),
+    "punctuation": ("", "!?.,;:", ""),
+    "lists in lists on one line": ("", "- ", "x"),
+    "numbered lists on one line": ("", "1. ", "x"),
+    "quotes and lists on one line": ("", "> - ", "x"),
+    "headings only": ("", "# h\n", ""),
+    "backticks": ("", "`", ""),
+    "unclosed fence": ("```python\n", "x = 1\n", ""),
+    "unclosed comments": ("", "<!-- a ", ""),
+    "unclosed links": ("", "[a](", ""),
+    "unclosed emphasis": ("", "*a **a ", ""),
+    "20k-row table": ("| a | b |\n|---|---|\n", "| cell | cell of a row with words |\n", ""),
+    "2k-column table": (f"|{'c|' * 2000}\n|{'-|' * 2000}\n", f"|{'x|' * 2000}\n", ""),
+    "blank lines": ("", "\n", "x"),
+    "spaces": ("", " ", "x"),
+    "NUL and lone CR": ("", "a\0b\rc d\r\r", ""),
+    "deep list items": ("", "* a\n", ""),
+    "link references": ("", "[a]: /b\n\n", ""),
+    "emoji": ("", "😀", ""),
+}
 
 
-def documents(megabytes: float) -> dict[str, str]:
-    """Texts of so many megabytes that once took the square of their length, or gigabytes; and prose to compare with."""
-    n = int(megabytes * 1_000_000)
-    paragraph = "The gateway waits a minute, and then it asks another server. " * 5 + "\n\n"
-    letters = random.Random(0)  # noqa: S311  reproducible, not secret
+def pathological(megabytes: float = 1) -> dict[str, str]:
+    """Texts of about so many megabytes; those of one unit, and some of many."""
+    n, dice = int(megabytes * 1_000_000), random.Random(0)  # noqa: S311  reproducible
     return {
-        "prose": paragraph * (n // len(paragraph)),
-        "random letters in one line": "".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=n)),
-        "link references": "[a]: /b\n\n" * (n // 9),
+        **{name: start + unit * (n // len(unit.encode())) + end for name, (start, unit, end) in UNITS.items()},
+        "random letters in one line": "".join(dice.choices("abcdefghijklmnopqrstuvwxyz", k=n)),
+        "random punctuation": "".join(dice.choices("!?.,;:-_#*`~()[]{}<>|/\\\"'", k=n)),
         "link references, each another": "".join(f"[{number:06}]: b\n" for number in range(n // 12)),
-        "opening brackets": "[" * n,
         "brackets in brackets": "[" * (n // 2) + "]" * (n // 2),
-        "punctuation": "!?.,;:" * (n // 6),
-        "random punctuation": "".join(letters.choices("!?.,;:-_#*`~()[]{}<>|/\\\"'", k=n)),
-        "lists in lists on one line": "- " * (n // 2) + "x",
-        "numbered lists on one line": "1. " * (n // 3) + "x",
-        "quotes and lists on one line": "> - " * (n // 4) + "x",
-    }
-
-
-def pathological(megabytes: int = 1) -> dict[str, str]:
-    """Twenty inputs of about so many megabytes."""
-    n = megabytes * 1_000_000
-    return {
-        "words on one line": "word " * (n // 5),
-        "sentences on one line": "This is a sentence. " * (n // 20),
-        "CJK on one line": "漢字かな。" * (n // 15),
-        "no space at all": "abcdefghij" * (n // 10),
         "nested quotes": "> " * min(10_000, n) + "deep",
         "nested lists": "".join("  " * min(level, 200) + "- x\n" for level in range(n // 404)),
-        "headings only": "# h\n" * (n // 4),
-        "backticks": "`" * (n // 5),
-        "unclosed fence": "```python\n" + "x = 1\n" * (n // 6),
-        "unclosed comments": "<!-- a " * (n // 7),
-        "unclosed links": "[a](" * (n // 4),
-        "unclosed emphasis": "*a **a " * (n // 7),
-        "20k-row table": "| a | b |\n|---|---|\n" + "| cell | cell of a row with words |\n" * (n // 36),
-        "2k-column table": f"|{'c|' * 2000}\n|{'-|' * 2000}\n" + f"|{'x|' * 2000}\n" * (n // 4002),
-        "blank lines": "\n" * n + "x",
-        "spaces": " " * n + "x",
-        "NUL and lone CR": "a\0b\rc d\r\r" * (n // 10),
-        "deep list items": "* a\n" * (n // 4),
-        "reference definitions": "[a]: /b\n" * (n // 8),
-        "emoji": "😀" * (n // 4),
     }
 
 
@@ -128,12 +120,8 @@ def index_page(notes: Path, send: Connection) -> None:
         report = index.refresh()
         seconds = time.process_time() - began
         page = index.documents().get("page.md")
-        ended = f"{page.nodes:,} chunks" if page else "a problem"
-        if report.failed:
-            ended = "; ".join(map(str, report.failed))
+        ended = "; ".join(map(str, report.failed)) or (f"{page.nodes:,} chunks" if page else "a problem")
         peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-        if index.status(check=True).problems:
-            ended = f"verify: {index.status(check=True).problems}"
         send.send((ended, seconds, int(peak.split()[1]) / 1024))
 
 
@@ -141,20 +129,15 @@ def main() -> None:
     """Run and print the Markdown of results/fuzz.md."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--megabytes", type=float, default=1.0)
-    options.add_argument("--all", action="store_true", help="also the inputs that splitters are compared by")
     options.add_argument("--only", nargs="*", help="documents whose names begin so")
     given = options.parse_args()
     print(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
-    size = given.megabytes
-    whole = documents(size) | (pathological(round(size)) if given.all else {})
     rows = []
-    for name, text in whole.items():
-        if given.only and not name.startswith(tuple(given.only)):
-            continue
-        half = indexed(text[: len(text) // 2])
-        ended, seconds, peak = indexed(text)
-        rows.append([name, f"{len(text.encode()) / 1e6:.1f}", half[1], seconds, f"{peak:.0f}", ended])
-        print(rows[-1], file=sys.stderr)
+    for name, text in pathological(given.megabytes).items():
+        if not given.only or name.startswith(tuple(given.only)):
+            half, (ended, seconds, peak) = indexed(text[: len(text) // 2]), indexed(text)
+            rows.append([name, f"{len(text.encode()) / 1e6:.1f}", half[1], seconds, f"{peak:.0f}", ended])
+            print(rows[-1], file=sys.stderr)
     print(markdown_table(["document", "MB", "half of it, CPU s", "CPU s", "peak MiB", "ended"], rows))
 
 

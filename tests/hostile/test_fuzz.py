@@ -8,13 +8,12 @@ import pytest
 
 with pytest.MonkeyPatch.context() as patch:  # not for longer: other packages are called as files in there are
     patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    fuzz, fuzz_kinds, fuzz_files = map(import_module, ("fuzz", "fuzz_kinds", "fuzz_files"))
+    fuzz = import_module("fuzz")
 
 COUNTS = {
     "documents": 1500,
     "messages": 500,
     "answers": 500,
-    "vectors": 100,
     "states": 25,
     "databases": 10,
     "settings": 500,
@@ -29,7 +28,7 @@ def test_a_short_run_finds_nothing(kind, count):
 
 
 def state(**values):
-    tree = json.loads(fuzz_files.whole()[2])
+    tree = json.loads(fuzz.whole()[2])
     for path, value in values.items():
         place, _, key = path.rpartition("__")
         (tree[place] if place else tree)[key] = value
@@ -88,14 +87,14 @@ FOUND = {
 @pytest.mark.parametrize(("kind", "given"), FOUND.values(), ids=FOUND)
 def test_what_was_found_is_mended(kind, given):
     given = given() if callable(given) else given
-    fuzz_kinds.KINDS[kind].use(given)
+    fuzz.KINDS[kind].use(given)
 
 
 def test_a_finding_is_made_small_and_comes_back_by_its_number(monkeypatch, capsys):
     def use(source):
-        fuzz_kinds.promise("|" not in source or "漢字" not in source, "both")
+        fuzz.promise("|" not in source or "漢字" not in source, "both")
 
-    monkeypatch.setitem(fuzz.KINDS, "messages", fuzz_kinds.Kind(fuzz_kinds.text, use))
+    monkeypatch.setitem(fuzz.KINDS, "messages", fuzz.Kind(fuzz.text, use))
     [(what, (number, less))] = fuzz.run(["messages"], seed=7, documents=300)["messages"].findings.items()
     assert what.startswith("AssertionError both in ")
     assert sorted(less) == ["|", "字", "漢"]
@@ -109,5 +108,5 @@ def test_a_square_of_the_length_is_a_finding(monkeypatch):
         for at in range(0, len(source), 10):
             source.count("\x1a" * 3, at)
 
-    assert fuzz_kinds.grows_too_fast(lambda source: [slow(source * 3) for _ in range(9)], "ab" * 1000)
-    assert not fuzz_kinds.grows_too_fast(lambda source: [source.count("b") for _ in range(999)], "ab" * 1000)
+    assert fuzz.grows_too_fast(lambda source: [slow(source * 3) for _ in range(9)], "ab" * 1000)
+    assert not fuzz.grows_too_fast(lambda source: [source.count("b") for _ in range(999)], "ab" * 1000)
