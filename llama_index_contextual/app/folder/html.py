@@ -45,14 +45,7 @@ _LONG_CELL: Final = 200  # characters; a table with a table or heading in it and
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
 _KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}  # Word's names
 _ROMAN: Final = "1000m 900cm 500d 400cd 100c 90xc 50l 40xl 10x 9ix 5v 4iv 1i".split()  # noqa: SIM905
-_METADATA: Final = {
-    "author": "author",
-    "article:published_time": "created",
-    "article:modified_time": "modified",
-    "dc.creator": "author",
-    "dc.date": "created",
-    "date": "created",
-}
+_METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
 
 
 class Page(NamedTuple):
@@ -222,7 +215,8 @@ class _Writer:
             elif child.name in ("code", "kbd", "samp") and (text := child.get_text().strip()):
                 self._line.append(f"`{text.translate(_SPACES)}`")
             elif child.name in ("sup", "sub"):
-                self._line.append(_raised(child, "".join(self._line)[-1:]))
+                before = next((piece[-1] for piece in reversed(self._line) if piece), "")
+                self._line.append(_raised(child, before))
             elif child.name in _BLOCKS:
                 self._end_block()
                 self._blocks += filter(None, self._block(child))
@@ -303,13 +297,8 @@ def _raised(element: Tag, before: str) -> str:
     link = element.find("a", href=True) or element.find_parent("a", href=True)
     if text and link is not None and "#" in str(link["href"]) and len(text) <= 5:  # noqa: PLR2004  of a note
         return f" [{text.strip('[]()')}]"
-    if (
-        text
-        and element.name == "sup"
-        and text.lower() not in _ORDINALS
-        and before
-        and (before.isalnum() or before in ")]")
-    ):
+    is_behind = before.isalnum() or before in (")", "]")
+    if text and element.name == "sup" and text.lower() not in _ORDINALS and is_behind:
         return f"^{text}"
     if element.name == "sub" and (before.isdigit() or after.isdigit()):
         return f"_{text}{' ' * after.isdigit()}"
