@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -47,8 +46,8 @@ _SECOND_ANSWER: Final = re.compile(
     re.IGNORECASE,
 )
 _PLACEHOLDER: Final = re.compile(r"\W*(?:the )?context (?:of|for) (?:the )?chunk(?: \d+)?\W*", re.IGNORECASE)
-_KEY_AND_VALUE: Final = re.compile(  # without the quote before a key, which may have looked like one around the whole
-    r"^\W*\{|(?:^|[\"'])(?:context|chunk|text|answer|number|id|\d+)[\"']\s*:", re.IGNORECASE
+_DATA: Final = re.compile(  # without the quote before a key, which may have looked like one around the whole
+    r"^\W*\{|^\s*\[\s*[\"'\[{]|(?:^|[\"'])(?:context|chunk|text|answer|number|id|\d+)[\"']\s*:", re.IGNORECASE
 )
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
 _DIGITS: Final = re.compile(r"\d+")
@@ -125,7 +124,7 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
         ("repetition", lambda: loop or _LOOP.search(context)),
         ("empty", lambda: sum(character.isalnum() for character in context) < _MIN_LETTERS),
         ("refused", lambda: _REFUSAL.match(context)),
-        ("data instead of a sentence", lambda: _is_data(context)),
+        ("data instead of a sentence", lambda: _DATA.search(context)),
         ("several answers", lambda: _SECOND_ANSWER.search(context)),
         ("copy of the prompt", lambda: _PLACEHOLDER.match(context) or _copied(words[:_COPIED_WORDS], _spaced(prompt))),
         ("copy of the chunk", lambda: _copied(words, _spaced(chunk)) or _nearly_copied(words, _words(chunk))),
@@ -158,16 +157,6 @@ def _holds_number(text: str, digits: str) -> bool:
         return True
     numeral = _NUMERALS.get(int(bare))
     return numeral is not None and re.search(rf"\b{numeral}\b", text, re.IGNORECASE) is not None
-
-
-def _is_data(context: str) -> bool:
-    """Whether a context is JSON or a piece of it."""
-    if _KEY_AND_VALUE.search(context):
-        return True
-    try:
-        return isinstance(json.loads(context), dict | list)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _nearly_copied(words: list[str], source: list[str]) -> bool:

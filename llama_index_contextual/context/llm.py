@@ -39,7 +39,7 @@ from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.schema import BaseNode
@@ -291,7 +291,6 @@ class _Run:
         self._generator, self._options, self._progress = generator, generator.options, progress
         self._failed: Counter[str] = Counter()
         self._is_final = True
-        self._cache_error: StorageError | None = None
         self._documents = []
         for batch in batches:
             records = generator.cache.find(batch.nodes, batch.document)
@@ -299,7 +298,6 @@ class _Run:
             self._documents.append(_Document(batch, records, missing))
         every = [record for document in self._documents for record in document.records]
         self._total, self._cached = len(every), sum(record.text is not None for record in every)
-        self._left = [f"{record.reason}, {record.times} times" for record in every if record.times >= _MAX_FAILURES]
         self._done = self._cached
 
     async def ask(self) -> None:
@@ -309,8 +307,9 @@ class _Run:
             generator.usage.chunks += self._total
             generator.usage.from_cache += self._cached
         self._note_done(0)
-        for reason in self._left:
-            self._note_failed(reason, 1)
+        for record in [record for document in self._documents for record in document.records]:
+            if record.times >= _MAX_FAILURES:
+                self._note_failed(f"{record.reason}, {record.times} times", 1)
         to_ask = [document for document in self._documents if document.missing]
         if not to_ask:
             return
@@ -329,7 +328,7 @@ class _Run:
             await self._store(generator.cache.mark_failed, generator.version)
 
     def contexts(self) -> Contexts:
-        """The contexts of all chunks, after one warning where chunks fell back or contexts could not be stored."""
+        """The contexts of all chunks, after one warning where chunks fell back."""
         generator = self._generator
         results = [
             generator.compose(document.batch, [record.text for record in document.records])
@@ -339,16 +338,13 @@ class _Run:
         if fallen := Counter(source for source in sources if source != generator.name):
             others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
             reasons = ", ".join(f"{count} {reason}" for reason, count in self._failed.most_common())
+            have, why = "has" if fallen.total() == 1 else "have", f", because: {reasons}" if reasons else ""
             warnings.warn(
-                f"{fallen.total()} of {len(sources)} chunks {'has' if fallen.total() == 1 else 'have'} no context from "
-                f"{generator.name} but fell back ({others}){f', because: {reasons}' if reasons else ''}."
-                f"{_NEXT_OF_THIS if generator.cache.store is None else _NEXT}",
+                f"{fallen.total()} of {len(sources)} chunks {have} no context from {generator.name} but fell back "
+                f"({others}){why}.{_NEXT_OF_THIS if generator.cache.store is None else _NEXT}",
                 ContextualWarning,
                 stacklevel=4,
             )
-        if self._cache_error is not None:
-            message = f"The generated contexts are used, and could not be kept everywhere: {self._cache_error}"
-            warnings.warn(message, ContextualWarning, stacklevel=4)
         return results
 
     def estimate(self) -> ContextEstimate:
@@ -466,47 +462,43 @@ class _Run:
         answers = split_answers(answer, len(group))
         if len(group) > 1:
             self._generator.budget.note_batch(matched=bool(answers))
-        contexts = {index: answers[number] for number, index in enumerate(group, 1) if number in answers}
-        refused = {index: reason for index, one in contexts.items() if (reason := self._refusal(one, document, index))}
-        omitted = [index for index in group if index not in contexts]
-        if len(group) == 1 and omitted:
-            refused, omitted = {group[0]: "malformed" if answer.strip() else "empty"}, []
-        accepted = [(index, Kept(context)) for index, context in contexts.items() if index not in refused]
-        await self._keep(document, accepted)
+        omitted = [at for number, at in enumerate(group, 1) if number not in answers] if len(group) > 1 else []
+        records: list[tuple[BaseNode, Kept]] = []
+        for number, index in enumerate(group, 1):
+            if index in omitted:
+                continue
+            context, node = answers.get(number), document.batch.nodes[index]
+            reason = "malformed" if answer.strip() else "empty"
+            if context is not None:
+                reason = self._refusal(context, node, document.batch.document) or ""
+            record = Kept(None, reason, document.records[index].times + 1) if reason else Kept(context)
+            document.records[index] = record
+            records.append((node, record))
+        await self._store(self._generator.cache.keep, records, document.batch.document)
+        accepted = sum(record.text is not None for _, record in records)
         with _counting:
-            self._generator.usage.generated += len(accepted)
-        self._note_done(len(accepted))
-        await self._refuse(document, refused)
+            self._generator.usage.generated += accepted
+        self._note_done(accepted)
+        for _, record in records:
+            if record.text is None:
+                self._note_failed(record.reason, 1, again=True)
         for index in omitted:
             await self._group(document, [index])
 
-    def _refusal(self, context: str, document: _Document, index: int) -> str | None:
+    def _refusal(self, context: str, node: BaseNode, document: SourceDocument) -> str | None:
         """Why a context cannot be used, or None. The model knew the document's text, path, title, day and sections."""
-        node, source = document.batch.nodes[index], document.batch.document
-        metadata = {**source.metadata, **node.metadata}
+        metadata = {**document.metadata, **node.metadata}
         values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
-        known = "\n".join([source.text, source.path, *(str(value or "") for value in values)])
-        prompt = prompts.prompt_for(source, self._generator.prompts)
+        known = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
+        prompt = prompts.prompt_for(document, self._generator.prompts)
         return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), known, prompt)
-
-    async def _refuse(self, document: _Document, reasons: Mapping[int, str]) -> None:
-        """Give up chunks without a usable answer, and store that for later runs."""
-        times = {index: document.records[index].times + 1 for index in reasons}
-        await self._keep(document, [(index, Kept(None, why, times[index])) for index, why in reasons.items()])
-        for reason in reasons.values():
-            self._note_failed(reason, 1, again=True)
-
-    async def _keep(self, document: _Document, records: list[tuple[int, Kept]]) -> None:
-        for index, record in records:
-            document.records[index] = record
-        pairs = [(document.batch.nodes[index], record) for index, record in records]
-        await self._store(self._generator.cache.keep, pairs, document.batch.document)
 
     async def _store(self, work: Callable[..., object], *arguments: Any) -> None:
         try:
             await asyncio.to_thread(work, *arguments)
         except StorageError as error:  # a full disk: what is paid for is used all the same
-            self._cache_error = error
+            message = f"The generated contexts are used, and could not be kept everywhere: {error}"
+            warnings.warn(message, ContextualWarning, stacklevel=2)
 
     def _note_failed(self, reason: str, chunks: int, *, again: bool = False) -> None:
         """Note that chunks got no context; ``again`` means that the next run asks about them."""
