@@ -61,18 +61,18 @@ def step(name: str, /, **facts: str | float) -> Iterator[dict[str, str | int | f
     parent, facts_of_step = active_span_id.get(), dict(facts)
     token = active_span_id.set(span["id_"])
     _dispatcher.span_enter(**span, parent_id=parent)
-    began = time.monotonic()
+    began, reason = time.monotonic(), ""
     try:
         yield facts_of_step
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
-        _dispatcher.event(StepEvent(step=name, seconds=time.monotonic() - began, facts=facts_of_step, error=reason))
         _dispatcher.span_drop(**span, err=error)
         raise
     else:
-        _dispatcher.event(StepEvent(step=name, seconds=time.monotonic() - began, facts=facts_of_step))
         _dispatcher.span_exit(**span, result=facts_of_step)
     finally:
+        seconds = time.monotonic() - began
+        _dispatcher.event(StepEvent(step=name, seconds=seconds, facts=facts_of_step, error=reason))
         active_span_id.reset(token)
 
 

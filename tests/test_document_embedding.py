@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core import Document
 from llama_index.core.ingestion import IngestionPipeline
-from servers import llama_cpp, missing, served
+from servers import served
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser, service
 from llama_index_contextual.app import ContextualIndex
@@ -20,7 +20,6 @@ from llama_index_contextual.app.settings.embeddings import model_id, resolve_emb
 from llama_index_contextual.app.settings.late_chunking import (
     EmbedDocuments,
     JinaDocumentEmbedding,
-    LlamaCppDocumentEmbedding,
     VoyageDocumentEmbedding,
     plan_windows,
 )
@@ -225,7 +224,7 @@ def test_a_missing_key_names_its_variable(vendor, monkeypatch):
 
 @pytest.mark.parametrize(
     ("spec", "class_name"),
-    [("voyage:voyage-context-3", "Voyage"), ("jina:jina-embeddings-v3", "Jina"), ("llamacpp:nomic", "LlamaCpp")],
+    [("voyage:voyage-context-3", "Voyage"), ("jina:jina-embeddings-v3", "Jina")],
 )
 def test_a_string_chooses_them(spec, class_name):
     chosen = resolve_embedding(f"{spec}@http://127.0.0.1:9/v1")
@@ -307,24 +306,3 @@ async def test_async_gives_the_same(vendor):
     made = voyage(vendor)
     assert await made.aget_query_embedding("pears") == made.get_query_embedding("pears")
     assert await made.aget_text_embedding("pears") == made.embed_document(["pears"])[0]
-
-
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
-@pytest.mark.server
-def test_late_chunking_on_a_llama_cpp_server():
-    with llama_cpp("--embed", "--pooling", "none", "--context", "2048") as url:
-        made = LlamaCppDocumentEmbedding(base_url=url)
-        chunks = ["Apples are red.", "They grow on trees.", "So do pears: 😀."]
-        alone, together = made.embed_document(chunks[1:2]), made.embed_document(chunks)
-        assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
-        assert not np.allclose(alone[0], together[1], atol=1e-3)  # it has seen what stands before it
-        # The server's own mean over the text with the same end is that of the chunk alone.
-        assert np.allclose(made.get_query_embedding(chunks[1]), alone[0], atol=1e-4)
-        many = LlamaCppDocumentEmbedding(base_url=url, window_tokens=60).embed_document(chunks * 8)
-        assert len(many) == 24
-
-
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
-def test_a_llama_cpp_server_with_another_pooling_is_told_apart():
-    with llama_cpp("--embed", "--context", "512") as url, pytest.raises(EmbeddingError, match="--pooling none"):
-        LlamaCppDocumentEmbedding(base_url=url).embed_document(["Apples are red."])

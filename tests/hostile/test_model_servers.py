@@ -8,6 +8,7 @@ import socketserver
 import threading
 import time
 import tracemalloc
+import warnings
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import SimpleNamespace
@@ -131,7 +132,6 @@ EMBEDDINGS = {
     "openai": "openai:x@{}/v1",
     "voyage": "voyage:x@{}/v1",
     "jina": "jina:x@{}/v1",
-    "llama.cpp": "llamacpp:x@{}",
 }
 RERANKERS = {"cohere": "cohere:x@{}/v2", "jina": "jina:x@{}/v1", "llama.cpp": "llama.cpp:{}"}
 MODELS = {"ollama": "ollama:x@{}", "openai": "openai:x@{}/v1"}
@@ -297,3 +297,35 @@ def test_a_model_by_name_answers_as_ever(fake_model):
     llm = NamedModel(fake_model.llm, 100)()
     assert llm.chat([ChatMessage("Hello.")]).message.content == "Good morning."
     assert "".join(part.delta or "" for part in llm.stream_chat([ChatMessage("Hello.")])) == "Good morning."
+
+
+REACHED = {
+    "embedding": ('embed_model = "{}"', "ollama:x@{}"),
+    "late chunking": ('embed_model = "{}"', "voyage:x@{}/v1"),
+    "contexts": ('context = "llm"\n[context_options]\nllm = "{}"', "openai:x@{}/v1"),
+    "rerank": ('[retrieval]\nrerank = "{}"', "jina:x@{}/v1"),
+    "rerank by a model": ('[retrieval]\nrerank = "{}"', "openai:x@{}/v1"),
+}
+
+
+@pytest.mark.parametrize("what", REACHED)
+def test_the_setting_reaches_every_client_and_many_documents_wait_once(what, tmp_path, users_own):
+    """A silent server ends each part within the user's setting, however many documents there are."""
+    for number in range(6):
+        (tmp_path / f"{number}.md").write_text(f"# Note {number}\n\nSome words about {number}.\n", "utf-8")
+    setting, spec = REACHED[what]
+    with serving(after_a_good_probe(silent)) as server:
+        settings = setting.format(spec.format(server.url))
+        (tmp_path / "contextual.toml").write_text(f"timeout = {SILENCE}\n{settings}\n", "utf-8")
+        users_own(tmp_path)
+        started = time.monotonic()
+        with ContextualIndex.open(tmp_path) as index, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with suppress(EmbeddingError):
+                index.refresh()
+            if what.startswith("rerank"):
+                with pytest.raises(RetrievalError, match="imeout"):
+                    index.as_retriever().retrieve("which note?")
+        assert server.asked
+        assert len(server.asked) <= 1 + 6, "a probe, and once for each document at most"
+    assert time.monotonic() - started < 30, "60 s is the default"

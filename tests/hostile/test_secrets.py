@@ -36,7 +36,6 @@ LOGIN = "user:secret-of-login"
 KINDS = {
     "voyage": ("embed_model", "voyage:x@{}/v1", "VOYAGE_API_KEY"),
     "jina": ("embed_model", "jina:x@{}/v1", "JINA_API_KEY"),
-    "llama.cpp": ("embed_model", "llamacpp:x@{}", ""),
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model on Ollama": ("context_options.llm", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
     "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", "LOGIN"),

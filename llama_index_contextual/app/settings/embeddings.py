@@ -142,8 +142,8 @@ INSTRUCTIONS: Final = {
 
 FORMS: Final = (
     "'local', 'e5', 'none', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
-    "'openai:MODEL@http://host/v1', 'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', "
-    "'llamacpp:NAME@http://host:port', or any LlamaIndex embedding object"
+    "'openai:MODEL@http://host/v1', 'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', or any LlamaIndex embedding "
+    "object"
 )
 
 
@@ -154,7 +154,7 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
         spec: ``"local"``, ``"e5"``, ``"none"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
             ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"openai:MODEL@http://host/v1"`` (any server with
             OpenAI's interface), ``"huggingface:MODEL"``, or one that can embed the chunks of a document together:
-            ``"voyage:MODEL"``, ``"jina:MODEL"``, ``"llamacpp:NAME@http://host:port"``; or an embedding object.
+            ``"voyage:MODEL"``, ``"jina:MODEL"``; or an embedding object.
         timeout: Seconds without an answer before a server is given up.
 
     Raises:
@@ -193,7 +193,6 @@ _MAKERS: Final = {  # module, name and package
     ),
     "voyage": (f"{_HERE}.late_chunking", "VoyageDocumentEmbedding", ""),
     "jina": (f"{_HERE}.late_chunking", "JinaDocumentEmbedding", ""),
-    "llamacpp": (f"{_HERE}.late_chunking", "LlamaCppDocumentEmbedding", ""),
 }  # fmt: skip
 
 

@@ -2,15 +2,13 @@
 
 LlamaIndex embeds each text alone. :class:`DocumentEmbedding` adds ``embed_document(chunks)`` to its interface, and
 :class:`EmbedDocuments` uses it in any ``IngestionPipeline``. Voyage has contextualized chunk embeddings. Jina has late
-chunking: it reads the document as one text and takes the mean over each chunk's own tokens. A llama.cpp server gives
-the vector of every token, and the rest happens here.
+chunking: it reads the document as one text and takes the mean over each chunk's own tokens.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import json
 import os
 from abc import abstractmethod
@@ -24,7 +22,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
 from llama_index_contextual.errors import Checked, EmbeddingError, SettingError
-from llama_index_contextual.text import counted, replace_surrogates
+from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -242,38 +240,6 @@ class JinaDocumentEmbedding(VendorEmbedding):
         task = "retrieval.query" if is_query else "retrieval.passage"
         body = {"input": list(texts), "task": task, "late_chunking": not is_query, "dimensions": self.dimensions}
         return "embeddings", body
-
-
-class LlamaCppDocumentEmbedding(DocumentEmbedding):
-    """Late chunking on a llama.cpp server, started with ``--embeddings --pooling none``.
-
-    The window is read as one text. A chunk's vector is the mean over its own tokens, each of which has seen the others.
-    """
-
-    model_name: str = Field(default="llama.cpp", description="Name under which vectors are recorded.")
-    base_url: str = Field(default="http://127.0.0.1:8080", description="The server.")
-    window_tokens: int = Field(default=2_000, gt=0, description="Tokens read at once; the server's batch holds them.")
-
-    def _tokens(self, text: str, *, special: bool = False) -> list[int]:
-        answer = self._post(f"{self.base_url}/tokenize", {"content": text, "add_special": special})
-        return cast("list[int]", answer["tokens"])
-
-    def _embed(self, texts: Sequence[str], *, is_query: bool) -> Any:  # noqa: ARG002  the model reads both alike
-        try:
-            special, plain = self._tokens("a", special=True), self._tokens("a")
-            at = next((at for at in range(len(special)) if special[at : at + len(plain)] == plain), 0)
-            parts = [special[:at], *(self._tokens(f"{text}\n") for text in texts), special[at + len(plain) :]]
-            ids = list(itertools.chain.from_iterable(parts))
-            rows = np.asarray(self._post(f"{self.base_url}/embeddings", {"content": ids})[0]["embedding"], np.float64)
-        except (LookupError, TypeError, ValueError) as error:
-            raise EmbeddingError(_FORM.format(f"{type(error).__name__}: {error}")) from error
-        if len(rows) != len(ids):
-            raise EmbeddingError(
-                f"{self.base_url} gave {counted(len(rows), 'vector')} for {counted(len(ids), 'token')}. "
-                "Cure: start llama-server with --embeddings --pooling none"
-            )
-        ends = np.cumsum([len(part) for part in parts[:-1]]).tolist()
-        return [rows[a:b].mean(axis=0) for a, b in itertools.pairwise(ends)]
 
 
 class EmbedDocuments(TransformComponent):

@@ -90,17 +90,15 @@ def load_configuration(
     """
     root = Path(folder).expanduser()
     folder_file = root / FILE
-    files = [_of_user(root), _of_folder(folder_file) if file is None else _entries(_file(file))]
-    further = {} if over is None else _entries(_file(over))
-    first = {
-        key: Entry(value, SETTINGS[key].option or key) for key, value in (options or {}).items() if value is not None
-    }
-    values = {**files[0], **files[1], **_environment(), **further, **first}
-    prompt, origin = values.get(_PROMPT, ("", ""))
+    entries = _of_user(root) | (_of_folder(folder_file) if file is None else _entries(_file(file))) | _environment()
+    entries |= {} if over is None else _entries(_file(over))
+    chosen = {key: value for key, value in (options or {}).items() if value is not None}
+    entries |= {key: Entry(value, SETTINGS[key].option or key) for key, value in chosen.items()}
+    prompt, origin = entries.get(_PROMPT, ("", ""))
     if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that names it
         beside = Path(origin).parent if origin.endswith(".toml") else Path()
-        values[_PROMPT] = Entry(read_text(beside / prompt), origin)
-    return _checked(values, folder_file if folder_file.is_file() else None)
+        entries[_PROMPT] = Entry(read_text(beside / prompt), origin)
+    return _checked(entries, folder_file if folder_file.is_file() else None)
 
 
 def with_remembered(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
@@ -109,13 +107,9 @@ def with_remembered(configuration: Configuration, remembered: Mapping[str, Any])
     Raises:
         SettingError: A value cannot work.
     """
-    known = {key: Entry(value, "index") for key, value in remembered.items() if key in SETTINGS}
-    index = _checked(known)
-    return replace(
-        configuration,
-        values={**index.values, **configuration.values},
-        origins={**index.origins, **configuration.origins},
-    )
+    index = _checked({key: Entry(value, "index") for key, value in remembered.items() if key in SETTINGS})
+    values, origins = {**index.values, **configuration.values}, {**index.origins, **configuration.origins}
+    return replace(configuration, values=values, origins=origins)
 
 
 def is_harmless(key: str, value: Any) -> bool:
@@ -201,18 +195,18 @@ def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configur
     mistakes: list[str] = []
     for key, (value, origin) in entries.items():
         place = f"{origin}: {_cut(key)}" if origin.endswith(".toml") or origin == "index" else origin
-        if key not in SETTINGS:
-            mistakes.append(f"{place}{_unknown(key, value)}")
-            continue
         try:
             values[key] = SETTINGS[key].adapter.validate_python(value)
+        except KeyError:
+            mistakes.append(f"{place}{_unknown(key, value)}")
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             cure = "leave it out, or correct its name" if fault["type"] == "extra_forbidden" else fault["msg"]
             cure = cure.removeprefix("Value error, ")
             inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
-            wrong = f"{place}{inside}={_shown(fault['input'])}"
-            mistakes.append(f"{wrong} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
+            mistakes.append(
+                f"{place}{inside}={_shown(fault['input'])} cannot work. Cure: {cure[:1].lower()}{cure[1:]}."
+            )
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
         raise SettingError(" ".join(mistakes[:_NAMED]) + more)
@@ -235,12 +229,11 @@ def _unknown(key: str, value: Any) -> str:
     if key in TABLES:
         return f"={_shown(value)} cannot work. Cure: make it a table, [{key}]."
     table, _, name = key.rpartition(".")
-    for setting in SETTINGS.values():
-        if setting.name == name:
-            return f" is not known. Cure: use {setting.key}{'' if '.' in setting.key else ', above all tables'}."
+    same = [setting.key for setting in SETTINGS.values() if setting.name == name]
     names = [setting.name for setting in SETTINGS.values() if table and setting.table == table]
-    names = names or list(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
-    return f" is not known. Cure: use one of {', '.join(names)}."
+    names = same or names or list(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
+    above = ", above all tables" if same and "." not in same[0] else ""
+    return f" is not known. Cure: use {'' if same else 'one of '}{', '.join(names)}{above}."
 
 
 def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:

@@ -147,7 +147,7 @@ _ALL: Final = (
     Setting(
         "embed_model", Name, "local",
         "What makes the vectors: `local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, "
-        "`openai:MODEL`, `openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
+        "`openai:MODEL`, `openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL` or `jina:MODEL`.",
         flags="--embed-model", harmless=("local", "e5", "none"),
     ),
     Setting("timeout", Seconds, 60.0, "Seconds without an answer after which the server of a model is given up."),
