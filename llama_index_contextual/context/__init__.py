@@ -26,7 +26,8 @@ from llama_index_contextual.sqlite_store import SQLiteKVStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from llama_index_contextual.context.llm import LLMContextGenerator, LLMOptions
+    from llama_index_contextual.context.llm import LLMContextGenerator
+    from llama_index_contextual.context.models import LLMOptions
 
 __all__ = [  # what users import
     "ChunkContext",
@@ -48,13 +49,14 @@ __all__ = [  # what users import
 OFF: Final = "off"
 LLM: Final = "llm"
 CONTEXTS: Final = (OFF, *sorted(FREE), LLM)
+_LATE: Final = {"LLMContextGenerator": "llm", "LLMOptions": "models"}  # a tenth of a question's start
 _ALIASES: Final = {None: OFF, False: OFF, "headers": "headings"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in ("LLMContextGenerator", "LLMOptions"):
+    if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.llm"), name)  # its import takes a tenth of a question's start
+    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
 
 
 def context_name(name: object) -> str:
@@ -93,7 +95,8 @@ def resolve_generator(
         _refuse(options, f"context={OFF!r}", ())
         return None
     if name == LLM:
-        from llama_index_contextual.context.llm import LLMContextGenerator, LLMOptions
+        from llama_index_contextual.context.llm import LLMContextGenerator
+        from llama_index_contextual.context.models import LLMOptions
 
         more = [field.name for field in fields(LLMOptions)]
         _refuse(options, f"context={LLM!r}", {*signature(LLMContextGenerator).parameters, *more} - {"options"})

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 from llama_index.core.schema import MetadataMode
@@ -13,10 +12,10 @@ from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.context.base import MAX_CHARS
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
-from llama_index_contextual.text import counted, replace_surrogates, short_hash
+from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -69,19 +68,11 @@ class ContextCache:
         self._last_failed_run = ""
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[Kept]:
-        """The records of chunks. A store may be shared: what is no context there counts as none, with a warning."""
+        """The records of chunks. A store may be shared: what is no record there counts as none."""
         keys = self._keys(nodes, document)
         values = self._values([key for row in keys for key in row])
-        records, unusable = [], 0
-        for row in keys:
-            found = [values[key] for key in row if key in values]
-            best = max(found, key=lambda kept: (kept.text is not None, kept.times), default=Kept())
-            unusable += bool(found) and best == Kept()
-            records.append(best)
-        if unusable:
-            what = f"{counted(unusable, 'kept context')} of {document.path or document.id} cannot be used"
-            warnings.warn(f"{what}: no text of one line. The model is asked again.", ContextualWarning, stacklevel=2)
-        return records
+        found = [[values.get(key, Kept()) for key in row] for row in keys]
+        return [max(row, key=lambda kept: (kept.text is not None, kept.times)) for row in found]
 
     def keep(self, records: Iterable[tuple[BaseNode, Kept]], document: SourceDocument) -> None:
         """Store records; they are on disk when this returns."""
@@ -89,7 +80,7 @@ class ContextCache:
         if self.store is None or not records:
             return
         rows = zip(self._keys((node for node, _ in records), document), records, strict=True)
-        self.store.put_all([(key, _plain(kept)) for keys, (_, kept) in rows for key in keys], _CONTEXTS)
+        self.store.put_all([(key, kept._asdict()) for keys, (_, kept) in rows for key in keys], _CONTEXTS)
 
     def state(self, version: str) -> str:
         """The mark of a version's last run that had to fall back; empty where none had to."""
@@ -127,17 +118,9 @@ class ContextCache:
         return {key: _record(value) for key, value in values.items() if value is not None}
 
 
-def _plain(kept: Kept) -> dict[str, Any]:
-    return {"reason": kept.reason, "times": kept.times} if kept.text is None else {"text": kept.text}
-
-
 def _record(value: object) -> Kept:
     """The record in a stored value; an empty one for anything that no model's answer becomes."""
-    if not isinstance(value, dict):
-        return Kept()
-    text, reason, times = value.get("text"), value.get("reason"), value.get("times")
-    if isinstance(reason, str) and isinstance(times, int):
-        return Kept(None, reason, times)
-    if not isinstance(text, str) or not text.strip() or len(text) > MAX_CHARS or len(text.splitlines()) > 1:
-        return Kept()
-    return Kept(replace_surrogates(text)[0])
+    text, reason, times = map(value.get, Kept._fields) if isinstance(value, dict) else (None, None, None)
+    if isinstance(text, str) and text.strip() and len(text) <= MAX_CHARS and len(text.splitlines()) == 1:
+        return Kept(replace_surrogates(text)[0])
+    return Kept(None, reason, times) if isinstance(reason, str) and isinstance(times, int) else Kept()

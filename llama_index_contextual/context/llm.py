@@ -31,9 +31,9 @@ from llama_index_contextual.context.base import (
 )
 from llama_index_contextual.context.cache import ContextCache, Kept, open_store
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.errors import ContextualWarning, StorageError, amount, one_of, optional_whole, whole
+from llama_index_contextual.errors import ContextualWarning, StorageError, one_of
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
-from llama_index_contextual.service import TIMEOUT, pause
+from llama_index_contextual.service import pause
 from llama_index_contextual.text import short_hash
 from llama_index_contextual.watching import in_thread
 
@@ -50,49 +50,17 @@ if TYPE_CHECKING:
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _counting = threading.Lock()  # of generators that several threads ask
 ATTEMPTS: Final = 3  # of a request while its server is busy or away
+_MARK_CACHE: Final = ("anthropic", "bedrock_converse")  # cache only what a cache point in the prompt marks
 _MAX_FAILURES: Final = 3  # of a chunk, before it is left alone
 _TIMELY_TOKENS: Final = 6000  # of a prompt that a model reads within its timeout; a longer one has more time
 _CONTEXT_TOKENS: Final = 40  # of a usual context with its number
 _SPEEDS: Final = {True: (200.0, 20.0), False: (5000.0, 60.0)}  # tokens a second, read and written; of a local server
-_NEXT: Final = " The next run asks for them again."
-_NEXT_OF_THIS: Final = (
-    " The next run of this object asks for them again. Another process does not know of them: if it loads this "
-    "IngestionPipeline's own cache, it takes them for final. Cure: cache= for the contexts, too, or fallback=None."
+
+
+_NEXT: Final = "The next run asks for them again."
+_NEXT_HERE: Final = (
+    "The next run of this object asks for them again; another process takes them for final without cache=."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LLMOptions:
-    """How a language model is asked for contexts.
-
-    Attributes:
-        batch_size: Chunks per call.
-        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
-        timeout: Seconds after which a call without an answer is given up; for a prompt of more than 6,000 tokens more.
-        max_calls: Over all runs, further attempts included (not those that an LLM's client makes by itself); the
-            remaining chunks then fail, and a later run goes on with them. Each process counts its own.
-        context_window: Tokens that the model takes. A longer document is shown as its outline and what surrounds the
-            chunks. Default: what the LLM says.
-        max_output_tokens: Tokens per context.
-
-    Raises:
-        SettingError: A value cannot work.
-    """
-
-    batch_size: int = 8
-    num_workers: int | None = None
-    timeout: float = TIMEOUT
-    max_calls: int | None = None
-    context_window: int | None = None
-    max_output_tokens: int = 100
-
-    def __post_init__(self) -> None:
-        amount("timeout", self.timeout)
-        for name in ("batch_size", "max_output_tokens"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        for name in ("num_workers", "max_calls", "context_window"):
-            least = 0 if name == "max_calls" else 1
-            object.__setattr__(self, name, optional_whole(name, getattr(self, name), least=least))
 
 
 class LLMContextGenerator(ContextGenerator):
@@ -130,12 +98,12 @@ class LLMContextGenerator(ContextGenerator):
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
         beside: str | None = "pattern",
         fallback: str | None = None,
-        options: LLMOptions | None = None,
+        options: models.LLMOptions | None = None,
     ) -> None:
         models.check_source(llm)
         for name, value in (("beside", beside), ("fallback", fallback)):
             one_of(name, value, (*FREE, None))
-        self.source, self.options, self.fallback = llm, options or LLMOptions(), fallback
+        self.source, self.options, self.fallback = llm, options or models.LLMOptions(), fallback
         # Now: a field may count what the model does later.
         self._model_name = models.model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
         self._llm: LLM | None = None
@@ -144,9 +112,6 @@ class LLMContextGenerator(ContextGenerator):
         self.cache = ContextCache(open_store(cache), self._answer_version)
         self.budget = prompts.PromptBudget(self.options.batch_size, self.options.max_output_tokens)
         self.server, self._usage = models.Server(), ContextUsage()
-
-    def __repr__(self) -> str:
-        return f"LLMContextGenerator({self.name!r}, version={self.version!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
@@ -341,7 +306,7 @@ class _Run:
             have, why = "has" if fallen.total() == 1 else "have", f", because: {reasons}" if reasons else ""
             warnings.warn(
                 f"{fallen.total()} of {len(sources)} chunks {have} no context from {generator.name} but fell back "
-                f"({others}){why}.{_NEXT_OF_THIS if generator.cache.store is None else _NEXT}",
+                f"({others}){why}. {_NEXT if generator.cache.store else _NEXT_HERE}",
                 ContextualWarning,
                 stacklevel=4,
             )
@@ -426,11 +391,13 @@ class _Run:
         if generator.server.is_down:
             raise models.CallFailedError(models.NO_ANSWER, fatal=False)
         tokens = prompt.tokens
-        messages = prompt.messages(cache_point=models.marks_cache(llm))
+        messages = prompt.messages(cache_point=llm.class_name().casefold().startswith(_MARK_CACHE))
         timeout = self._options.timeout * max(1.0, tokens / _TIMELY_TOKENS)
 
         retrying = AsyncRetrying(
-            stop=stop_after_attempt(1 if models.retries_by_itself(llm) else ATTEMPTS),
+            stop=stop_after_attempt(
+                1 if getattr(llm, "max_retries", 0) else ATTEMPTS
+            ),  # its client tries again by itself
             wait=pause,
             retry=retry_if_exception(lambda error: getattr(error, "transient", False)),
             reraise=True,

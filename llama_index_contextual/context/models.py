@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -15,9 +16,10 @@ from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
 from llama_index_contextual.context.base import Tokens
-from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.errors import ContextError, SettingError, amount, optional_whole, whole
 from llama_index_contextual.service import (
     LONGEST_WAIT,
+    TIMEOUT,
     AnswerTooLargeError,
     causes_of,
     client_options,
@@ -40,7 +42,6 @@ DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
 NO_ANSWER: Final = "server does not answer"
 _PROBE_SECONDS: Final = 5.0  # for a server's sign of life
 _REFUSALS: Final = frozenset({401, 403})
-_MARK_CACHE: Final = ("anthropic", "bedrock_converse")
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _CLIENTS: Final = {"_get_aclient": "_aclient", "async_client": "_async_client"}  # OpenAI, Ollama: maker and client
 _OVERFLOW: Final = re.compile(
@@ -52,6 +53,40 @@ _BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believe
 _BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
 _PAUSE: Final = 30.0  # seconds without calls, after so many failed ones in a row
 _FAILURES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LLMOptions:
+    """How a language model is asked for contexts.
+
+    Attributes:
+        batch_size: Chunks per call.
+        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
+        timeout: Seconds after which a call without an answer is given up; for a prompt of more than 6,000 tokens more.
+        max_calls: Over all runs, further attempts included (not those that an LLM's client makes by itself); the
+            remaining chunks then fail, and a later run goes on with them. Each process counts its own.
+        context_window: Tokens that the model takes. A longer document is shown as its outline and what surrounds the
+            chunks. Default: what the LLM says.
+        max_output_tokens: Tokens per context.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+
+    batch_size: int = 8
+    num_workers: int | None = None
+    timeout: float = TIMEOUT
+    max_calls: int | None = None
+    context_window: int | None = None
+    max_output_tokens: int = 100
+
+    def __post_init__(self) -> None:
+        amount("timeout", self.timeout)
+        for name in ("batch_size", "max_output_tokens"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        for name in ("num_workers", "max_calls", "context_window"):
+            least = 0 if name == "max_calls" else 1
+            object.__setattr__(self, name, optional_whole(name, getattr(self, name), least=least))
 
 
 def model_name(llm: LLM) -> str:
@@ -94,16 +129,6 @@ def is_local(llm: LLM) -> bool:
     """Whether a model's server is this machine, which reads one prompt at a time."""
     url = server_url(llm)
     return url is not None and urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
-
-
-def retries_by_itself(llm: LLM) -> bool:
-    """Whether the LLM's client sends failed requests again; then nobody else must."""
-    return int(getattr(llm, "max_retries", 0) or 0) > 0
-
-
-def marks_cache(llm: LLM) -> bool:
-    """Whether the provider caches only what a cache point in the prompt marks."""
-    return llm.class_name().casefold().startswith(_MARK_CACHE)
 
 
 def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:  # noqa: PLR0911  one return per reason

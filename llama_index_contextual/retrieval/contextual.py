@@ -263,9 +263,8 @@ def _drawn(bar: Any) -> Progress:
     """A callable that draws progress."""
 
     def draw(progress: ContextProgress) -> None:
-        bar.total = progress.total
-        bar.set_postfix(cached=progress.cached, fallbacks=progress.fallbacks)
-        bar.update(progress.done - bar.n)
+        bar.total, bar.n = progress.total, progress.done
+        bar.refresh()
 
     return draw
 
