@@ -22,7 +22,6 @@ KINDS: Final = {
     "BlockQuote": "quote",
 }
 _PART: Final = 1_000_000  # characters that are parsed together
-_OF_LINES: Final = frozenset({"CodeBlock", "HtmlBlock", "Table"})  # what follows their first lines means nothing alone
 _NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces what follows, as a colon does
 _VISIBLE: Final = re.compile(r"\S")
@@ -121,20 +120,17 @@ def _as_markdown(text: str) -> str:
             continue
         held.append(line)
         closing = _CLOSING[next(filter(None, opening.groups()))].search(line)
-        if closing and opening[5]:
-            bare, first = line.rstrip("\n"), held[0].rstrip("\n")
-            parts += [
-                f"{_FENCE} {opening[6]}".ljust(len(first)),
-                "\n",
-                *held[1:-1],
-                _FENCE.ljust(len(bare)),
-                line[len(bare) :],
-            ]
-        elif closing:
-            comment = "".join([*held[:-1], line[: closing.end()]])
-            parts += [comment[: opening.start()], _VISIBLE.sub("x", comment[opening.start() :]), line[closing.end() :]]
-        if closing:
-            held, opening = [], None
+        if not closing:
+            continue
+        code = "".join(held)
+        if opening[5]:
+            first, end = held[0].rstrip("\n"), line.rstrip("\n")
+            inside = code[len(first) : -len(line)]
+            parts += [f"{_FENCE} {opening[6]}".ljust(len(first)), inside, _FENCE.ljust(len(end)), line[len(end) :]]
+        else:
+            after = len(code) - len(line) + closing.end()
+            parts += [code[: opening.start()], _VISIBLE.sub("x", code[opening.start() : after]), code[after:]]
+        held, opening = [], None
     return "".join([*parts, *held])
 
 
@@ -187,7 +183,7 @@ def blocks_of(masked: str) -> Iterator[Block]:
     """Yield the blocks of a text, each before what is in it.
 
     The parser takes up to 60 bytes for each character that it reads. So it reads a part, and begins again at that
-    part's last block, which may go on: the same blocks, unless one is larger than a part.
+    part's last block, which may go on. A block that is larger than a part is read again in one of twice the size.
     """
     offset, size = 0, _PART
     while offset < len(masked):
@@ -204,13 +200,7 @@ def blocks_of(masked: str) -> Iterator[Block]:
             yield from last
             return
         start = _line_start(masked, last[0][0]) if last else offset
-        if start > offset:
-            offset, size = start, _PART
-        elif last and last[0][2] in _OF_LINES:
-            size *= 2
-        else:  # a list, quote or paragraph of a part or more: it goes on as another one
-            offset, size = _next_margin(masked, offset, end), _PART
-            yield from ((first, min(stop, offset), tag, value) for first, stop, tag, value in last if first < offset)
+        offset, size = (start, _PART) if start > offset else (offset, 2 * size)
 
 
 def _parsed(part: str, offset: int) -> Iterator[Block]:
@@ -239,12 +229,3 @@ def _parsed(part: str, offset: int) -> Iterator[Block]:
 def _line_start(text: str, offset: int) -> int:
     """Return where the line of a block starts; pyromark lets some start at the end of the line before."""
     return offset + 1 if text[offset] == "\n" else text.rfind("\n", 0, offset) + 1
-
-
-def _next_margin(text: str, start: int, end: int) -> int:
-    """Return the last line start of a part that is not indented; where it has none, the one after the part."""
-    at = end
-    while (at := text.rfind("\n", start, at)) > start:
-        if not text[at + 1].isspace():
-            return at + 1
-    return text.find("\n", end) + 1 or len(text)

@@ -23,7 +23,7 @@ from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import dates, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import date
 
     from llama_index.core.schema import BaseNode, RelatedNodeInfo
@@ -46,13 +46,8 @@ BOOKKEEPING: Final = (
 )
 # Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
 NAMES_TAKEN: Final = frozenset(
-    {
-        *BOOKKEEPING,
-        *(metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.INLINE_TAGS, metadata.DESCRIPTION, metadata.DATE),
-        *(metadata.COLLECTION, metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE, metadata.PAGE_LABEL),
-        *(metadata.CONTEXT, metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION, metadata.LEXICAL_CONTEXT),
-        *("file_path", "file_name", "doc_id", "document_id", "ref_doc_id"),
-    }
+    {key for name, key in vars(metadata).items() if name.isupper() and isinstance(key, str)}
+    | {"file_path", "file_name", "doc_id", "document_id", "ref_doc_id"}
 )
 # The day that a note is of. ``due``, ``updated`` and their kind are other days.
 _DAYS_OF_FRONT_MATTER: Final = (
@@ -190,24 +185,20 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
     Returns:
         For each document its position, and the position of the page right before it, if that is given.
     """
-    files: dict[str, dict[str, int]] = {}
-    before: dict[int, int] = {}
-    unclear = set()
+    files: dict[str, list[tuple[str, int]]] = {}
     for position, document in enumerate(documents):
         path, label = metadata.file_of(document.metadata), metadata.page_of(document.metadata)
         if path and label is not None and source_of(document) is None:
-            pages = files.setdefault(path, {})
-            if str(label) in pages:
-                unclear.add(path)
-            pages[str(label)] = position
-    for path, pages in files.items():
-        if path in unclear:
-            continue
-        numbers = {label: int(label) for label in pages if label.isdecimal() and len(label) < _LONGEST_NUMBER}
-        labels = sorted(numbers, key=numbers.__getitem__) if len(numbers) == len(pages) else list(pages)
-        for label, following in pairwise(labels):
-            if {label, following} - numbers.keys() or numbers[following] == numbers[label] + 1:
-                before[pages[following]] = pages[label]
+            files.setdefault(path, []).append((str(label), position))
+    before: dict[int, int] = {}
+    for pages in files.values():
+        are_numbers = all(label.isdecimal() and len(label) < _LONGEST_NUMBER for label, _ in pages)
+        if are_numbers:
+            pages.sort(key=lambda page: int(page[0]))
+        if len({label for label, _ in pages}) == len(pages):
+            for (label, position), (following, after) in pairwise(pages):
+                if not are_numbers or int(following) == int(label) + 1:
+                    before[after] = position
     order: dict[int, None] = {}
     for position in range(len(documents)):
         chain = [position]
@@ -285,18 +276,16 @@ def filter_metadata(
 
 
 def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:
-    """Return the words of front matter for the first chunk: on every chunk they would count many times."""
+    """The words of front matter for the first chunk: on every chunk they would count many times.
+
+    A first chunk that is cut again has them from the parser that cut it.
+    """
     if span.start < front.end:
         return {}
-    words = (front.rest(_SHOWN_OF_FRONT_MATTER) or _inherited(document))[:_MAX_FRONT_MATTER]
-    return {metadata.FRONT_MATTER: words} if words else {}
-
-
-def _inherited(document: BaseNode) -> str:
-    """Return the front matter of a first chunk that is cut again, where our parser wrote it."""
     source, key = source_of(document), metadata.FRONT_MATTER
     name = key if source is not None and key not in source.metadata else metadata.prefixed_key(key)
-    return str(document.metadata.get(name) or "")
+    words = (front.rest(_SHOWN_OF_FRONT_MATTER) or str(document.metadata.get(name) or ""))[:_MAX_FRONT_MATTER]
+    return {key: words} if words else {}
 
 
 def span_metadata(
@@ -349,8 +338,3 @@ def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:
     """Return a day as text and as a number; as a number alone where the document's own ``date`` is that day."""
     is_known = dates.parse_day(theirs.get(metadata.DATE)) == day
     return {**({} if is_known else {metadata.DATE: day.isoformat()}), metadata.DATE_TS: dates.epoch_seconds(day)}
-
-
-def excluded(brought: Sequence[str], ours: Iterable[str], names: dict[str, str]) -> list[str]:
-    """Return the keys that a view leaves out: those given, and some of ours under the names that they have."""
-    return [*brought, *(names[key] for key in ours if key in names and names[key] not in brought)]
