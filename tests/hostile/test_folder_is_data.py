@@ -16,7 +16,7 @@ from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
-NEVER_SAFE = ("context_options", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
+NEVER_SAFE = ("context_options", "retrieval.rerank", "files.hidden")
 ASKS = 'embed_model = "ollama:x@http://127.0.0.1:1"\n[chunks]\nchunk_size = 77\n'
 
 
@@ -160,7 +160,6 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
         ({"embed_model": "jina:x@http://127.0.0.1:1"}, "embed_model"),
         ({"context": "llm", "context_options.llm": "ollama:x@http://127.0.0.1:1"}, "context, context_options.llm"),
         ({"files.hidden": True, "files.include": ["*.md"]}, "files.hidden"),
-        ({"files.follow_symlinks": True}, "files.follow_symlinks"),
         ({"chunks.chunk_size": 10**400}, "chunks.chunk_size"),
         ({"context": {"spec": "llm", "llm": "ollama:x@http://127.0.0.1:1"}}, "context"),
     ],
@@ -169,7 +168,6 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
     change(indexed(folder), choices=choices)
     with ContextualIndex.open(folder) as index:
         assert not index.settings.reading.rules.hidden
-        assert not index.settings.reading.rules.follow_symlinks
         assert index.settings.pipeline.paid_source is None
         assert index.as_retriever().retrieve("gateway")
         with pytest.raises(FingerprintError, match=rf"count only from you \({message}\).*Cure: set them again"):

@@ -129,9 +129,8 @@ class Reading:
             DocumentError: It is no regular file, too large, or lies elsewhere by a link that must not be followed.
         """
         root = None
-        if not self.rules.follow_symlinks:
-            with contextlib.suppress(SettingError):
-                root = self.folders.home(file.path)[0]
+        with contextlib.suppress(SettingError):
+            root = self.folders.home(file.path)[0]
         return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=root)
 
     def content(self, file: FolderFile) -> SourceContent:

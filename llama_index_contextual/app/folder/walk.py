@@ -58,14 +58,15 @@ def default_include() -> tuple[str, ...]:
 class FileRules(Checked, BaseModel):
     """Which files of a folder count.
 
+    Symbolic links are not followed: what one inside the folder leads to has a name of its own, and one that leaves it
+    may lead anywhere.
+
     Attributes:
         include: ``.gitignore``-style patterns of the files to read. One that ends in a suffix, as ``*.md`` does, means
             files only (``NOTES.MD``, too), never all of a folder that is called ``notes.md``.
         exclude: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.
-        follow_symlinks: Whether symbolic links are followed. By default they are not: what a link inside the folder
-            leads to has a name of its own, and one that leaves it may lead anywhere.
         max_bytes: Larger files are reported and not read; of those that are converted, larger than 100 MB or this.
     """
 
@@ -75,7 +76,6 @@ class FileRules(Checked, BaseModel):
     exclude: tuple[str, ...] = ()
     gitignore: bool = True
     hidden: bool = False
-    follow_symlinks: bool = False
     max_bytes: Size = 10_000_000
 
     @field_validator("include", "exclude")
@@ -168,15 +168,13 @@ def find_files(
         exclude: A folder that is never entered: the index's own storage.
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
-    walk = _Walk(root.resolve(), rules, below.rstrip("/"))
-    with contextlib.suppress(OSError):
-        walk.walked |= {_key(os.stat(exclude))} if exclude is not None else set()  # noqa: PTH116
+    walk = _Walk(root.resolve(), rules, below.rstrip("/"), str(exclude.resolve()) if exclude is not None else "")
     found = walk.found
-    while walk.stack or walk.linked:
+    while walk.stack:
         if time.monotonic() > until:
             found.unfinished = True
             break
-        folder = walk.stack.pop() if walk.stack else walk.linked.pop(0)
+        folder = walk.stack.pop()
         try:
             walk.enter(folder)
         except OSError as error:
@@ -187,14 +185,12 @@ def find_files(
 
 
 class _Walk:
-    """One walk over a folder, with a stack: folders first, then links to folders, so that each is walked once."""
+    """One walk over a folder, with a stack."""
 
-    def __init__(self, root: Path, rules: FileRules, below: str) -> None:
+    def __init__(self, root: Path, rules: FileRules, below: str, exclude: str) -> None:
         self.found = Discovery()
-        self.walked: set[tuple[int, int]] = set()  # device and number of each folder
         self.stack = [_Folder(str(root), "", (("", spec_of(rules.exclude)),))]
-        self.linked: list[_Folder] = []  # folders behind links that are followed
-        self._root, self._rules, self._below = root, rules, below
+        self._root, self._rules, self._below, self._exclude = root, rules, below, exclude
         self._wanted = Wanted(rules.include)
 
     def report(self, path: str, reason: str) -> None:
@@ -203,10 +199,7 @@ class _Walk:
 
     def enter(self, folder: _Folder) -> None:
         """Find the files of a folder, and put the folders in it on the stack."""
-        key, below = _key(os.stat(folder.place)), self._below  # noqa: PTH116
-        if key in self.walked:
-            return
-        self.walked.add(key)
+        below = self._below
         if folder.base.count("/") > _DEEPEST:
             self.report(folder.base, f"it is {_DEEPEST} folders deep, and is not read. Cure: move it further up.")
             return
@@ -243,17 +236,15 @@ class _Walk:
 
     def _entry(self, entry: os.DirEntry[str], path: str, within: _Folder) -> None:
         is_link, is_folder = entry.is_symlink(), entry.is_dir()
-        is_followed = not is_link or self._rules.follow_symlinks
         is_wanted = is_folder or self._wanted.match_file(path)
-        if is_ignored(within.ignores, f"{path}/" if is_folder and is_followed else path):
+        if is_ignored(within.ignores, f"{path}/" if is_folder and not is_link else path):
             return
-        if not is_followed:
+        if is_link:
             if is_wanted:
                 self._link(entry, path)
         elif is_folder:
-            (self.linked if is_link else self.stack).append(within._replace(place=entry.path, base=f"{path}/"))
-            if is_link and f"{os.path.realpath(within.place)}/".startswith(f"{os.path.realpath(entry.path)}/"):
-                self.report(f"{path}/", "a symbolic link to a folder above it. Cure: remove the link.")
+            if entry.path != self._exclude:
+                self.stack.append(within._replace(place=entry.path, base=f"{path}/"))
         elif is_wanted:
             self._file(entry, path, within.vault)
         elif path != CONFIGURATION and entry.is_file():
@@ -279,12 +270,7 @@ class _Walk:
         if Path(os.path.realpath(entry.path)).is_relative_to(self._root):
             self.found.skipped.append(path)
         else:
-            cure = "follow_symlinks of [files], if that is wanted"
-            self.report(path, f"a symbolic link out of the folder. Cure: {cure}.")
-
-
-def _key(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
+            self.report(path, "a symbolic link out of the folder. Cure: index that folder, too: NAME=PATH.")
 
 
 def vault_of(place: Path, top: Path) -> Path | None:

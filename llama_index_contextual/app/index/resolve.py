@@ -104,8 +104,6 @@ def resolve_settings(
         **options,
     )
     rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
-    if (files := passed.get("files")) is not None and files.follow_symlinks:
-        rules = rules.changed(follow_symlinks=True)
     return IndexSettings(
         Reading(
             folders,
@@ -140,7 +138,7 @@ def _with_arguments(config: Configuration, passed: dict[str, Any]) -> tuple[Conf
         if key == "files":
             usual = FileRules(include=value.include, exclude=value.exclude)
             values |= {"files.include": value.include, "files.exclude": value.exclude}
-            others = {name: one for name, one in value if one != getattr(usual, name) and name != "follow_symlinks"}
+            others = {name: one for name, one in value if one != getattr(usual, name)}
             values |= {f"files.{name}": one for name, one in others.items()}
         elif key == "readers":
             readers = ", ".join(f"{suffix}: {type(one).__name__}" for suffix, one in value.items())
