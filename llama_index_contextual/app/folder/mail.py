@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import email
 import email.policy
 from collections import Counter
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
+from llama_index_contextual.app.folder.html import html_to_markdown
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _SAYS_LITTLE: Final = 0.1  # of the length of the HTML: a plain text that is shorter is a note on mail programs
-_HEADERS: Final = (("from", "sender"), ("to", "to"), ("cc", "cc"))
+_HEADERS: Final = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
 
 
 def read_eml(path: Path) -> Conversion:
@@ -29,24 +31,17 @@ def read_eml(path: Path) -> Conversion:
     message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
         raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
-    left_out: Counter[str] = Counter()
     plain, html = message.get_body(("plain",)), message.get_body(("html",))
     # Apple's Mail goes on with another text behind an attachment, and mailing lists end with one.
     more = [part for part in message.iter_attachments() if _is_written(part)]
-    texts = [_body("" if plain is None else _content(plain), "" if html is None else _content(html), left_out)]
-    for part in more:
-        text = _content(part)
-        texts.append(_body("", text, left_out) if part.get_content_subtype() == "html" else _body(text, "", left_out))
-    others = [part for part in message.walk() if part.get_content_maintype() == "image" and not part.is_attachment()]
-    left_out["picture"] += len(others)
+    bodies = [("" if plain is None else _content(plain), "" if html is None else _content(html))]
+    bodies += [("", _content(one)) if one.get_content_subtype() == "html" else (_content(one), "") for one in more]
+    pictures = [one for one in message.walk() if one.get_content_maintype() == "image" and not one.is_attachment()]
     names = [_name(part) for part in message.iter_attachments() if part not in more]
-    headers = {key: " ".join(str(message.get(header, "")).split()) for header, key in _HEADERS}
-    try:
-        date = parsedate_to_datetime(str(message["date"])).date().isoformat() if message["date"] else ""
-    except (ValueError, TypeError):
-        date = ""
-    subject = " ".join(str(message.get("subject", "")).split())
-    return _mail(subject, texts, names, {**headers, "date": date}, left_out)
+    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in _HEADERS.items()}
+    with contextlib.suppress(ValueError, TypeError):
+        about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
+    return _mail(bodies, names, about, Counter(picture=len(pictures)))
 
 
 def read_msg(path: Path) -> Conversion:
@@ -54,39 +49,33 @@ def read_msg(path: Path) -> Conversion:
     from oxmsg import Message
 
     message = Message.load(str(path))
-    left_out: Counter[str] = Counter()
-    text = _body(message.body or "", message.html_body or "", left_out)
     headers = {name.lower(): value for name, value in message.message_headers.items()}
-    people = {
+    people = ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients)
+    about = {
+        "subject": " ".join((message.subject or "").split()),
         "sender": message.sender or headers.get("from", ""),
-        "to": headers.get("to", "") or ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients),
+        "to": headers.get("to", "") or people,
         "cc": headers.get("cc", ""),
         "date": message.sent_date.date().isoformat() if message.sent_date else "",
     }
     names = [attachment.file_name or "" for attachment in message.attachments]
-    return _mail(" ".join((message.subject or "").split()), [text], names, people, left_out)
+    return _mail([(message.body or "", message.html_body or "")], names, about, Counter())
 
 
-def _mail(
-    subject: str, texts: list[str], names: list[str], metadata: dict[str, str], left_out: Counter[str]
-) -> Conversion:
-    attached = ", ".join(filter(None, names))
-    blocks = [formats.heading(1, subject) if subject else "", *texts, f"Attached: {attached}" if attached else ""]
-    about = {"title": subject, "subject": subject, formats.ATTACHED: attached, **metadata}
-    return Conversion([Part("\n\n".join(filter(None, blocks)) + "\n")], about, dict(+left_out))
-
-
-def _body(plain: str, html: str, left_out: Counter[str]) -> str:
-    """The text of a mail: the plain one, or the HTML where that is much longer."""
-    plain = "\n".join(line.rstrip() for line in plain.splitlines()).strip()
-    if html.strip():
-        from llama_index_contextual.app.folder.html import html_to_markdown
-
-        page = html_to_markdown(html)
-        if len(plain) <= _SAYS_LITTLE * len(page.text):
-            left_out.update(page.left_out)
-            return page.text.strip()
-    return formats.escape(plain, keep_lists=True)
+def _mail(bodies: list[tuple[str, str]], names: list[str], about: dict[str, str], left_out: Counter[str]) -> Conversion:
+    """A mail of some bodies, each as plain text and as HTML, which is read where it is much longer."""
+    subject, attached = about["subject"], ", ".join(filter(None, names))
+    blocks = [formats.heading(1, subject)] if subject else []
+    for plain, html in bodies:
+        text = formats.escape("\n".join(line.rstrip() for line in plain.splitlines()).strip(), keep_lists=True)
+        page = html_to_markdown(html) if html.strip() else None
+        if page is not None and len(text) <= _SAYS_LITTLE * len(page.text):
+            left_out += page.left_out
+            text = page.text.strip()
+        blocks.append(text)
+    blocks += [f"Attached: {attached}"] if attached else []
+    metadata = {"title": subject, formats.ATTACHED: attached, **about}
+    return Conversion([Part("\n\n".join(filter(None, blocks)) + "\n")], metadata, left_out)
 
 
 def _content(part: MIMEPart) -> str:
