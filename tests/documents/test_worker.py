@@ -142,6 +142,6 @@ def test_a_fault_of_ours_is_not_blamed_on_the_file():
 
     ours = formats._problem(raised(formats.converter_of, None), "pdf")
     assert ours.startswith("a fault of llama-index-contextual, not of the file (formats.py, line ")
-    assert ours.endswith("Cure: report it, or ignore the file.")
+    assert ours.endswith("Cure: report it, or ignore it.")
     theirs = formats._problem(raised(json.loads, "{"), "ipynb")
     assert theirs.startswith("it is damaged or no ipynb file (JSONDecodeError: ")

@@ -240,9 +240,10 @@ class DocumentReader(BaseReader):
         left_out = shared.pop(formats.LEFT_OUT, "")
         documents: list[Document] = []
         for part in converted.parts:
-            values = {**shared, **part.place, **({PAGE_LABEL: part.label} if part.label else {})}
-            if left_out and not documents:
-                values[formats.LEFT_OUT] = left_out
+            values = {**shared, **part.place, **({formats.LEFT_OUT: left_out} if left_out else {})}
+            left_out = ""
+            for place in part.place.values():
+                values[PAGE_LABEL] = str(place)
             hidden = [key for key in values if key not in _SHOWN and key not in (extra_info or ())]
             documents.append(
                 Document(
@@ -264,7 +265,7 @@ class DocumentReader(BaseReader):
         suffix = formats.suffix_of(path.name)
         if suffix not in formats.FORMATS:
             raise DocumentError(
-                f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(formats.FORMATS)}."
+                f"{suffix or 'its name'} is no format that is read. Cure: {', '.join(formats.FORMATS)}."
             )
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
         cached = self.conversions.get(key, COLLECTION) if self.conversions is not None else None

@@ -54,12 +54,11 @@ class Part(NamedTuple):
 
     Attributes:
         text: Markdown.
-        label: The name of the part: ``"12"``, ``"Fees"``; "" where a document has one part.
-        place: Metadata of its chunks: ``{"page": 12}``, ``{"slide": 3}``, ``{"sheet": "Fees"}``.
+        place: Metadata of its chunks: ``{"page": 12}``, ``{"slide": 3}``, ``{"sheet": "Fees"}``; none where a document
+            has one part.
     """
 
     text: str
-    label: str = ""
     place: dict[str, str | int] = {}  # noqa: RUF012  nobody changes it
 
 
@@ -80,12 +79,12 @@ class Conversion(NamedTuple):
         """Plain data, without empty metadata; what is left out becomes one line of it."""
         lacks = "; ".join(counted(number, thing) for thing, number in sorted(self.left_out.items()) if number)
         metadata = {key: value for key, value in {**self.metadata, LEFT_OUT: lacks}.items() if value}
-        return {"parts": [list(part) for part in self.parts], "metadata": metadata}
+        return {"parts": self.parts, "metadata": metadata}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Conversion:
         """The conversion that :meth:`to_dict` wrote."""
-        return cls([Part(*part) for part in data["parts"]], dict(data["metadata"]))
+        return cls([Part(*part) for part in data["parts"]], data["metadata"])
 
 
 class ConversionError(Exception):

@@ -5,6 +5,7 @@ Word, OpenDocument, RTF and mail pass through here as well, so spans of tables, 
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 from collections import Counter
@@ -81,17 +82,15 @@ def read_epub(path: Path) -> Conversion:
                 left_out += page.left_out
                 if page.text.strip():
                     number = len(parts) + 1
-                    parts.append(Part(page.text, str(number), {"chapter": number}))
+                    parts.append(Part(page.text, {"chapter": number}))
         return Conversion(parts, formats.core_metadata(package, "created"), left_out)
 
 
 def _decoded(data: bytes) -> str:
     charset = EncodingDetector.find_declared_encoding(data[:4000], is_html=True)
     if charset is not None and charset.lower() not in {"utf-8", "utf8"}:
-        try:
+        with contextlib.suppress(LookupError, UnicodeDecodeError):
             return data.decode(charset)
-        except (LookupError, UnicodeDecodeError):
-            pass
     return decode(data).text
 
 

@@ -323,7 +323,7 @@ def read_notebook(path: Path) -> Conversion:
             parts[-1][1].append(escape(text, keep_lists=True) if cell.get("cell_type") == "raw" else text)
     authors = [author["name"] for author in about.get("authors") or [] if isinstance(author, dict) and "name" in author]
     metadata = {"title": str(about.get("title") or ""), "author": ", ".join(map(str, authors))}
-    pages = [Part("\n\n".join(texts) + "\n", str(number), {"cell": number}) for number, texts in parts]
+    pages = [Part("\n\n".join(texts) + "\n", {"cell": number}) for number, texts in parts]
     return Conversion(pages, metadata, left_out)
 
 

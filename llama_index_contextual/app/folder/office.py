@@ -65,7 +65,7 @@ def read_pptx(path: Path) -> Conversion:
             if spoken := "".join(_paragraphs(shape) for shape in bodies):
                 blocks += ["<p>Notes:</p>", spoken]
             page = html_to_markdown(f"<h1>{title or f'Slide {number}'}</h1>{''.join(blocks)}", is_marked=True)
-            parts.append(Part(page.text, str(number), {"slide": number}))
+            parts.append(Part(page.text, {"slide": number}))
         return Conversion(parts, formats.core_metadata(formats.xml_of(archive, "docProps/core.xml")), left_out)
 
 
@@ -179,7 +179,7 @@ def read_xlsx(path: Path) -> Conversion:
         text = _tables(_rows(sheet, other))
         if text.strip():
             title = formats.heading(1, sheet.title)
-            parts.append(Part(f"{title}\n\n{text}", sheet.title, {"sheet": sheet.title}))
+            parts.append(Part(f"{title}\n\n{text}", {"sheet": sheet.title}))
     metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
     metadata |= {key: f"{day:%Y-%m-%d}" for key in ("created", "modified") if (day := getattr(about, key))}
     return Conversion(parts, metadata, left_out)

@@ -61,7 +61,7 @@ def read_pdf(path: Path) -> Conversion:
     _drop_edges(pages)
     _find_headings(pages)
     metadata = _metadata(document)
-    return Conversion([Part(_page(lines), str(n), {"page": n}) for n, lines in enumerate(pages, start=1)], metadata)
+    return Conversion([Part(_page(lines), {"page": n}) for n, lines in enumerate(pages, start=1)], metadata)
 
 
 def _metadata(document: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import time
 from collections import Counter
@@ -185,8 +186,8 @@ class Reading:
 def _loaded(reader: BaseReader, file: FolderFile, data: bytes) -> list[Document]:
     try:
         if isinstance(reader, DocumentReader):
-            return reader.documents(file.absolute, data)
-        return reader.load_data(file.absolute)  # file readers take the path
+            return reader.documents(Path(file.place), data)
+        return reader.load_data(Path(file.place))  # file readers take the path
     except DocumentError:
         raise
     except MissingExtraError as error:
@@ -197,7 +198,7 @@ def _loaded(reader: BaseReader, file: FolderFile, data: bytes) -> list[Document]
 
 def _stamp(file: FolderFile) -> str:
     try:
-        return stamp_of(file.absolute.stat())
+        return stamp_of(os.stat(file.place))  # noqa: PTH116
     except OSError:
         return ""
 

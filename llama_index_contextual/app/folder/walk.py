@@ -62,8 +62,8 @@ class FileRules(Checked, BaseModel):
     may lead anywhere.
 
     Attributes:
-        include: ``.gitignore``-style patterns of the files to read. One that ends in a suffix, as ``*.md`` does, means
-            files only (``NOTES.MD``, too), never all of a folder that is called ``notes.md``.
+        include: ``.gitignore``-style patterns of the files to read, with two double stars at most. One that ends in a
+            suffix, as ``*.md`` does, means files only (``NOTES.MD``, too), never all of a folder ``notes.md``.
         exclude: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.
@@ -102,11 +102,6 @@ class FolderFile(NamedTuple):
     place: str
     stamp: str
     in_vault: bool = False
-
-    @property
-    def absolute(self) -> Path:
-        """Where it is."""
-        return Path(self.place)
 
 
 def stamp_of(status: os.stat_result) -> str:

@@ -29,13 +29,7 @@ _TITLES: Final = {"title": 1, "subtitle": 2}
 _KEPT: Final = (".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")
 _UNWRAPPED: Final = tuple("ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple hyperlink".split())  # noqa: SIM905
 _DROPPED: Final = frozenset("del moveFrom sdtPr sdtEndPr instrText delText pPrChange rPrChange".split())  # noqa: SIM905
-_PICTURES: Final = {
-    "blip": "picture",
-    "imagedata": "picture",
-    "chart": "chart",
-    "relIds": "diagram",
-    "OLEObject": "object",
-}
+_PICTURES: Final = {"blip": "picture", "imagedata": "picture", "chart": "chart", "OLEObject": "object"}
 # What mammoth knows: six headings, and a list of bullets.
 _STYLE: Final = '<w:style w:type="paragraph" w:styleId="Heading{0}"><w:name w:val="heading {0}"/></w:style>'
 _LEVEL: Final = '<w:lvl w:ilvl="{}"><w:numFmt w:val="bullet"/></w:lvl>'
@@ -70,7 +64,7 @@ def read_docx(path: Path) -> Conversion:
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
         page = html_to_markdown(mammoth.convert_to_html(_prepared(archive, name, root, members)).value, is_marked=True)
     texts = [f"{text.strip()}\n" for text in page.text.split(PAGE) if text.strip()]
-    pages = [Part(text, str(number), {"page": number}) for number, text in enumerate(texts, start=1)]
+    pages = [Part(text, {"page": number}) for number, text in enumerate(texts, start=1)]
     return Conversion(pages if len(pages) > 1 else [Part("".join(texts))], metadata, document.left_out)
 
 

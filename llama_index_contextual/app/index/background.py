@@ -80,7 +80,7 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
         if entry is not None and entry.stamp == file.stamp:  # also of one that cannot be indexed
             continue
         if entry is None or not entry.is_indexed:
-            changed += os.access(file.absolute, os.R_OK)  # one that nobody can read is not waited for
+            changed += os.access(file.place, os.R_OK)  # one that nobody can read is not waited for
         elif time.monotonic() > until:
             certain = False
         else:
