@@ -1,6 +1,6 @@
 """Train relevance, and measure what it is worth: questions with known answers against questions without one.
 
-    python benchmarks/relevance.py [--embedding local|e5] [--sets NAME ...] [--write] [--out FILE] [--curve FILE.svg]
+    python benchmarks/relevance.py [--embedding local|e5] [--sets NAME ...] [--write] [--out FILE]
 
 Every set is an index or several, asked through ``ContextualIndex``. Four kinds of questions have no answer:
 
@@ -41,7 +41,7 @@ from datasets import (
 from languages import both_languages
 from relevance_questions import HALF, NOTES, OTHER, OWN, REMOVED, STRANGER, Asked, answers_of, example_notes
 
-from llama_index_contextual.retrieval import relevance as judging
+from llama_index_contextual import retrieval
 from llama_index_contextual.retrieval.explain import LEAST, relevance
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
@@ -171,41 +171,6 @@ def costs(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> list[
     return rows
 
 
-def drawing(curve: Floats) -> str:
-    """The reliability curve as SVG: of the questions of one relevance, how many have an answer."""
-    size, edge = 360, 50
-
-    def at(x: float, y: float) -> str:
-        return f"{edge + size * x:.1f},{edge / 2 + size * (1 - y):.1f}"
-
-    points = [(p / w, y / w, w / curve[:, 0].sum()) for w, p, y in curve if w]
-    marks = []
-    for x, y, share in points:
-        place = at(x, y).split(",")
-        marks.append(
-            f'<circle cx="{place[0]}" cy="{place[1]}" r="{3 + 12 * share**0.5:.1f}" fill="#2a6f97" opacity=".8"/>'
-        )
-    for one in (0.0, 0.25, 0.5, 0.75, 1.0):
-        x, y = at(one, one).split(",")
-        marks.append(f'<text x="{x}" y="{size + edge / 2 + 18:.0f}" text-anchor="middle">{one:g}</text>')
-        marks.append(f'<text x="{edge - 8}" y="{float(y) + 4:.1f}" text-anchor="end">{one:g}</text>')
-    line = " ".join(at(x, y) for x, y, _ in points)
-    whole, middle = size + 2 * edge, size / 2
-    side = f"translate(12 {edge / 2 + middle}) rotate(-90)"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {whole}" font-size="12">',
-        f'<rect width="{whole}" height="{whole}" fill="white"/>',
-        f'<rect x="{edge}" y="{edge // 2}" width="{size}" height="{size}" fill="none" stroke="#888"/>',
-        f'<polyline points="{at(0, 0)} {at(1, 1)}" stroke="#bbb" stroke-dasharray="4"/>',
-        f'<polyline points="{line}" fill="none" stroke="#2a6f97" stroke-width="2"/>',
-        *marks,
-        f'<text x="{edge + middle}" y="{size + edge + 12}" text-anchor="middle">relevance</text>',
-        f'<text transform="{side}" text-anchor="middle">with an answer</text>',
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
 def main() -> None:
     """Print the weights, how well the figure is calibrated, and what cuts cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -213,7 +178,6 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", help="only these")
     parser.add_argument("--write", action="store_true", help="replace the weights of the package")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
-    parser.add_argument("--curve", type=Path, help="draw the reliability curve into this file")
     options = parser.parse_args()
     rng = random.Random(7)  # noqa: S311  no secret
     embedding, models, known = (
@@ -269,10 +233,8 @@ def main() -> None:
     print(text)
     if options.out:
         options.out.write_text(text + "\n", "utf-8")
-    if options.curve:
-        options.curve.write_text(drawing(curve), "utf-8")
     if options.write:
-        target = Path(judging.__file__).with_name("relevance.json")
+        target = Path(retrieval.__file__).with_name("relevance.json")
         weights = {**json.loads(target.read_text("utf-8"))["weights"], **shipped}
         target.write_text(json.dumps({"weights": weights}, indent=2) + "\n", "utf-8")
 

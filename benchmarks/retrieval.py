@@ -9,8 +9,8 @@ name says. Those of ours are asked through ``ContextualIndex``, and the others o
 chunks are longer, there is also the recall of as many chunks as have 2,000, 4,000 and 8,000 characters together, the
 first one in any case. Where gold items are pages, "k pages" is the recall of the first k different pages that the
 ranked chunks are from, and "in 20" how many different pages the first 20 chunks are from.
-``--shares`` adds one row for each element of ours that is switched off, ``--label`` the row without LlamaIndex's word
-``context: `` before a context. The last rows are ours less others, question by question.
+``--shares`` adds one row for each element of ours that is switched off. The last rows are ours less others, question by
+question.
 
 A second table splits the questions into those that need context and the rest, by two rules
 (``benchmarks/context_need.py``), and gives the failures that contexts avoid in each part.
@@ -69,9 +69,7 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TOP = 20
 BUDGETS = (2000, 4000, 8000)  # characters
 POOL = 100
-LABEL = '"context: "'  # which LlamaIndex's template puts before a context
-UNLABELLED = ", no label"  # ends the name of a kind of context that is embedded without it
-COMPARED = ("stock hybrid", "ours: ", "without: the label")  # rows that ours is compared with, question by question
+COMPARED = ("stock hybrid", "ours: ")  # rows that ours is compared with, question by question
 SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": codebases,
     "locomo-notes": locomo_notes,
@@ -162,9 +160,7 @@ class Bench:
             return nodes
         if context == "metadata":
             return nodes
-        made = ContextualNodePostprocessor(context=context.removesuffix(UNLABELLED), documents=self.documents)(nodes)
-        for node in made if context.endswith(UNLABELLED) else ():
-            node.metadata_template = "{value}"
+        made = ContextualNodePostprocessor(context=context, documents=self.documents)(nodes)
         if not lexical:
             for node in made:
                 node.metadata.pop(LEXICAL_CONTEXT, None)
@@ -236,7 +232,7 @@ def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> lis
     return list(nodes)
 
 
-def rows_for(data: DataSet, *, shares: bool, label: bool, own_chunks: bool) -> list[Row]:
+def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
     """The rows of a set's table; ``own_chunks``: LlamaIndex's pipeline with its own chunks, too."""
     context = "pattern" if data.chunks else "headings"
     ours = Row(f"**ours: {context}**", context, context)
@@ -250,8 +246,6 @@ def rows_for(data: DataSet, *, shares: bool, label: bool, own_chunks: bool) -> l
         *([Row("ours: headings", "headings", "headings")] if data.chunks else []),
         ours,
     ]
-    if label or shares:
-        rows.append(Row(f"without: the label {LABEL}", context + UNLABELLED, context + UNLABELLED))
     if shares:
         rows += [
             Row("vector arm alone", context),
@@ -260,12 +254,7 @@ def rows_for(data: DataSet, *, shares: bool, label: bool, own_chunks: bool) -> l
             replace(ours, name="without: context in the vector arm", dense="off"),
             replace(ours, name="without: context in the keyword arm", sparse="off"),
             replace(ours, name="without: extra words in the keyword arm", lexical=False),
-            replace(ours, name="by ranks, equal weights", fusion={"retriever_weights": [1, 1]}),
-            replace(ours, name="by ranks, k = 60", fusion={"rrf_k": 60}),
-            replace(ours, name="Anthropic's preset (.8/.2, 60)", fusion={"retriever_weights": [0.8, 0.2], "rrf_k": 60}),
             replace(ours, name="by ranks, not learned", fusion={"mode": "reciprocal_rerank"}),
-            replace(ours, name="by scores, not learned", fusion={"mode": "dist_based_score"}),
-            replace(ours, name="at most 2 chunks of a document", fusion=_at_most(2)),
             replace(ours, name="at most 1 chunk of a document", fusion=_at_most(1)),
         ]
     return rows
@@ -346,7 +335,6 @@ def main() -> None:
         "--rows", nargs="+", default=[""], help="only rows whose names begin so, ours and its text alone"
     )
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
-    parser.add_argument("--label", action="store_true", help=f"add the row that leaves out the word {LABEL}")
     options = parser.parse_args()
     parts = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."]
     embedding = RememberingEmbedding()
@@ -357,9 +345,7 @@ def main() -> None:
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
         texts = sorted({question.text for question in data.questions})
         vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
-        rows = rows_for(
-            data, shares=options.shares, label=options.label, own_chunks=not data.chunks and not options.same_chunks
-        )
+        rows = rows_for(data, shares=options.shares, own_chunks=not data.chunks and not options.same_chunks)
         wanted = ("**", "ours: text alone", *options.rows)  # without these two, nothing can be compared
         measured = [measure(data, row, benches, vectors) for row in rows if row.name.startswith(wanted)]
         pages = name in PAGES

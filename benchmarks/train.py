@@ -1,0 +1,202 @@
+"""Train the weights of the package's models, and measure each set by weights that were trained on the others.
+
+    python benchmarks/train.py learned|code|messages [--sets NAME ...] [--write]
+
+A retriever explains each question, and what a feature adds to a candidate, divided by its weight, is its value. The
+loss is a listwise softmax: minus the logarithm of the share of the candidates with gold, by Adam on standardised
+values, shrunk, each set with the same weight. ``learned`` trains on chunks, ``messages`` on sessions, and ``code`` on
+the best chunk of each file, beside all other features as they are. Weights of names and dates are chosen and not
+trained, because hardly a question of these sets has one. ``learned`` is put into the scale of log-odds that a candidate
+among the first 20 has gold. ``--write`` replaces the weights of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from code_search import asked_of, ndcg, retriever_of
+from common import RememberingEmbedding, intervals, machine, markdown_table
+from datasets import chat_notes, codebases, course_lessons, kubernetes_docs, locomo_notes, realmem_notes
+from llama_index.core.schema import QueryBundle
+from memory import conversations
+from retrieval import POOL, Bench, Row
+
+from llama_index_contextual import retrieval
+from llama_index_contextual.retrieval import ContextualFusionRetriever
+from llama_index_contextual.retrieval.fusion import shipped_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from llama_index_contextual.retrieval import Hit
+
+TRAINED: Final = {
+    "learned": ("vector", "keyword", "match", "nearness", "opening"),
+    "code": ("file name", "defines", "exact", "file vector", "file share", "test"),
+    "messages": ("session vector", "session keyword", "sentence", "age"),
+}
+SETS: Final = {
+    "learned": {
+        "codebases": codebases,
+        "course-lessons": course_lessons,
+        "locomo-notes": locomo_notes,
+        "kubernetes-docs": lambda: kubernetes_docs(300),
+        "chat-notes": chat_notes,
+    }
+}
+STEPS, RATE = 400, 0.05
+SHRINK: Final = {"learned": 0.01, "code": 0.003, "messages": 0.1}
+SHOWN: Final = 20
+
+
+class Pool(NamedTuple):
+    """The candidates of a question: values of the features, the sum of the others, which have gold, and their groups.
+
+    A group is a file or a session, and counts at its best candidate.
+    """
+
+    values: Any
+    base: Any
+    gold: Any
+    groups: list[str]
+
+    def order(self, weights: Any) -> list[int]:
+        """Candidates, best first, the best of each group."""
+        best: dict[str, int] = {}
+        for row in np.argsort(-(self.base + self.values @ weights), kind="stable").tolist():
+            best.setdefault(self.groups[row], row)
+        return list(best.values())
+
+    def measure(self, weights: Any) -> list[float]:
+        """Whether gold is among the first 5 and 20, the reciprocal rank of the first, and nDCG@10, in per cent."""
+        order = self.order(weights)
+        right = self.gold[order]
+        first = float(1 / (1 + right.argmax())) if right.any() else 0.0
+        gold = frozenset(str(row) for row in np.flatnonzero(self.gold))
+        gain = ndcg([str(row) for row in order], gold) if gold else 0.0
+        return [100 * float(one) for one in (right[:5].any(), right[:SHOWN].any(), first, gain)]
+
+
+def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Sequence[str]) -> Pool:
+    """The pool of an explained question."""
+    names, weights = TRAINED[model], shipped_weights(model)
+    values, base = np.zeros((len(hits), len(names))), np.zeros(len(hits))
+    for row, hit in enumerate(hits):
+        for credit in hit.fused.credits if hit.fused else ():
+            name = {"bm25": "keyword"}.get(credit.arm, credit.arm)
+            if name in names:
+                values[row, names.index(name)] = credit.credit / weights[name]
+            else:
+                base[row] += credit.credit
+    return Pool(values, base, np.array(gold, dtype=bool), list(groups))
+
+
+def of_questions(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
+    """Pools of the sets of questions."""
+    for name in names:
+        data, pools = SETS["learned"][name](), []
+        context = "pattern" if data.chunks else "headings"
+        for collection in data.documents:
+            bench = Bench(data, collection, embedding)
+            retriever = bench.retriever(Row("", context, context))
+            for question in (one for one in data.questions if one.collection == collection):
+                bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
+                hits = retriever.explain(bundle).hits  # type: ignore[attr-defined]
+                gold = [bool(data.covers(hit.node.node) & question.gold) for hit in hits]
+                pools.append(pool_of(hits, "learned", gold, [hit.node_id for hit in hits]))
+        yield name, pools
+
+
+def of_code(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
+    """Pools of the repositories of code-search."""
+    for name in names:
+        retriever, pools = retriever_of(name, embedding, POOL), []
+        for text, _, gold in asked_of(name):
+            hits = retriever.explain(QueryBundle(text, embedding=embedding.get_query_embedding(text))).hits
+            paths = [str(hit.node.node.metadata["path"]) for hit in hits]
+            pools.append(pool_of(hits, "code", [path in gold for path in paths], paths))
+        yield name, pools
+
+
+def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
+    """Pools of the people of realmem-notes; a message is asked of the notes before its own."""
+    for person in conversations("realmem-notes", realmem_notes(), embedding):
+        pools, name = [], person.questions[0].conversation
+        for message in person.questions if name in names or not names else ():
+            arms = [one.with_filters(message.before) for one in person.index.as_retriever().retrievers]
+            retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=POOL)
+            hits = retriever.explain(message.text).hits
+            notes = [str(hit.node.node.metadata["path"]) for hit in hits]
+            pools.append(pool_of(hits, "messages", [note in message.gold for note in notes], notes))
+        yield name, pools
+
+
+def train(sets: Sequence[Sequence[Pool]], shrink: float) -> Any:
+    """Weights of the features."""
+    able = [(one, 1 / len(pools) / len(sets)) for pools in sets for one in pools if one.gold.any()]
+    every = np.concatenate([one.values for one, _ in able])
+    spread = every.std(axis=0) + 1e-6
+    weights = first = second = np.zeros(every.shape[1])
+    for step in range(1, STEPS + 1):
+        slope = shrink * weights
+        for one, share in able:
+            rows = one.order(weights / spread) if len(set(one.groups)) < len(one.groups) else slice(None)
+            values, gold = one.values[rows] / spread, one.gold[rows]
+            scores = one.base[rows] + values @ weights
+            powers = np.exp(scores - scores.max())
+            wanted = powers * gold if gold.any() else powers
+            slope = slope + share * (powers / powers.sum() - wanted / wanted.sum()) @ values
+        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+        weights = weights - RATE * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-9)
+    return weights / spread
+
+
+def scale_of(sets: Sequence[Sequence[Pool]], weights: Any) -> float:
+    """The factor that turns scores into log-odds that a candidate among the first 20 has gold, by Newton's method."""
+    pools = [one for several in sets for one in several]
+    orders = [one.order(weights)[:SHOWN] for one in pools]
+    x = np.concatenate([one.values[rows] @ weights for one, rows in zip(pools, orders, strict=True)])
+    y = np.concatenate([one.gold[rows] for one, rows in zip(pools, orders, strict=True)]).astype(float)
+    design, line = np.stack([np.ones(len(x)), x], 1), np.zeros(2)
+    for _ in range(50):
+        chance = 1 / (1 + np.exp(-(design @ line)))
+        curve = (design * (chance * (1 - chance))[:, None]).T @ design
+        line = line + np.linalg.solve(curve + 1e-9 * np.eye(2), design.T @ (y - chance))
+    return float(line[1])
+
+
+def main() -> None:
+    """Train, report, and write where that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=list(TRAINED))
+    parser.add_argument("--sets", nargs="+", default=[], help="names of sets, repositories or people; default all")
+    parser.add_argument("--write", action="store_true", help="replace the weights of the package")
+    options = parser.parse_args()
+    collect = {"learned": of_questions, "code": of_code, "messages": of_messages}[options.model]
+    defaults = {"learned": list(SETS["learned"]), "code": sorted({*asked_of()}), "messages": []}
+    sets = dict(collect(options.sets or defaults[options.model], RememberingEmbedding()))
+    names, shrink, shipped = TRAINED[options.model], SHRINK[options.model], shipped_weights(options.model)
+    before = np.array([shipped[name] for name in names])
+    rows: list[list[object]] = []
+    for name, pools in sets.items():
+        weights = (
+            train([others for other, others in sets.items() if other != name], shrink)
+            if sets.keys() - {name}
+            else before
+        )
+        new, old = (np.array([one.measure(some) for one in pools]) for some in (weights, before))
+        rows += [[f"{name}, {len(pools)}", *new.mean(axis=0)], ["less the shipped weights", *intervals(new - old)]]
+    weights = train(list(sets.values()), shrink)
+    weights = weights * (scale_of(list(sets.values()), weights) if options.model == "learned" else 1.0)
+    content = json.dumps({"weights": {**shipped, **dict(zip(names, weights.round(3).tolist(), strict=True))}}, indent=2)
+    print(f"{machine()}\n\n{markdown_table(['left out', '@5', '@20', 'MRR', 'nDCG@10'], rows)}\n\n{content}")
+    if options.write:
+        Path(retrieval.__file__).with_name(f"{options.model}.json").write_text(content + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
