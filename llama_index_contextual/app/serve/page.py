@@ -270,6 +270,7 @@ class PageApi:
             {
                 "number": number,
                 "hit": best,
+                "headings": Marker(best.terms, self._split).html(best.headings),
                 "date": str(metadata.value_of(best.node.metadata, metadata.DATE) or ""),
                 "folder": _folder(best.path),
                 "place": _place(best.node),
