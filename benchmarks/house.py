@@ -16,30 +16,13 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[1] / "llama_index_contextual"
 # What LlamaIndex's constructors take; a class of ours passes them on.
-OF_LLAMA_INDEX = {
-    "callback_manager",
-    "object_map",
-    "objects",
-    "verbose",
-    "include_metadata",
-    "include_prev_next_rel",
-    "id_func",
-    "use_async",
-    "query_gen_prompt",
-    # of VectorIndexRetriever and QueryFusionRetriever
-    "alpha",
-    "doc_ids",
-    "embed_model",
-    "filters",
-    "hybrid_top_k",
-    "llm",
-    "node_ids",
-    "num_queries",
-    "retriever_weights",
-    "similarity_top_k",
-    "sparse_top_k",
-    "vector_store_query_mode",
-}
+OF_LLAMA_INDEX = set(
+    """
+    callback_manager object_map objects verbose include_metadata include_prev_next_rel id_func use_async
+    query_gen_prompt alpha doc_ids embed_model filters hybrid_top_k llm node_ids num_queries
+    retriever_weights similarity_top_k sparse_top_k vector_store_query_mode
+    """.split()
+)
 
 
 class Widest(NamedTuple):

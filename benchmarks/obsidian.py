@@ -1,6 +1,6 @@
 """A vault as it is: Obsidian's own help, and a published comparison of search tools over it.
 
-    python benchmarks/obsidian.py [--embed-model local e5] [--out FILE]
+    python benchmarks/obsidian.py [--embed-model local e5]
 
 171 notes and 58 questions, six of them Russian. Each question has notes that answer it and, often, notes that answer a
 part. A note counts where its first chunk ranks. nDCG gives a whole answer 1 and a part 0.5. The published figures are
@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import tempfile
-from pathlib import Path
 
 import numpy as np
 from common import machine, markdown_table
@@ -48,7 +47,6 @@ def main() -> None:
     """Index the vault with each embedding, ask all questions, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embed-model", nargs="+", default=["local", "e5"])
-    parser.add_argument("--out", type=Path, help="write the table to this file too")
     given = parser.parse_args()
     folder = DATA / "obsidian-help"
     questions = [json.loads(line) for line in (folder / "queries.jsonl").read_text("utf-8").splitlines()]
@@ -69,10 +67,7 @@ def main() -> None:
         rows.append((f"this package, `{model}`", *(f"{value:.3f}" for value in np.mean(results, axis=0))))
     rows += [(name, *(f"{value:.3f}" for value in values)) for name, *values in PUBLISHED]
     table = markdown_table(["", "nDCG@5", "MRR", "Hit@1"], rows)
-    text = f"`python benchmarks/obsidian.py`; {machine()}\n\n{table}\n"
-    print(text)
-    if given.out:
-        given.out.write_text(text, "utf-8")
+    print(f"`python benchmarks/obsidian.py`; {machine()}\n\n{table}\n")
 
 
 if __name__ == "__main__":

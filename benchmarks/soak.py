@@ -1,8 +1,8 @@
-"""Thousands of mixed MCP calls to one server while its notes change: what grows, what is left, how long answers take.
+"""Thousands of mixed MCP calls and page requests while notes change: what grows, what is left, how long answers take.
 
-A server of its own process has a folder of dated notes. One client of the SDK calls its tools over
-stdio, as fast as answers come. Every few calls notes are written, edited, renamed and deleted, so that the server
-refreshes nearly all the time. Memory, descriptors and threads of the server are read from /proc (Linux only).
+The MCP server over stdio and the page each have a process of their own, over one folder of dated notes. Every few calls
+a note is edited, renamed or replaced, so that the MCP server refreshes nearly all the time. Memory, descriptors and
+threads are read from /proc (Linux only).
 
     python benchmarks/soak.py --calls 1000
     python benchmarks/soak.py                       # 10,000 calls
@@ -15,27 +15,26 @@ import asyncio
 import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx
 import mcp
 from common import machine, markdown_table
 from mcp.client.stdio import stdio_client
 
 from llama_index_contextual.app.index import ContextualIndex
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PEOPLE = ["Marta", "Tomas", "Ines", "Bruno", "Carla", "Pablo", "Nadia", "Oscar", "Lena", "Viktor"]
-VERBS = ["painted", "repaired", "sold", "borrowed", "planted", "photographed", "cleaned", "bought", "lost", "found"]
+VERBS = ["painted", "repaired", "sold", "borrowed", "planted", "cleaned", "bought", "lost", "found"]
 THINGS = [
     "the boat",
     "a red bicycle",
@@ -44,35 +43,7 @@ THINGS = [
     "the old radio",
     "a lemon tree",
     "the roof",
-    "two chairs",
 ]
-
-
-def write_notes(folder: Path, files: int) -> None:
-    """Write dated notes, each of three sections."""
-    numbers = random.Random(0)  # noqa: S311
-    (folder / "memory").mkdir()
-    for number in range(files):
-        day = date(2024, 1, 1) + timedelta(days=number)
-        lines = [f"# {day:%A}"]
-        for title in ("Morning", "Work", "Evening"):
-            facts = [
-                f"{numbers.choice(PEOPLE)} {numbers.choice(VERBS)} {numbers.choice(THINGS)}, and it took "
-                f"{numbers.randint(2, 90)} minutes."
-                for _ in range(8)
-            ]
-            lines += ["", f"## {title}", "", " ".join(facts)]
-        (folder / "memory" / f"{day}.md").write_text("\n".join(lines), "utf-8")
-
-
-def percentiles(seconds: Sequence[float]) -> list[str]:
-    """Median, 99th percentile and longest, in milliseconds."""
-    ordered = sorted(seconds)
-    return [
-        f"{1000 * value:.0f}" for value in (statistics.median(ordered), ordered[int(0.99 * len(ordered))], ordered[-1])
-    ]
-
-
 SERVER = """
 import os, sys
 from pathlib import Path
@@ -80,175 +51,150 @@ from llama_index_contextual.app.serve.mcp_server import serve
 Path(sys.argv[2]).write_text(str(os.getpid()))
 serve(sys.argv[1])
 """
-MIX = {  # how often each tool is called
-    "memory_context": 30,
-    "search": 30,
-    "read": 20,
-    "list": 7,
+# How often each is called; those with a slash are of the page.
+MIX = {
+    "memory_context": 25,
+    "search": 25,
+    "read": 15,
+    "list": 5,
+    "/api/search": 20,
+    "/api/document": 5,
+    "/api/state": 5,
 }
-CHANGE_EVERY = 20  # calls
-SAMPLE_EVERY = 100
-WARM = 1000  # calls after which nothing should grow
+CHANGE_EVERY, SAMPLE_EVERY, WARM = 20, 100, 1000  # calls; after the last nothing should grow
+NUMBERS = random.Random(0)  # noqa: S311  reproducible, not secret
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What a process holds."""
-
-    calls: int
-    megabytes: float
-    descriptors: int
-    threads: int
+def fact() -> str:
+    """A sentence."""
+    person, verb, thing = map(NUMBERS.choice, (PEOPLE, VERBS, THINGS))
+    return f"{person} {verb} {thing} for {NUMBERS.randrange(10**6)} pesos."
 
 
-@dataclass(slots=True)
-class Soak:
-    """A run over one folder."""
-
-    folder: Path
-    numbers: random.Random
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {tool: [] for tool in MIX})
-    samples: list[Sample] = field(default_factory=list)
-    errors: Counter[str] = field(default_factory=Counter)
-
-    def notes(self) -> list[str]:
-        """Paths of the notes, in order."""
-        return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.glob("memory/*.md"))
-
-    def fact(self) -> str:
-        """A sentence."""
-        choose = self.numbers.choice
-        return f"{choose(PEOPLE)} {choose(VERBS)} {choose(THINGS)} for {self.numbers.randrange(10**6)} pesos."
-
-    def arguments(self, tool: str) -> dict[str, Any]:
-        """What a tool is called with."""
-        question = f"what did {self.numbers.choice(PEOPLE)} do with {self.numbers.choice(THINGS)}?"
-        if tool == "memory_context":
-            return {"message": self.numbers.choice(["hola", question, question, question])}
-        if tool == "search":
-            return {"query": question} | self.numbers.choice([{}, {"since": "2024-03-01"}, {"path": "memory/"}])
-        plain: Mapping[str, dict[str, Any]] = {
-            "read": {"path": self.numbers.choice(self.notes())},
-        }
-        return plain.get(tool, {})
-
-    def change(self) -> None:
-        """Write, edit, rename or delete a note; there are about as many afterwards."""
-        dated = [path for path in self.notes() if path.startswith("memory/2024")]
-        note = self.folder / self.numbers.choice(dated)
-        kind = self.numbers.choice(["edit", "edit", "rename", "replace"])
-        if kind == "edit":
-            lines = note.read_text("utf-8").splitlines()
-            lines[self.numbers.randrange(1, len(lines))] = self.fact()
-            note.write_text("\n".join(lines), "utf-8")
-            return
-        day = f"2024-{self.numbers.randrange(1, 13):02}-{self.numbers.randrange(1, 29):02}"
-        other = note.with_name(f"{day}-{self.numbers.randrange(10**4)}.md")
-        if kind == "rename":
-            note.rename(other)
-        else:
-            note.unlink()
-            other.write_text(f"# {day}\n\n" + " ".join(self.fact() for _ in range(20)), "utf-8")
-
-    async def call(self, client: mcp.Client, tool: str) -> None:
-        """Call a tool once."""
-        arguments = self.arguments(tool)
-        started = time.perf_counter()
-        result = await client.call_tool(tool, arguments)
-        self.seconds[tool].append(time.perf_counter() - started)
-        if result.is_error:
-            self.errors[f"{tool}: {result.content[0].text[:200]}"] += 1
-
-    async def run(self, calls: int) -> int:
-        """Do so many calls; return the id of the server's process, which has ended."""
-        pid_file = self.folder.parent / "pid"
-        server = mcp.StdioServerParameters(
-            command=sys.executable,
-            args=["-c", SERVER, str(self.folder), str(pid_file)],
-            env={"PYTHONPATH": str(ROOT)},
-        )
-        tools = self.numbers.choices(list(MIX), weights=list(MIX.values()), k=calls)
-        async with mcp.Client(stdio_client(server)) as client:
-            pid = int(pid_file.read_text())
-            for number, tool in enumerate(tools):
-                if number % SAMPLE_EVERY == 0:
-                    self.samples.append(sample(pid, number))
-                if number % CHANGE_EVERY == 0:
-                    self.change()
-                await self.call(client, tool)
-            await settled(client)
-            self.samples.append(sample(pid, calls))
-        return pid
-
-    def problems(self, pid: int) -> list[str]:
-        """What should not be: errors, a process that is left, an index that is not whole."""
-        found = [f"{count} x {error}" for error, count in self.errors.items()]
-        if Path(f"/proc/{pid}").exists():
-            found.append(f"process {pid} is left")
-        left = [path.name for path in self.folder.glob("memory/.*")]
-        found += [f"left in the folder: {name}" for name in left]
-        with ContextualIndex.open(self.folder) as index:
-            index.refresh()
-            found += index.status(check=True).problems
-        return found
+def write_note(path: Path) -> None:
+    """Write a dated note of three sections."""
+    sections = "".join(
+        f"\n## {part}\n\n{' '.join(fact() for _ in range(8))}\n" for part in ("Morning", "Work", "Evening")
+    )
+    path.write_text(f"# {path.stem}\n{sections}", "utf-8")
 
 
-async def settled(client: mcp.Client) -> None:
-    """Wait until no refresh runs."""
-    for _ in range(120):
-        if "being indexed" not in (await client.call_tool("list", {})).content[0].text:
-            return
-        await asyncio.sleep(0.5)
+def change(folder: Path) -> None:
+    """Edit, rename or replace a note; there are as many afterwards."""
+    note = NUMBERS.choice(sorted(folder.glob("*.md")))
+    kind = NUMBERS.choice(["edit", "edit", "rename", "replace"])
+    if kind == "edit":
+        lines = note.read_text("utf-8").splitlines()
+        lines[NUMBERS.randrange(1, len(lines))] = fact()
+        note.write_text("\n".join(lines), "utf-8")
+    else:
+        other = note.with_name(f"2024-{NUMBERS.randrange(1, 13):02}-01-{NUMBERS.randrange(10**6)}.md")
+        note.rename(other)
+        if kind == "replace":
+            write_note(other)
 
 
-def sample(pid: int, calls: int) -> Sample:
-    """Read what a process holds now."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+def arguments(name: str, folder: Path) -> dict[str, Any]:
+    """What a tool or an address of the page is called with."""
+    question = f"what did {NUMBERS.choice(PEOPLE)} do with {NUMBERS.choice(THINGS)}?"
+    path = NUMBERS.choice(sorted(folder.glob("*.md"))).relative_to(folder.parent).as_posix()
+    kinds: dict[str, dict[str, Any]] = {
+        "memory_context": {"message": NUMBERS.choice(["hola", question, question])},
+        "search": {"query": question} | NUMBERS.choice([{}, {"since": "2024-03-01"}, {"path": "memory/"}]),
+        "read": {"path": path},
+        "/api/search": {"q": question},
+        "/api/document": {"path": path, "q": question},
+    }
+    return kinds.get(name, {})
+
+
+def held(pid: int) -> tuple[float, int, int]:
+    """Megabytes, descriptors and threads of a process."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines())
     descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return Sample(calls, int(status["VmRSS"].split()[0]) / 1024, descriptors, int(status["Threads"]))
+    return int(status["VmRSS"].split()[0]) / 1024, descriptors, int(status["Threads"])
 
 
-def held(samples: list[Sample], first: int, last: int) -> list[object]:
-    """Return medians of what a process held between two numbers of calls."""
-    among = [one for one in samples if first <= one.calls <= last]
-    return [
-        f"{first:,} to {last:,}",
-        statistics.median(one.megabytes for one in among),
-        statistics.median(one.descriptors for one in among),
-        statistics.median(one.threads for one in among),
-    ]
+async def run(
+    folder: Path, calls: int, address: str, page: int
+) -> tuple[dict[str, list[float]], list[Any], Counter[str]]:
+    """Do so many calls; seconds by name, samples of both processes, and errors."""
+    seconds, samples, errors = defaultdict[str, list[float]](list), [], Counter[str]()
+    pid_file, (base, token) = folder.parent.parent / "pid", address.split("/#token=")
+    server = mcp.StdioServerParameters(
+        command=sys.executable, args=["-c", SERVER, str(folder.parent), str(pid_file)], env=ENVIRONMENT
+    )
+    headers = {"Authorization": f"Bearer {token}"}
+    async with mcp.Client(stdio_client(server)) as client, httpx.AsyncClient(base_url=base, headers=headers) as browser:
+        pids = int(pid_file.read_text("utf-8")), page
+        for number, name in enumerate(NUMBERS.choices(list(MIX), weights=list(MIX.values()), k=calls)):
+            if number % SAMPLE_EVERY == 0:
+                samples.append((number, *map(held, pids)))
+            if number % CHANGE_EVERY == 0:
+                change(folder)
+            how, started = arguments(name, folder), time.perf_counter()
+            if name.startswith("/"):
+                answer = await browser.get(name, params=how, timeout=60)
+                problem = (
+                    "" if answer.is_success or "no document" in answer.text else answer.text
+                )  # it was just renamed
+            else:
+                result = await client.call_tool(name, how)
+                problem = result.content[0].text if result.is_error else ""
+            seconds[name].append(time.perf_counter() - started)
+            errors.update([f"{name}: {problem[:200]}"] if problem else [])
+        for _ in range(120):
+            if "being indexed" not in (await client.call_tool("list", {})).content[0].text:
+                break
+            await asyncio.sleep(0.5)
+        samples.append((calls, *map(held, pids)))
+    return seconds, samples, errors
+
+
+def percentiles(seconds: list[float]) -> list[str]:
+    """Number, median, 99th percentile and longest, in milliseconds."""
+    ordered = sorted(seconds)
+    values = statistics.median(ordered), ordered[int(0.99 * len(ordered))], ordered[-1]
+    return [f"{len(ordered):,}", *(f"{1000 * value:.0f}" for value in values)]
 
 
 def main() -> None:
     """Run and print the Markdown of results/mcp.md."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--calls", type=int, default=10_000)
-    options.add_argument("--files", type=int, default=300)
-    options.add_argument("--seed", type=int, default=0)
-    given = options.parse_args()
-    print(machine(), "\n")
-    before = os.getloadavg()[0]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--files", type=int, default=300)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
-        folder = Path(root) / "notes"
-        folder.mkdir()
-        write_notes(folder, given.files)
-        with ContextualIndex.open(folder) as index:
+        folder = Path(root, "notes", "memory")
+        folder.mkdir(parents=True)
+        for number in range(options.files):
+            write_note(folder / f"{date(2024, 1, 1) + timedelta(days=number)}.md")
+        with ContextualIndex.open(folder.parent) as index:
             index.refresh()
-        soak = Soak(folder, random.Random(given.seed))  # noqa: S311  reproducible, not secret
-        started = time.perf_counter()
-        pid = asyncio.run(soak.run(given.calls))
+        command = [sys.executable, "-m", "llama_index_contextual", "serve", str(folder.parent), "--port", "0"]
+        load, started = os.getloadavg()[0], time.perf_counter()
+        with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as page:  # noqa: S603
+            address = (page.stderr or sys.stdin).readline().split()[-1]
+            seconds, samples, errors = asyncio.run(run(folder, options.calls, address, page.pid))
+            pid = Path(root, "pid").read_text("utf-8")
+            errors.update([f"process {pid} is left"] if Path("/proc", pid).exists() else [])
+            page.terminate()
         minutes = (time.perf_counter() - started) / 60
-        problems = soak.problems(pid)
-        print(f"problems: {problems or 'none'}\n")
-    print(f"{given.calls:,} calls in {minutes:.1f} min, load {before:.1f} before and {os.getloadavg()[0]:.1f} after")
-    rows = [[tool, len(found), *percentiles(found)] for tool, found in soak.seconds.items() if found]
-    every = [one for found in soak.seconds.values() for one in found]
-    print(markdown_table(["ms", "calls", "p50", "p99", "longest"], [*rows, ["all", len(every), *percentiles(every)]]))
-    step = min(WARM, given.calls // 2)
-    parts = [held(soak.samples, first, first + step) for first in range(step, given.calls, step)]
-    print("\n" + markdown_table(["calls", "memory, MiB", "descriptors", "threads"], parts))
-    last = soak.samples[-1]
-    print(f"\nat the end, idle: {last.megabytes:.1f} MiB, {last.descriptors} descriptors, {last.threads} threads")
+        with ContextualIndex.open(folder.parent) as index:
+            index.refresh()
+            errors.update(index.status(check=True).problems)
+    print(f"{machine()}\n\n{options.calls:,} calls in {minutes:.1f} min, load {load:.1f} before")
+    print(f"problems: {errors or 'none'}\n")
+    every = [one for found in seconds.values() for one in found]
+    rows = [[name, *percentiles(found)] for name, found in [*seconds.items(), ("all", every)]]
+    print(markdown_table(["ms", "calls", "p50", "p99", "longest"], rows), "\n")
+    step = min(WARM, options.calls // 2)
+    rows = [
+        [f"{calls:,}", *(f"{megabytes:.0f} MiB, {files}, {threads}" for megabytes, files, threads in both)]
+        for calls, *both in samples
+        if calls % step == 0
+    ]
+    print(markdown_table(["after calls", "MCP: memory, descriptors, threads", "page"], rows))
 
 
 if __name__ == "__main__":
