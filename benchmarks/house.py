@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[1] / "llama_index_contextual"
 # What LlamaIndex's constructors take; a class of ours passes them on.
-OF_LLAMA_INDEX = set(
-    """
+_NAMES = """
     callback_manager object_map objects verbose include_metadata include_prev_next_rel id_func use_async
     query_gen_prompt alpha doc_ids embed_model filters hybrid_top_k llm node_ids num_queries
     retriever_weights similarity_top_k sparse_top_k vector_store_query_mode
-    """.split()
-)
+"""
+OF_LLAMA_INDEX = set(_NAMES.split())
 
 
 class Widest(NamedTuple):

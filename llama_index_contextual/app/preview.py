@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index.core.schema import MetadataMode, TextNode
 from rich.console import Group
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
-
-_COLOURS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
 
 
 class ChunkView(NamedTuple):
@@ -101,11 +99,9 @@ def _panel(chunk: dict[str, Any]) -> Panel:
     facts += [chunk[metadata.DATE], chunk[metadata.CONTINUES] and f"continues {chunk[metadata.CONTINUES]}"]
     facts += ["over chunk_size"] if chunk["over_budget"] else []
     subtitle = Text(" · ".join(printable(fact, one_line=True) for fact in facts if fact), style="dim")
-    body = Text(printable(f"{chunk['added']['Embedded']}\n\n"), style="green")
-    body = body if chunk["context_source"] else Text()
+    body = Text(printable(f"{chunk['added']['Embedded']}\n\n") if chunk["context_source"] else "", style="green")
     body.append(printable(chunk["overlap"]), style="dim italic").append(printable(chunk["text"]), style="default")
-    colour = _COLOURS.get(chunk[metadata.CONTENT_TYPE], "blue")
-    return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right", border_style=colour)
+    return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def test_says_what_contexts_find_and_which_questions_changed(evaluate):
     assert done.exit_code == 0, done.output
     table = done.stdout.splitlines()
     assert table[0].split()[2:5] == ["@1", "@5", "MRR@10"]
-    assert [line.split("  ")[0] for line in table[1:4]] == ["text alone, vectors alone", "text alone", "headings"]
+    assert [line.split("  ")[0] for line in table[1:3]] == ["text alone", "headings"]
     # How many were gained differs by one where another onnxruntime rounds differently.
     start = next(n for n, line in enumerate(table) if line.startswith("headings gained ") and line.endswith(" at 1:"))
     assert "  What is the default timeout of the gateway?" in table[start:]
@@ -39,9 +39,9 @@ def test_says_what_contexts_find_and_which_questions_changed(evaluate):
 @pytest.mark.long
 def test_as_data_it_is_only_json(evaluate):
     data = json.loads(evaluate("--json").stdout)
-    assert [row["name"] for row in data["rows"]] == ["text alone, vectors alone", "text alone", "headings"]
-    assert set(data["rows"][2]["recall"]) == {"5", "10", "20"}
-    assert set(data["rows"][2]["difference"]) == {"5", "10", "20"}
+    assert [row["name"] for row in data["rows"]] == ["text alone", "headings"]
+    assert set(data["rows"][1]["recall"]) == {"5", "10", "20"}
+    assert set(data["rows"][1]["difference"]) == {"5", "10", "20"}
 
 
 def test_a_wrong_file_of_questions_is_an_error_that_names_it(evaluate, tmp_path):

@@ -26,7 +26,6 @@ from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.context import ChunkContext, ContextGenerator, context_name
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import EVERY_KEY
-from llama_index_contextual.retrieval import ContextualVectorRetriever
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ def evaluate(
 ) -> Comparison:
     """Index a folder with its text alone and with other settings, and ask every index the same questions.
 
-    The rows of contexts have the same files, chunks and embedding. All rows but "vectors alone" use the hybrid
-    retriever of :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex
+    The rows of contexts have the same files, chunks and embedding, and all use the retriever of
+    :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex
     metadata": what LlamaIndex embeds by itself, here path and header path. Every different text is embedded once.
 
     Args:
@@ -100,15 +99,12 @@ def evaluate(
                 warnings.warn(f"could not be read: {failure}", ContextualWarning, stacklevel=2)
             if not (nodes := index.nodes()):
                 raise SettingError(f"{folder} holds no files to index. Cure: choose a folder of Markdown files.")
-            hybrid = index.as_retriever(most)
-            vectors = next((arm for arm in hybrid.retrievers if isinstance(arm, ContextualVectorRetriever)), None)
-            for question in questions if vectors else ():  # else the times would tell which row came first
-                index.settings.embedding.get_query_embedding(question.text)
+            if not isinstance(index.settings.embedding, NoEmbedding):
+                for question in questions:  # else the times would tell which row came first
+                    index.settings.embedding.get_query_embedding(question.text)
             if name == BASELINE:
                 _warn_of_lost_answers(nodes, questions)
-                alone = [(f"{BASELINE}, vectors alone", vectors)] if vectors else []
-                scores += [measure(title, arm, questions, depths, len(nodes)) for title, arm in alone]
-            scores.append(measure(name, hybrid, questions, depths, len(nodes)))
+            scores.append(measure(name, index.as_retriever(most), questions, depths, len(nodes)))
     return Comparison(tuple(questions), depths, tuple(scores), BASELINE)
 
 
