@@ -1,193 +1,112 @@
-"""How chunkers treat real Markdown: what they split, lose, overflow, and how fast they are.
+"""How chunkers treat real Markdown: what they split, lose, overflow, how fast they are, and what hurts them.
 
-    python benchmarks/chunking.py [--only NAME ...] [--output benchmarks/results/chunking.md]
+    python benchmarks/chunking.py [--only NAME ...] [--quick]
 
 Every splitter gets 400 cl100k tokens and no overlap, on ``markdown`` and ``kubernetes-docs`` of the data folder.
-Compare ratios within one run: absolute speeds move with the machine. The atoms (fences, tables), paragraphs and
-headings that the metrics speak of are markdown-it-py's, not our own parser's. Needs the ``bench`` extra.
+Compare ratios within one run: absolute speeds move with the machine. Fences and tables are markdown-it-py's, not ours.
+The peers come with ``pip install chonkie langchain-text-splitters semantic-text-splitter``.
 
-split %: atoms of at most 400 tokens whose letters and digits are in no single chunk. mid-sentence %: chunks that start
-strictly inside a paragraph, not after the end of a sentence. over %: chunks of more than 400 tokens. offsets %:
-``text[start:end] == chunk``. lost %: words that are in no chunk (front matter aside). orphan %: chunks, but a
-file's last, that end in a heading. cross %: chunks with a heading after body text. tiny %: under 40 tokens.
-ΔRSS: peak less warm.
+split %: fences and tables of at most 400 tokens whose lines are in no single chunk. over %: chunks of more than 400
+tokens. offsets %: ``text[start:end] == chunk``. lost %: words that are in no chunk (front matter aside). orphan %:
+chunks, but a file's last, that end in a heading. tiny %: under 40 tokens. The last column has the inputs of
+``hostile_inputs.py``, one megabyte each, that a splitter did not survive for 20 seconds.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
-import multiprocessing
 import os
-import platform
-import resource
-import sys
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from chunk_defects import facts_of, measure
-from chunkers import SIZE, SPLITTERS
+from chunkers import SPLITTERS, count
+from common import machine, markdown_table
 from hostile_inputs import pathological, survive
+from markdown_it import MarkdownIt
 
-from llama_index_contextual.text.tokens import tiktoken_cl100k
+from llama_index_contextual.chunking import read_front_matter
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from chunkers import Splitter
 
-# Not taken from datasets.py, whose LlamaIndex would lie in the memory of every splitter that is measured here.
+SIZE: Final = 400
+TINY: Final = 40
+SECONDS: Final = 20
 DATA: Final = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
 )
+PARSER: Final = MarkdownIt("commonmark").enable("table").disable(["inline"])
 
 
-def speed(texts: Sequence[str], make: Callable[[], Splitter]) -> tuple[float, float]:
-    """MB of UTF-8 a CPU second (the better of two passes), and the growth of the resident set, in MB.
-
-    Each pass has a new splitter, so that none profits from words it remembers.
-    """
-    splitter = make()
-    for text in texts[:20]:
-        splitter(text)
-    size = sum(len(text.encode()) for text in texts) / 1e6
-    warm = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def speed(texts: Sequence[str], splitter: Splitter) -> float:
+    """Megabytes of UTF-8 a CPU second, the better of two passes."""
     best = float("inf")
     for _ in range(2):
-        splitter = make()
         began = time.process_time()
         for text in texts:
             splitter(text)
         best = min(best, time.process_time() - began)
-    return size / best, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - warm) / 1024
+    return sum(len(text.encode()) for text in texts) / 1e6 / best
 
 
-def in_child(function: Callable[..., Any], *args: Any) -> Any:
-    """Run in a fresh child, so that one splitter's memory is not another's."""
-    context = multiprocessing.get_context("fork")
-    receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: send.send(function(*args)))
-    process.start()
-    send.close()  # the child has its own: when that closes too, nothing is left to wait for
-    try:
-        result = receive.recv()
-    except EOFError:
-        sys.exit("A splitter failed, as said above. Cure: pip install -e '.[bench]', or leave it out with --only")
-    process.join()
-    return result
+def blocks(text: str) -> list[str]:
+    """The fences and tables that fit into a chunk."""
+    lines = text.splitlines(keepends=True)
+    tokens = [token for token in PARSER.parse(text) if token.type in {"fence", "table_open"} and token.map]
+    found = ["".join(lines[slice(*token.map)]).strip() for token in tokens if token.map]
+    return [block for block in found if count(block) <= SIZE]
 
 
-def corpus() -> list[str]:
-    """All Markdown of the two data sets."""
-    texts = []
-    for name in ("markdown", "kubernetes-docs"):
-        folder = DATA / name
-        if not folder.is_dir():
-            sys.exit(f"data set {name!r} is absent: {folder} (set LLAMA_INDEX_CONTEXTUAL_DATA)")
-        texts += [path.read_bytes().decode("utf-8") for path in sorted(folder.rglob("*.md"))]
-    return texts
-
-
-def percent(part: float, whole: float) -> str:
-    """Two digits, or a dash for none."""
-    return f"{100 * part / whole:.2f}" if whole else "–"
-
-
-def report(names: Sequence[str], *, hostile: bool) -> Iterator[str]:
-    """The lines of the report."""
-    texts = corpus()
-    facts = [facts_of(text) for text in texts]
-    size = sum(len(text.encode()) for text in texts) / 1e6
-    yield "# Chunkers on real Markdown"
-    yield ""
-    yield f"{dt.datetime.now(tz=dt.timezone.utc):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores, "
-    yield f"CPython {platform.python_version()}; {len(texts)} files, {size:.1f} MB; {SIZE} cl100k tokens, overlap 0."
-    yield f"Fences within the budget: {sum(len(f.fences) for f in facts)}, tables: {sum(len(f.tables) for f in facts)}."
-    yield "`python benchmarks/chunking.py` prints this. Speeds are the machine's; ratios to the pair are what counts."
-    yield ""
-    yield (
-        "| | MB/s | × pair | ΔRSS MB | fence split % | table split % | mid-sentence % | over % | path | offsets % "
-        "| lost % |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
-    extra = ["", "| | chunks | orphan % | cross % | tiny % | tiny, not whole files % | hangs, crashes of 20 |"]
-    extra.append("|---|---|---|---|---|---|---|")
-    speeds = {name: in_child(speed, texts, SPLITTERS[name][0]) for name in names}
-    pair = speeds.get("LlamaIndex Markdown + Sentence", (float("nan"), 0.0))[0]
-    for name in names:
-        make, path = SPLITTERS[name]
-        rate, memory = speeds[name]
-        m: Counter[str] = in_child(measure, facts, make())
-        n = m["chunks"]
-        yield (
-            f"| {name} | {rate:.1f} | {rate / pair:.1f} | {memory:.0f} | {percent(m['fence split'], m['fence'])} | "
-            f"{percent(m['table split'], m['table'])} | {percent(m['mid'], n)} | {percent(m['over'], n)} | "
-            f"{'yes' if path else 'no'} | {percent(m['offsets'], n)} | {percent(m['lost'], m['words'])} |"
+def defects(texts: Sequence[str], splitter: Splitter) -> Counter[str]:
+    """How often something is wrong, by its name, and the number of chunks, blocks and words."""
+    total: Counter[str] = Counter()
+    for text in texts:
+        chunks = [(chunk, start) for chunk, start in splitter(text) if chunk.strip()]
+        plain = [" ".join(chunk.split()) for chunk, _ in chunks]
+        found = [" ".join(block.split()) for block in blocks(text[read_front_matter(text).end :])]
+        words = Counter(text[read_front_matter(text).end :].split())
+        lost = words - Counter(" ".join(plain).split())
+        last_lines = [chunk.rstrip().rpartition("\n")[2] for chunk, _ in chunks[:-1]]
+        total.update(
+            chunks=len(chunks),
+            blocks=len(found),
+            words=words.total(),
+            split=sum(not any(block in chunk for chunk in plain) for block in found),
+            over=sum(count(chunk) > SIZE for chunk, _ in chunks),
+            offsets=sum(start is not None and text.startswith(chunk, start) for chunk, start in chunks),
+            lost=lost.total(),
+            orphan=sum(line.startswith("#") and " " in line for line in last_lines),
+            tiny=sum(count(chunk) < TINY for chunk, _ in chunks),
         )
-        inputs = pathological() if hostile else {}
-        bad = [f"{w} ({title})" for title, t in inputs.items() if (w := survive(make, t, 20)[1])]
-        extra.append(
-            f"| {name} | {n} | {percent(m['orphan'], n)} | {percent(m['cross'], n)} | {percent(m['tiny'], n)} | "
-            f"{percent(m['tiny, of several'], n)} | {len(bad) if hostile else '–'} {'; '.join(bad)} |"
-        )
-    yield from extra
-    if hostile:
-        yield from growth()
-    yield from ceiling(texts)
-
-
-def growth() -> Iterator[str]:
-    """CPU seconds of ours on the inputs meant to hurt, at 1, 2, 4 and 8 MB."""
-    yield ""
-    yield "## Ours on inputs meant to hurt: CPU seconds at 1, 2, 4, 8 MB"
-    yield ""
-    yield "| | 1 | 2 | 4 | 8 |"
-    yield "|---|---|---|---|---|"
-    make = SPLITTERS["ours, exact tokens"][0]
-    inputs = {size: pathological(size) for size in (1, 2, 4, 8)}
-    for title in inputs[1]:
-        cells = []
-        for given in inputs.values():
-            seconds, wrong = survive(make, given[title], 60)
-            cells.append(wrong or f"{seconds:.2f}")
-        yield f"| {title} | {' | '.join(cells)} |"
-
-
-def ceiling(texts: Sequence[str]) -> Iterator[str]:
-    """What tokenizer and parser alone allow."""
-    from llama_index_contextual.chunking import markdown
-
-    def rate(make: Callable[[], Callable[[str], object]]) -> tuple[float, float]:
-        return in_child(speed, texts, make)  # type: ignore[no-any-return]
-
-    def events(text: str) -> int:
-        return sum(1 for _ in markdown._PARSER.events_with_range(text))  # noqa: SLF001
-
-    tokens, _ = rate(lambda: tiktoken_cl100k().encode_ordinary)
-    parsed, memory = rate(lambda: events)
-    yield ""
-    yield "## The ceiling"
-    yield ""
-    both = 1 / (1 / tokens + 1 / parsed)
-    yield f"cl100k alone {tokens:.1f} MB/s by tiktoken; pyromark's events {parsed:.1f} MB/s and ΔRSS {memory:.0f} MB;"
-    yield f"one after the other {both:.1f} MB/s."
+    return total
 
 
 def main() -> None:
-    """Measure, print, and write."""
-    arguments = argparse.ArgumentParser(description=__doc__)
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", nargs="*", choices=list(SPLITTERS), default=list(SPLITTERS))
-    arguments.add_argument("--quick", action="store_true", help="leave out the inputs meant to hurt")
-    arguments.add_argument("--output", type=Path)
+    arguments.add_argument("--quick", action="store_true", help="every tenth file, and no inputs meant to hurt")
     given = arguments.parse_args()
-    lines = []
-    for line in report(given.only, hostile=not given.quick):
-        print(line, flush=True)
-        lines.append(line)
-    if given.output:
-        given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    paths = [path for name in ("markdown", "kubernetes-docs") for path in sorted((DATA / name).rglob("*.md"))]
+    texts = [path.read_bytes().decode() for path in paths[:: 10 if given.quick else 1]]
+    rows = []
+    for name in given.only:
+        splitter = SPLITTERS[name](SIZE)
+        rate, found = speed(texts, splitter), defects(texts, splitter)
+        hostile = {} if given.quick else pathological()
+        bad = [f"{title} ({wrong})" for title, text in hostile.items()
+               if (wrong := survive(lambda name=name: SPLITTERS[name](SIZE), text, SECONDS)[1])]  # fmt: skip
+        shares = [("split", "blocks"), ("over", "chunks"), ("offsets", "chunks"), ("lost", "words"),
+                  ("orphan", "chunks"), ("tiny", "chunks")]  # fmt: skip
+        percent = [f"{100 * found[part] / max(1, found[whole]):.2f}" for part, whole in shares]
+        rows.append([name, f"{rate:.1f}", found["chunks"], *percent, ", ".join(bad) or "–"])
+    header = ["", "MB/s", "chunks", *(f"{name} %" for name in ("split", "over", "offsets", "lost", "orphan", "tiny"))]
+    print(f"{machine()}; {len(texts)} files, {SIZE} cl100k tokens, no overlap.\n")
+    print(markdown_table([*header, "hangs, crashes"], rows))
 
 
 if __name__ == "__main__":

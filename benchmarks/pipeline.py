@@ -47,17 +47,11 @@ def chroma(nodes: list[BaseNode], folder: str) -> VectorStoreIndex:
     return VectorStoreIndex(nodes, storage_context=storage, embed_model=LocalEmbedding())
 
 
-def stock_fusion(arms: list[BaseRetriever]) -> QueryFusionRetriever:
+def stock(arms: list[BaseRetriever]) -> QueryFusionRetriever:
     """LlamaIndex's fusion by reciprocal rank, without a model that writes variants of the question."""
     return QueryFusionRetriever(
         arms, llm=MockLLM(), num_queries=1, mode="reciprocal_rerank", similarity_top_k=TOP_K, use_async=False
     )
-
-
-def stock_arms(nodes: list[BaseNode], index: VectorStoreIndex) -> list[BaseRetriever]:
-    """LlamaIndex's own arms."""
-    keywords = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=10)
-    return [index.as_retriever(similarity_top_k=10), keywords]
 
 
 def retrievers(folder: str) -> dict[str, BaseRetriever]:
@@ -68,13 +62,14 @@ def retrievers(folder: str) -> dict[str, BaseRetriever]:
         return list(IngestionPipeline(transformations=list(transformations)).run(documents=documents))
 
     plain, contextual = nodes_of(STOCK), nodes_of(OURS)
-    before, after = chroma(plain, folder), chroma(contextual, folder)
-    vectors, keywords = ContextualVectorRetriever(after), ContextualBM25Retriever(contextual)
+    before, after = (chroma(nodes, folder).as_retriever(similarity_top_k=TOP_K) for nodes in (plain, contextual))
+    stock_words = [BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=TOP_K) for nodes in (plain, contextual)]
+    vectors, keywords = ContextualVectorRetriever(after._index), ContextualBM25Retriever(contextual)  # noqa: SLF001
     return {
-        "stock pipeline": stock_fusion(stock_arms(plain, before)),
-        "stock, with our parser and contexts": stock_fusion(stock_arms(contextual, after)),
-        "the same, our BM25 retriever": stock_fusion([after.as_retriever(similarity_top_k=10), keywords]),
-        "the same, our vector retriever": stock_fusion([vectors, keywords]),
+        "stock pipeline": stock([before, stock_words[0]]),
+        "stock, with our parser and contexts": stock([after, stock_words[1]]),
+        "the same, our BM25 retriever": stock([after, keywords]),
+        "the same, our vector retriever": stock([vectors, keywords]),
         "our retrievers and our fusion": ContextualFusionRetriever([vectors, keywords], similarity_top_k=TOP_K),
     }
 
