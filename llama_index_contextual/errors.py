@@ -159,10 +159,7 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
 
 def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
     """The count as an int, or None where that was given; see :func:`whole`."""
-    try:
-        return None if value is None else whole(name, value, least=least)
-    except SettingError as error:
-        raise SettingError(f"{error.args[0][:-1]}, or None.", **{name: value}) from None
+    return None if value is None else whole(name, value, least=least)
 
 
 def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
@@ -181,11 +178,9 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
     number = _number(value)
     if number >= 0 and (number or zero) and number <= most and (endless or number < math.inf):
         return number
-    if most < math.inf:
-        wanted = f"a number from 0 to {most:g}" if zero else f"a number above 0, at most {most:g}"
-    else:
-        wanted = f"a {'' if endless else 'finite '}number{', 0 or more' if zero else ' above 0'}"
-    raise SettingError(f"cannot work. Cure: give {wanted}.", **{name: value})
+    kind = "finite number" if most == math.inf and not endless else "number"
+    bounds = f"{'from' if zero else 'above'} 0{f' to {most:g}' if most < math.inf else ''}"
+    raise SettingError(f"cannot work. Cure: give a {kind} {bounds}.", **{name: value})
 
 
 def _number(value: object) -> float:

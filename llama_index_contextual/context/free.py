@@ -102,7 +102,7 @@ def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     return "" if title.casefold() in names else title
 
 
-_PATTERN_REVISION: Final = 4  # raise it when the same text would give other words
+_PATTERN_REVISION: Final = 5  # raise it when the same text would give other words
 _MOST_SYMBOLS: Final = 12  # names that a context lists
 _MOST_LEXICAL: Final = 2000  # characters for the keyword arm
 
@@ -110,9 +110,8 @@ _MOST_LEXICAL: Final = 2000  # characters for the keyword arm
 class PatternContextGenerator(ContextGenerator):
     """Contexts of source code: ``From file: search/engine.py. In: class Engine. Defines: function search.``.
 
-    What is embedded stays that short. The keyword arm gets, besides, what the chunk's comments say first; the chunk
-    that the file begins with also gets every name that the file defines. What belongs to the file is kept once, so that
-    these words take few characters a chunk.
+    What is embedded stays that short. Of the chunk that the file begins with the keyword arm gets every name that the
+    file defines.
 
     Other files than source code get the context of their headings, and for the keyword arm all the document's headings.
     """
@@ -146,11 +145,9 @@ class PatternContextGenerator(ContextGenerator):
             _listed("In", code.enclosing(start)),
             _listed("Defines", code.defined(start, end)),
         ]
-        words = [code.purpose(start, end)]
-        if end > start and not code.text[:start].strip():  # the chunk that the file begins with
-            words += [code.language, *dict.fromkeys(symbol.name for symbol in code.symbols)]
-        lexical = " ".join(filter(None, words))[:_MOST_LEXICAL]
-        return ChunkContext(" ".join(filter(None, parts)), self.name, lexical, version)
+        is_first = end > start and not code.text[:start].strip()
+        names = [code.language, *dict.fromkeys(symbol.name for symbol in code.symbols)] if is_first else []
+        return ChunkContext(" ".join(filter(None, parts)), self.name, " ".join(names)[:_MOST_LEXICAL], version)
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))

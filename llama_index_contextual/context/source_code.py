@@ -1,4 +1,4 @@
-"""The definitions and comments of source code, in any language that Pygments reads.
+"""The definitions of source code, in any language that Pygments reads.
 
 Pygments rather than a grammar per language: it comes with rich, reads some 500 languages, never fails on half a
 function, and tells names from strings and comments, which is all that is needed here.
@@ -37,9 +37,6 @@ _KEYWORD_FUNCTIONS: Final = frozenset(
     {"Cython", "Go", "Julia", "Kotlin", "Lua", "Nim", "Python", "Ruby", "Rust", "Scala", "Swift", "Zig"}
 )
 _NO_CODE: Final = frozenset({"text", "md", "rst", "html", "xml", "json", "yaml", "toml", "ini", "csv", "diff", "tex"})
-_LICENCE: Final = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved", re.IGNORECASE)
-_OPENERS: Final = re.compile(r"^\s*(?:/\*+!?|\*(?!/)|//[/!]*|#+!?|--+|;+|%+|[rRuU]?(?:\"{3}|'{3}))")
-_CLOSERS: Final = re.compile(r"(?:(?<!\*)\*+/|\"{3}|'{3})\s*$")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])(?:\s|$)|\n\s*\n")
 _MAX_LEXED: Final = 200_000  # characters: a generated file of megabytes has no reader
 _MAX_SENTENCE: Final = 200
@@ -67,12 +64,11 @@ class Symbol(NamedTuple):
 
 
 class SourceCode(NamedTuple):
-    """The definitions and comments of a file of source code, or of a part of one."""
+    """The definitions of a file of source code, or of a part of one."""
 
     text: str
     language: str
     symbols: tuple[Symbol, ...]
-    comments: tuple[tuple[int, str], ...]
 
     def defined(self, start: int, end: int) -> list[Symbol]:
         """The symbols defined between two positions, in their order."""
@@ -93,13 +89,9 @@ class SourceCode(NamedTuple):
             stack.append(symbol)
         return list(takewhile(lambda symbol: symbol.indent < level, stack))
 
-    def purpose(self, start: int, end: int) -> str:
-        """The first sentence of the first comment between two positions that describes something."""
-        return next((first_sentence(words) for at, words in self.comments if words and start <= at < end), "")
-
 
 def read_code(text: str, path: str) -> SourceCode | None:
-    """The definitions and comments of source code; None where the file's name is not one of code.
+    """The definitions of source code; None where the file's name is not one of code.
 
     Args:
         text: All of a file or any part of it. What follows the first 200,000 characters is not read.
@@ -109,17 +101,16 @@ def read_code(text: str, path: str) -> SourceCode | None:
     if lexer is None:
         return None
     tokens: list[Token] = []
-    comments: list[tuple[int, str]] = []
     for start, kind, value in lexer.get_tokens_unprocessed(text[:_MAX_LEXED]):
         if (kind in Comment and kind not in Comment.Preproc) or kind in String.Doc:
-            comments.append((start, _words_of_comment(value)))
-        elif kind in Punctuation or kind in Operator:  # "()," and "->" come as one token or as several
+            continue
+        if kind in Punctuation or kind in Operator:  # "()," and "->" come as one token or as several
             tokens.extend(Token(start + offset, kind, mark) for offset, mark in enumerate(value) if mark.strip())
         elif value.strip():
             tokens.append(Token(start + len(value) - len(value.lstrip()), kind, value.strip()))
     symbols = {symbol.start: symbol for symbol in _definitions(text, tokens, lexer.name)}
     ordered = sorted(symbols.values(), key=lambda symbol: symbol.start)
-    return SourceCode(text, lexer.name, tuple(ordered), tuple(comments))
+    return SourceCode(text, lexer.name, tuple(ordered))
 
 
 def is_code(path: str) -> bool:
@@ -200,12 +191,6 @@ def _after_brackets(tokens: Sequence[Token], position: int) -> int:
         if depth == 0:
             return index + 1
     return len(tokens)
-
-
-def _words_of_comment(text: str) -> str:
-    """The words of a comment without its marks; empty for a licence or a mere rule."""
-    words = "\n".join(_CLOSERS.sub("", _OPENERS.sub("", line)).strip() for line in text.splitlines()).strip()
-    return words if any(map(str.isalpha, words)) and not _LICENCE.search(words) else ""
 
 
 def _indent(text: str, position: int) -> int:

@@ -19,7 +19,7 @@ from llama_index.core import Settings
 from llama_index.core.prompts import ChatPromptTemplate
 from llama_index.core.response_synthesizers import BaseSynthesizer
 
-from llama_index_contextual.app.settings.llm import made, resolve_llm
+from llama_index_contextual.app.settings.llm import resolve_llm
 from llama_index_contextual.context.models import context_window, model_name, probe
 from llama_index_contextual.context.prompts import count_tokens
 from llama_index_contextual.errors import AnswerError, MissingExtraError
@@ -207,7 +207,7 @@ class CitedSynthesizer(BaseSynthesizer):
     def __init__(self, llm: str | LLM | None = None, *, streaming: bool = False, timeout: float = TIMEOUT) -> None:
         named = llm or Settings._llm  # noqa: SLF001  Settings.llm would insist on an OpenAI key
         try:
-            model = made(resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout))
+            model = resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout)
         except MissingExtraError as error:
             if named:
                 raise

@@ -131,7 +131,7 @@ class NamedModel:
         return openai
 
 
-def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM | NamedModel:
+def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
     """The model of a setting: by name, an object, LlamaIndex's ``Settings.llm`` where that has been set, the default.
 
     Args:
@@ -143,7 +143,7 @@ def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIME
         SettingError: The name is none of a model.
     """
     chosen = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-    return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)
+    return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()
 
 
 def named_model(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,11 +156,6 @@ def named_model(options: Mapping[str, Any]) -> dict[str, Any]:
         most = options.get("max_output_tokens", 100) * options.get("batch_size", 8)
         options["llm"] = NamedModel(llm, most, _PATIENCE, options.get("context_window"), key)
     return options
-
-
-def made(model: LLM | NamedModel) -> LLM:
-    """The LLM of a model that is one, or is made of its name."""
-    return model if isinstance(model, LLM) else model()
 
 
 def resolve_reranker(
@@ -205,10 +200,10 @@ def resolve_reranker(
             "or set LlamaIndex's Settings.llm.",
             rerank="llm",
         )
-    made_llm = made(resolve_llm(chosen, max_tokens=_RANKING_TOKENS, timeout=timeout))
+    ranking_llm = resolve_llm(chosen, max_tokens=_RANKING_TOKENS, timeout=timeout)
     if isinstance(chosen, str):
-        require_key(made_llm, "nothing can be reranked")
-    ranks = LLMRerank(llm=made_llm, top_n=pool, parse_choice_select_answer_fn=read_choices)
+        require_key(ranking_llm, "nothing can be reranked")
+    ranks = LLMRerank(llm=ranking_llm, top_n=pool, parse_choice_select_answer_fn=read_choices)
     return RerankWithContext(ranks, most=_READ_BY_LLM)
 
 
