@@ -47,7 +47,7 @@ from crash_stage import (
 )
 from llama_index.core.schema import Document
 
-from llama_index_contextual.app.index.embedder import BATCH_TEXTS
+from llama_index_contextual.app.index.writer import BATCH_TEXTS
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeyp
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked.md" and access(path, mode))
     status = index.status()
-    assert {path: reason.partition(",")[0] for path, reason in status.pending.failed.items()} == {
+    assert {one.path: one.reason.partition(",")[0] for one in status.pending.failed} == {
         "bad.md": "it is binary",
         "guide.md": "it is binary",
         "locked.md": "it cannot be read (Permission denied).",
@@ -89,7 +89,7 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, fo
     index.refresh()
     assert str(index.freshness(10)) == ""
     status, change = index.status(), index.settings.state().change
-    assert (list(status.pending.failed), status.pending.any) == (["bad.md"], False)
+    assert ([one.path for one in status.pending.failed], status.pending.any) == (["bad.md"], False)
     assert status.documents == 4 + was_text, "what the index had of it stays"
     monkeypatch.setattr(background, "_LOOK_EVERY", 0)
     keeper = BackgroundRefresh(index, patience=10)

@@ -103,7 +103,7 @@ def test_what_was_written_before_the_embedding_failed_stays_and_the_next_refresh
         with pytest.raises(EmbeddingError, match="gone"):
             index.refresh()
         status = index.status()
-        assert (status.chunks, status.pending.complete) == (4, False)
+        assert (status.chunks, status.complete) == (4, False)
         calls.clear()
         index.settings.embedding.before = lambda _: None
         report = index.refresh()
@@ -136,7 +136,7 @@ def test_ctrl_c_while_an_embedding_hangs_ends_the_refresh_and_nothing_is_written
         answer.set()  # the server answers at last, to nobody
         threads[1].join(20)
         status = index.status()
-        assert (status.chunks, status.pending.complete) == (2, False)
+        assert (status.chunks, status.complete) == (2, False)
     with opened(pages, lambda _: None, Watched()) as index:
         report = index.refresh()
         assert (report.chunks, report.embedded) == (PAGES, PAGES - 4)  # what the late answer brought is kept

@@ -127,7 +127,7 @@ def test_other_parser_settings_are_named_and_applied(opened):
     opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200, min_chunk_size=25)).refresh()
     smaller = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10, min_chunk_size=25)
     index = opened(node_parser=smaller)
-    assert "parser.chunk_size: 200 → 100" in index.status().pending.differences
+    assert "parser.chunk_size: 200 → 100" in index.status().differences
     report = index.refresh()
     assert len(report.outdated) == 4
     assert report.embedded == 0, "the chunks are the same"
@@ -138,7 +138,7 @@ def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_em
     opened().refresh()
     monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 7)
     index = opened()
-    assert index.status().pending.differences == ["parser.revision: 1 → 7"]
+    assert index.status().differences == ["parser.revision: 1 → 7"]
     report = index.refresh()
     assert len(report.outdated) == 4
     assert report.embedded == 0
@@ -151,7 +151,7 @@ def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(open
         before.setattr(free, "is_id", lambda _: False)
         opened(context="headings").refresh()
     index = opened(context="headings")
-    assert [one.partition(":")[0] for one in index.status().pending.differences] == ["context.generator"]
+    assert [one.partition(":")[0] for one in index.status().differences] == ["context.generator"]
     report = index.refresh()
     assert (len(report.outdated), report.embedded) == (5, 1)
     [best, *_] = index.as_retriever().retrieve("0042")

@@ -77,7 +77,7 @@ def index(
         is_first = not opened.exists
         started = time.monotonic()
         report, code = _refresh(opened, confirm=yes)
-        done = _done(report, time.monotonic() - started)
+        done = f"{report} in {time.monotonic(:.1f} s" - started)
         if is_first and report.chunks:
             _tell_languages(opened)
         skipped = output.skipped_line(opened, names=list_skipped)
@@ -125,7 +125,7 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
                 if opened.freshness(math.inf).changed:
                     started = time.monotonic()
                     report, _ = _refresh(opened)
-                    output.print_report(report, _done(report, time.monotonic() - started), as_json=as_json)
+                    output.print_report(report, f"{report} in {time.monotonic(:.1f} s" - started), as_json=as_json)
             except ContextualError as error:  # noqa: PERF203  each refresh by itself
                 output.tell_error(error)
 
@@ -202,17 +202,6 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
         if "timeout" in model.usage.failed:
             output.tell("A slow model needs more time: timeout, in seconds.")
     return report, EXIT_INCOMPLETE if report.failed or waiting else 0
-
-
-def _done(report: RefreshReport, seconds: float) -> str:
-    """What a refresh has done, in one line."""
-    names = {"outdated": "made again", "failed": "not indexed"}
-    kinds = ("added", "changed", "outdated", "moved", "deleted", "failed")
-    counts = {kind: len(getattr(report, kind)) for kind in kinds}
-    done = ", ".join(f"{number} {names.get(kind, kind)}" for kind, number in counts.items() if number)
-    documents = sum(counts[kind] for kind in kinds[:4]) + report.skipped
-    size = f"{counted(documents, 'document')}, {counted(report.chunks, 'chunk')}"
-    return f"{size}: {done or 'nothing has changed'}; {report.embedded:,} embedded in {seconds:.1f} s"
 
 
 def _next(opened: ContextualIndex) -> str:

@@ -5,7 +5,7 @@ from llama_index_contextual.app.index.background import BackgroundRefresh, Fresh
 from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.index.plan import RefreshReport
 from llama_index_contextual.app.index.resolve import has_several
-from llama_index_contextual.app.index.status import IndexStatus, Pending
+from llama_index_contextual.app.index.status import IndexStatus
 from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
 
 __all__ = [  # what users import
@@ -14,7 +14,6 @@ __all__ = [  # what users import
     "FileRules",
     "Freshness",
     "IndexStatus",
-    "Pending",
     "RefreshReport",
     "is_refreshing",
 ]

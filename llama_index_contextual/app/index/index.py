@@ -30,7 +30,6 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     GroupingPostprocessor,
     RecencyPostprocessor,
-    default_min_score,
 )
 
 if TYPE_CHECKING:
@@ -370,8 +369,8 @@ class ContextualIndex:
         """
 
         def read(view: IndexView) -> list[BaseNode]:
-            rows = view.snapshot.nodes() if document is None else view.snapshot.nodes_of([document]).get(document, ())
-            return [to_node(row) for row in rows]
+            rows = None if document is None else view.snapshot.rows_of_documents([document])
+            return [to_node(row) for row in view.snapshot.nodes(rows)]
 
         return self._reader.ask(read)
 
@@ -441,31 +440,20 @@ class ContextualIndex:
             steps.append(GroupingPostprocessor(group_size=per_file))
         return steps
 
-    def as_query_engine(
-        self, llm: Any = None, *, similarity_top_k: int = 5, citations: bool = False, **options: Any
-    ) -> BaseQueryEngine:
+    def as_query_engine(self, llm: Any = None, **options: Any) -> BaseQueryEngine:
         """A query engine that answers from the index.
 
         Args:
-            llm: Answers. Default: LlamaIndex's ``Settings.llm``; with ``citations`` it may also be a name, as for
-                :class:`~llama_index_contextual.app.serve.answering.CitedSynthesizer`, which has a default of its own.
-            similarity_top_k: Most chunks of a prompt.
-            citations: Whether each sentence names its source, ``[1]`` for the first of ``source_nodes``. A number or a
-                quotation that is wrong is marked, and where nothing is relevant no model is asked.
-            **options: Of :meth:`as_retriever` and of LlamaIndex's ``RetrieverQueryEngine.from_args``.
+            llm: Answers. Default: LlamaIndex's ``Settings.llm``.
+            **options: Of :meth:`as_retriever`, where ``similarity_top_k`` is 5 by default, and of LlamaIndex's
+                ``RetrieverQueryEngine.from_args``.
+                ``response_synthesizer=CitedSynthesizer(…)`` of ``app.serve.answering`` has each sentence name its
+                source.
         """
         from llama_index.core.query_engine import RetrieverQueryEngine
 
         of_engine = {*signature(RetrieverQueryEngine.from_args).parameters} - {"kwargs", "retriever"}
         refuse_unknown("as_query_engine", options, _OPTIONS | of_engine)
-        if citations:
-            from llama_index_contextual.app.serve.answering import CitedSynthesizer
-
-            refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
-            options.setdefault("min_score", default_min_score(self.settings.configuration["retrieval.min_score"]))
-            timeout = self.settings.configuration["timeout"]
-            writer = CitedSynthesizer(llm, streaming=options.get("streaming", False), timeout=timeout)
-            options, llm = {**options, "response_synthesizer": writer}, writer.llm
         names = (_OPTIONS & options.keys()) - {"node_postprocessors"}
-        retriever = self.as_retriever(similarity_top_k, **{name: options.pop(name) for name in names})
+        retriever = self.as_retriever(**{"similarity_top_k": 5, **{name: options.pop(name) for name in names}})
         return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)

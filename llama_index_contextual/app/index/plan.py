@@ -162,20 +162,26 @@ class RefreshReport:
         """How many chunks the index holds now."""
         return sum(self.context_sources.values())
 
+    @property
+    def any(self) -> bool:
+        """Whether a document was, or has to be, made, moved or deleted."""
+        return bool(self.added or self.changed or self.outdated or self.moved or self.deleted)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         moved = [{"from": old, "to": new} for old, new in self.moved]
         return {**asdict(self), "moved": moved, "chunks": self.chunks}
 
-    def __str__(self) -> str:
+    @property
+    def work(self) -> str:
+        """How many documents were made, moved, deleted or refused; "" for none."""
+        names = {"outdated": "made again", "failed": "not indexed"}
         counts = {
-            "added": len(self.added),
-            "changed": len(self.changed),
-            "made again": len(self.outdated),
-            "moved": len(self.moved),
-            "deleted": len(self.deleted),
-            "unchanged": self.skipped,
-            "not indexed": len(self.failed),
+            name: len(getattr(self, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
         }
-        documents = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no documents"
-        return f"{documents}; {counted(self.chunks, 'chunk')}, {self.embedded:,} embedded"
+        return ", ".join(f"{number} {names.get(name, name)}" for name, number in counts.items() if number)
+
+    def __str__(self) -> str:
+        made = (self.added, self.changed, self.outdated, self.moved)
+        size = f"{counted(sum(map(len, made)) + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
+        return f"{size}: {self.work or 'nothing has changed'}; {self.embedded:,} embedded"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from llama_index_contextual.app.index.embedder import check_vectors
+from llama_index_contextual.app.index.writer import check_vectors
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.caches import Caches, revision_of
 from llama_index_contextual.app.store.locking import WriteLock
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, Nearness, TermScores
 
 _T = TypeVar("_T")
-_RECORD: Final = "\0record"  # a key that no metadata has
+_ID: Final = "\0id"  # keys that no metadata has
+_RECORD: Final = "\0record"
 
 
 class IndexView:
@@ -137,7 +138,7 @@ class IndexView:
 
     def _ids_of(self, rows: Sequence[int]) -> list[str]:
         """The ids of nodes by number."""
-        ids = self._caches.node_ids(self.snapshot, rows)
+        ids: list[str] = self._caches.values(_ID, rows, lambda _, numbers: self.snapshot.column("node_id", numbers))
         self._row_of.update(zip(ids, rows, strict=True))
         return ids
 

@@ -20,10 +20,9 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.embedder import attach_document_windows
 from llama_index_contextual.app.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
-from llama_index_contextual.app.index.writer import set_index_aside, writing
+from llama_index_contextual.app.index.writer import attach_document_windows, set_index_aside, writing
 from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
 from llama_index_contextual.app.store.paid import DOCUMENTS
 from llama_index_contextual.app.store.rows import Chunk, DocumentRow
@@ -113,17 +112,16 @@ def refresh_index(
 def _progress(settings: IndexSettings, *, show: bool) -> Iterator[Report]:
     """A bar of documents on a terminal's standard error; yields what is called with how many are done, of how many."""
     from rich.console import Console  # slow, and no question needs it
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
     console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not (show and console.is_terminal)) as bar:
+    columns = *Progress.get_default_columns(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
         task = bar.add_task("Indexing", total=None, visible=False, rate="")
 
         def shown(done: int, total: int) -> None:
-            usage, speed = settings.pipeline.contexts.usage, bar.tasks[task].speed
-            calls = f", {counted(usage.calls, 'call')} of the model" if usage.calls else ""
-            rate = f"{speed:.1f} documents/s{calls}" if speed else calls
+            calls = settings.pipeline.contexts.usage.calls
+            rate = f"{bar.tasks[task].speed or 0:.1f}/s" + (f", {counted(calls, 'call')} of the model" if calls else "")
             bar.update(task, completed=done, total=total, visible=total > 0, rate=rate)
 
         yield shown
@@ -169,7 +167,7 @@ class Refresh:
         self._index([by_id[key] for key in plan.to_index])
         for group in iter_batch(plan.deleted, 500):
             writer.delete(group)
-        writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
+        writer.record(self._noted(by_id, set(plan.unchanged), covered))
         writer.finish()
         with writer.database.reading() as snapshot:
             self.report.context_sources = snapshot.context_sources()
@@ -212,32 +210,25 @@ class Refresh:
             incomplete = {key for (key,) in snapshot.fetch(query, (wanted,))}
         return {key: one._replace(made_with="") if key in incomplete else one for key, one in documents.items()}
 
-    def _stamps(self, unchanged: Iterable[Source]) -> dict[str, DocumentRow | None]:
-        """Documents that were read in vain, with today's size and times, so that they are not again."""
-        documents = self.writer.documents
-        return {
-            source.id: documents[source.id]._replace(stamp=stamp)
-            for source in unchanged
-            if source.stamp != documents[source.id].stamp and (stamp := stamp_if_stable(source.stamp))
-        }
+    def _noted(
+        self, sources: Mapping[str, Source], unchanged: set[str], covered: str | None
+    ) -> dict[str, DocumentRow | None]:
+        """Documents that cannot be indexed for what they hold, those that no longer fail, and today's size and times.
 
-    def _failures(self, sources: Mapping[str, Source], covered: str | None) -> dict[str, DocumentRow | None]:
-        """Documents that cannot be indexed for what they hold, and those that no longer fail."""
-        failed = {
-            problem.path: storable(problem.reason)[0]
-            for problem in self.report.failed
-            if problem.path in sources and sources[problem.path].stamp and not problem.reason.startswith(UNREAD)
-        }
-        changes: dict[str, DocumentRow | None] = {}
-        for key, reason in failed.items():
-            before = self.writer.documents.get(key) or DocumentRow(key)
-            now = before._replace(failed=reason, stamp=sources[key].stamp)
-            if now != before:
-                changes[key] = now
-        for key, one in self.writer.documents.items():
-            if one.failed and key not in failed and (covered == "" or key in sources):
-                changes[key] = one._replace(failed="", stamp="") if one.is_indexed else None
-        return changes
+        A file that was read in vain is so not read again. None is a document to forget.
+        """
+        documents, changes = self.writer.documents, dict[str, DocumentRow | None]()
+        failed = {one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)}
+        for key, source in sources.items():
+            row = documents.get(key, DocumentRow(key))
+            if key in failed and source.stamp:
+                changes[key] = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
+            elif key in unchanged:
+                changes[key] = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
+        for key, row in documents.items():
+            if row.failed and key not in sources and covered == "":
+                changes[key] = row._replace(failed="", stamp="") if row.is_indexed else None
+        return {key: row for key, row in changes.items() if row != documents.get(key)}
 
     def _index(self, sources: Sequence[Source]) -> None:
         """Embed and write each batch in a thread of its own, while the next one is read, parsed and given contexts.

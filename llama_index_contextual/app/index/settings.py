@@ -162,7 +162,7 @@ class IndexSettings:
             )
         if self.folders.missing_folders_message:
             raise StorageError(f"{self.folders.missing_folders_message}, nor is its index. Cure: put it back.")
-        raise StorageError(f"there is no index in {self.database.path}. Cure: {self.command()}")
+        raise StorageError(f"there is no index in {self.database.path}. Cure: {self.database.cure}")
 
     @property
     def folders(self) -> Folders:
@@ -211,10 +211,6 @@ class IndexSettings:
             "files": {name: _plain(value) for name, value in self.reading.rules},
         }
 
-    def command(self, *options: str) -> str:
-        """The command line that indexes this folder in this storage, to be pasted into a shell."""
-        return command_line(self.folders, self.layout, *options)
-
     def differences(self, state: IndexState) -> list[str]:
         """The settings that differ from those an index was made with."""
         stored, now = state.settings, self.fingerprint
@@ -239,11 +235,11 @@ class IndexSettings:
             return
         # Without a model the command would take the former one.
         name = self.configuration["embed_model"] if "embed_model" not in self.objects else ""
-        options = ["--embed-model", name] if name else []
+        model = f" --embed-model {shlex.quote(name)}" if name else ""
         raise FingerprintError(
             f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
             f"{model_id(self.embedding)}: their vectors do not compare. Cure: choose the former, another storage "
-            f"folder, or embed everything again: reindex=True in Python, or {self.command(*options, '--yes')}"
+            f"folder, or embed everything again: reindex=True in Python, or {self.database.cure}{model} --yes"
         )
 
     def check_writing(self) -> None:
@@ -300,11 +296,11 @@ def lacking_message(root: object, refused: Sequence[str], missing: Mapping[str, 
     return ""
 
 
-def command_line(folders: Folders, layout: Layout, *options: str) -> str:
+def command_line(folders: Folders, layout: Layout) -> str:
     """The command that refreshes an index, to be pasted into a shell."""
     folder = [] if folders.collections else [str(folders.root)]
     storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
-    return shlex.join(["llama-index-contextual", "index", *folder, *storage, *options])
+    return shlex.join(["llama-index-contextual", "index", *folder, *storage])
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,8 +12,8 @@ import numpy as np
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import gather, read_all
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.embedder import attach_document_windows
-from llama_index_contextual.app.index.plan import Plan, is_spared, make_plan
+from llama_index_contextual.app.index.plan import Plan, RefreshReport, is_spared, make_plan
+from llama_index_contextual.app.index.writer import attach_document_windows
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.app.store.rows import Chunk
@@ -32,68 +32,43 @@ _NAMED: Final = 20  # files that differ; --json names all
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """What the next refresh of the whole folder would do.
-
-    Attributes:
-        added: Documents, as are the next three.
-        changed: Their content differs.
-        outdated: The settings that made them differ.
-        deleted: No longer there.
-        failed: Why files cannot be indexed, by path.
-        stand_ins: Chunks whose free context stands in for a language model's, or that have none of it yet.
-        complete: False while a refresh is at work, or after one was killed: the next one finishes it.
-        differences: Settings that are others now.
-    """
-
-    added: int = 0
-    changed: int = 0
-    outdated: int = 0
-    deleted: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    stand_ins: int = 0
-    complete: bool = True
-    differences: list[str] = field(default_factory=list)
-
-    @property
-    def any(self) -> bool:
-        """Whether the index is behind the folder or its settings."""
-        return bool(self.added or self.changed or self.outdated or self.deleted)
-
-    def __str__(self) -> str:
-        counts = {name: getattr(self, name) for name in ("added", "changed", "outdated", "deleted")}
-        counts["failed"] = len(self.failed)
-        return ", ".join(f"{value} {key}" for key, value in counts.items() if value) or "nothing"
-
-
-@dataclass(frozen=True, slots=True)
 class IndexStatus:
     """What an index holds.
 
     Attributes:
         folders: The folders of documents by name, "" where there is one: ``path``, ``description``, ``documents``.
         storage: Where the index lives.
-        documents: How many documents.
-        chunks: How many chunks.
         languages: The share of each language in a sample of the chunks, by its code.
         contexts: Chunks by what made their context; "" counts those without.
         bytes_on_disk: Size of each part of the storage folder.
         settings: What the index was made with, ``section.key`` to value.
-        pending: What a refresh would do.
+        complete: False while a refresh is at work, or after one was killed: the next one finishes it.
+        differences: Settings that are others now.
+        pending: What a refresh of the whole folder would do, and the files that cannot be indexed.
         problems: What does not agree among files, databases and caches, a sentence each; None where that was not
             checked.
     """
 
     folders: dict[str, dict[str, Any]]
     storage: str
-    documents: int
-    chunks: int
     languages: dict[str, float]
     contexts: dict[str, int]
     bytes_on_disk: dict[str, int]
     settings: dict[str, Any]
-    pending: Pending
+    complete: bool
+    differences: list[str]
+    pending: RefreshReport
     problems: list[str] | None = None
+
+    @property
+    def documents(self) -> int:
+        """How many documents."""
+        return sum(one["documents"] for one in self.folders.values())
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks."""
+        return sum(self.contexts.values())
 
     @property
     def ok(self) -> bool:
@@ -102,7 +77,7 @@ class IndexStatus:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
-        return asdict(self)
+        return {**asdict(self), "documents": self.documents, "chunks": self.chunks}
 
     def __str__(self) -> str:
         return self.to_text()
@@ -113,27 +88,24 @@ class IndexStatus:
         Args:
             settings: Whether to name each setting that made the index; else only those that are others now.
         """
-        contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
-        waiting = self.pending.stand_ins
-        contexts += f" ({waiting} without the model's; index asks for them again)" if waiting else ""
-        folders = [
+        lines = [
             f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
             if name
             else f"folder      {one['path']}"
             for name, one in self.folders.items()
         ]
-        lines = [
-            *folders,
+        contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items())
+        lines += [
             f"storage     {self.storage} ({sum(self.bytes_on_disk.values()) / 1e6:.1f} MB)",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"languages   {languages_in_words(self.languages) or 'none'}",
-            f"contexts    {contexts}",
-            f"to refresh  {self.pending}",
-            *(f"not indexed {line}" for line in _first([f"{key}: {one}" for key, one in self.pending.failed.items()])),
-            f"state       {_COMPLETE[self.pending.complete]}",
+            f"contexts    {contexts or 'none'}",
+            f"to refresh  {self.pending.work or 'nothing'}",
+            *(f"not indexed {line}" for line in _first([f"{one.path}: {one.reason}" for one in self.pending.failed])),
+            f"state       {_COMPLETE[self.complete]}",
             f"embedding   {self.settings.get('embedding.model', 'none')}",
             *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
-            *(f"differs     {difference}" for difference in self.pending.differences),
+            *(f"differs     {difference}" for difference in self.differences),
         ]
         if self.problems is not None:
             lines += [f"checked     {line}" for line in _first(self.problems) or ["files, databases and caches agree"]]
@@ -210,7 +182,6 @@ def status(
         DamagedError: A database is damaged.
     """
     snapshot, state = view.snapshot, view.snapshot.state
-    contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
     documents = [key for key, one in snapshot.documents().items() if one.is_indexed]
     by_folder = Counter(key.partition("/")[0] for key in documents)
     folders = {
@@ -221,22 +192,13 @@ def status(
     return IndexStatus(
         folders=folders or whole,
         storage=str(settings.layout.root),
-        documents=len(documents),
-        chunks=sum(contexts.values()),
         languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
-        contexts=contexts,
+        contexts=snapshot.context_sources(),
         bytes_on_disk=settings.layout.sizes(),
         settings={f"{section}.{key}": one for section, values in state.settings.items() for key, one in values.items()},
-        pending=Pending(
-            added=len(plan.added),
-            changed=len(plan.changed),
-            outdated=len(plan.outdated),
-            deleted=len(plan.deleted),
-            failed={one.path: one.reason for one in sorted(failed, key=lambda one: one.path)},
-            stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
-            complete=state.complete,
-            differences=settings.differences(state),
-        ),
+        complete=state.complete,
+        differences=settings.differences(state),
+        pending=RefreshReport.of(plan, sorted(failed, key=lambda one: one.path)),
         problems=_problems(settings, view, plan, failed) if check else None,
     )
 

@@ -38,7 +38,7 @@ _ANSWERS: Final = 64  # what was found among all rows
 
 
 class Caches:
-    """The arrays of one index in this process, and the ids and values of rows.
+    """The arrays of one index in this process, and what was read of its rows.
 
     Args:
         folder: Where writers keep the arrays.
@@ -51,7 +51,6 @@ class Caches:
         self.analyzer = Analyzer()
         self._guard = threading.Lock()
         self._moment: Moment | None = None
-        self._ids: dict[int, str] = {}
         self._values: dict[str, dict[int, Any]] = {}
         load = partial(Bm25Index.from_arrays, analyzer=self.analyzer)
         of_words, empty = self.analyzer.fingerprint, Bm25Index(self.analyzer)
@@ -76,24 +75,13 @@ class Caches:
         index: VectorIndex = self._vectors.at(snapshot, self.moment(snapshot).rows)
         return index
 
-    def node_ids(self, snapshot: Snapshot, rows: Sequence[int]) -> list[str]:
-        """Ids of nodes by number."""
-        if len(self._ids) > _REMEMBERED:
-            self._ids = {}
-        known = self._ids
-        if missing := [row for row in rows if row not in known]:
-            known.update(snapshot.node_ids(missing))
-        if lost := [row for row in missing if row not in known]:
-            snapshot.refuse(f"{counted(len(lost), 'node')} lost")
-        return [known[row] for row in rows]
-
     def values(self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]) -> list[Any]:
-        """Values of a metadata key of some rows; those that were not read before are read.
+        """What ``read`` makes of each of some rows, once for each.
 
         Args:
-            key: In the metadata.
+            key: A name of it, such as a key of the metadata.
             rows: Their numbers.
-            read: Returns the values of a key of some rows, ascending.
+            read: Makes it of some rows, ascending.
         """
         known = self._values.get(key, {})
         if len(known) > _REMEMBERED or key not in self._values:
@@ -111,7 +99,7 @@ class Caches:
 
     def forget(self) -> None:
         """Read all of it again when it is asked next."""
-        self._moment, self._ids, self._values = None, {}, {}
+        self._moment, self._values = None, {}
         self._keywords.forget()
         self._vectors.forget()
 

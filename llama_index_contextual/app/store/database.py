@@ -12,7 +12,6 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -186,10 +185,6 @@ class Snapshot:
         [(text,)] = self.fetch("SELECT group_concat(id) FROM chunks")
         return np.sort(np.fromstring(text, dtype=np.int64, sep=",")) if text else np.empty(0, dtype=np.int64)
 
-    def node_ids(self, rows: Iterable[int]) -> dict[int, str]:
-        """Ids of chunks by number; numbers that no chunk has are absent."""
-        return dict(self.among("SELECT id, node_id FROM chunks WHERE id IN ({})", rows))
-
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of chunks by id; unknown ids are absent."""
         keepable = (one for one in node_ids if not storable(one)[1])
@@ -206,18 +201,10 @@ class Snapshot:
                 row = _node_row(values)
             yield row
 
-    def nodes_of(self, keys: Iterable[str]) -> dict[str, list[NodeRow]]:
-        """Chunks of documents by key; documents without chunks are absent."""
-        columns = ", ".join(f"chunks.{name}" for name in _CHUNK.split(", "))
-        query = (
-            f"SELECT key, {columns} FROM chunks JOIN documents ON documents.id = document "  # noqa: S608  our own names
-            "WHERE key IN ({}) ORDER BY chunks.id"
-        )
-        results = defaultdict[str, list[NodeRow]](list)
-        for key, *values in self.among(query, keys):
-            with self._file.explained():
-                results[key].append(_node_row(values))
-        return dict(results)
+    def rows_of_documents(self, keys: Iterable[str]) -> list[int]:
+        """Numbers of the chunks of documents."""
+        query = "SELECT chunks.id FROM chunks JOIN documents ON documents.id = document WHERE key IN ({})"
+        return sorted(row for (row,) in self.among(query, keys))
 
     def values(self, key: str, rows: Rows) -> list[Any]:
         """Value of a metadata key of some chunks, ascending; None where one has none."""

@@ -18,7 +18,6 @@ import os
 import socket
 import sys
 import threading
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,31 +32,13 @@ if TYPE_CHECKING:
 DEFAULT_NAME: Final = ".contextual"
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """Paths below one storage folder; the docstring of this module says what each is for."""
 
-    root: Path
-
-    @property
-    def database(self) -> Path:
-        """Path of the database."""
-        return self.root / "index.sqlite3"
-
-    @property
-    def successor(self) -> Path:
-        """Path of the database that another embedding model builds beside it."""
-        return self.root / "index.new.sqlite3"
-
-    @property
-    def paid(self) -> Path:
-        """Path of the file of what cost money or minutes."""
-        return self.root / "paid.sqlite3"
-
-    @property
-    def cache(self) -> Path:
-        """Folder of the arrays that are derived."""
-        return self.root / "cache"
+    def __init__(self, root: Path) -> None:
+        self.root, self.cache = root, root / "cache"
+        self.database, self.successor = root / "index.sqlite3", root / "index.new.sqlite3"
+        self.paid = root / "paid.sqlite3"
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each thing in the folder."""
