@@ -1,29 +1,26 @@
 """Kill an index at random, again and again, and count what is lost: nothing should be.
 
 One warm interpreter forks a child that works on a folder and kills it with SIGKILL at a random moment; a second child
-then opens the index, asks it, refreshes once, and verifies. The index lives on from round to round, so that damage
-would add up. The embedding is a hash, for speed; the LLM is a function. What is killed:
-
-- index, refresh, delete, an LLM pass; the same with a page of thousands of chunks;
-- derive: the cache, or a part of it, is taken away; a question and a refresh derive it again;
-- replace: another embedding model builds a file beside the index, and takes its place at the end.
+then opens the index, asks it, refreshes once, and checks. The index lives on from round to round, so that damage would
+add up. Embedding and LLM are stand-ins that write down each piece of work that they finished, so that work done twice
+shows. What is killed: index, refresh, delete, an LLM pass; the same with a page of thousands of chunks; *derive*: the
+cache, or a part of it, is taken away, and a question and a refresh derive it again; *replace*: another embedding model
+builds a file beside the index, and takes its place at the end.
 
 After each kill has to hold: the index opens and answers; after one refresh its chunks are those of a fresh parse of
-the files and `verify` finds nothing; not more texts were embedded twice than a batch in hand.
+the files and `status --check` finds nothing; not more texts were embedded twice than a batch in hand.
 
     python benchmarks/crash.py --rounds 1000        # resumable: run it again and it goes on where it was
-    python benchmarks/crash.py --only derive
-    python benchmarks/crash.py --report             # print the table so far
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import logging
 import os
-import platform
 import random
 import shutil
 import signal
@@ -32,37 +29,92 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from crash_stage import (
-    QUESTION,
-    Stage,
-    change,
-    change_large,
-    repeats,
-    take_cache,
-    work,
-)
+import numpy as np
+from common import machine, markdown_table
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 from llama_index.core.schema import Document
 
+from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.index.writer import BATCH_TEXTS
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ACTIONS = (
-    *("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm"),
-    *("derive", "replace"),
-)
+ACTIONS = ("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm", "derive", "replace")
 SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions but derive take it away
-SECONDS = {  # that they take at first; others 1, and all as was seen last
-    "large": 4.0,
-    "large llm": 6.0,
-    "derive": 2.0,
-}
+SECONDS = {"large": 4.0, "large llm": 6.0, "derive": 2.0}  # at first; others 1, and all as was seen last
+MODELS = ("hash", "other hash")
+QUESTION = "Which shard holds the lease?"
+WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
+
+
+class HashEmbedding(BaseEmbedding):
+    """Vectors from a hash of the text; each text that was embedded is a line in a file."""
+
+    _log: Path = PrivateAttr()
+
+    def __init__(self, log: Path, model_name: str = "hash") -> None:
+        super().__init__(model_name=model_name, embed_batch_size=2048)
+        self._log = log
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        seed = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big")
+        vector: list[float] = np.random.default_rng(seed).normal(size=64).tolist()
+        return vector
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        append(self._log, [hashlib.sha256(f"{self.model_name} {text}".encode()).hexdigest() for text in texts])
+        return [self._get_query_embedding(text) for text in texts]
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+
+class CountingLLM(CustomLLM):
+    """Answers after a few milliseconds; each call that it finished is a line in a file."""
+
+    log: str
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """A window that every page fits into."""
+        return LLMMetadata(model_name="counting", context_window=32_000)
+
+    def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:  # noqa: ARG002
+        """A sentence that differs from prompt to prompt, in words of the pages: others count as invented."""
+        digest = hashlib.sha256(prompt.encode())
+        time.sleep(0.003)
+        append(Path(self.log), [digest.hexdigest()])
+        words = ", ".join(WORDS[byte % len(WORDS)] for byte in digest.digest()[:3])
+        return CompletionResponse(text=f"This passage of the page says how {words} work together.")
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponseGen:  # noqa: ARG002
+        """The same in one piece."""
+        yield self.complete(prompt)
+
+
+def append(path: Path, lines: Sequence[str]) -> None:
+    """Add lines in one write, so that a kill leaves whole ones."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
+    finally:
+        os.close(descriptor)
+
+
+def repeats(log: Path) -> int:
+    """Lines of a log that stand in it more than once."""
+    lines = Counter(log.read_text().splitlines()) if log.exists() else Counter()
+    return sum(count - 1 for count in lines.values())
 
 
 @dataclass(slots=True)
@@ -74,53 +126,111 @@ class Outcome:
     killed_at: float
     was_killed: bool
     problems: list[str] = field(default_factory=list)
-    set_aside: bool = False
-    chunks: int = 0
     embedded_again: int = 0
     calls_repeated: int = 0
 
 
-def check(stage: Stage, outcome: Outcome) -> None:
-    """What has to hold afterwards: it opens, answers or says what it lacks, and one refresh makes it whole."""
-    with stage.open(outcome.action) as index:
-        if index.exists and outcome.action != "replace":  # the kill may have come before it did
-            try:
+class Stage:
+    """The files of one run: pages, their index, and logs of what was embedded and asked."""
+
+    def __init__(self, root: Path) -> None:
+        self.docs, self.storage, self.model = root / "docs", root / "storage", root / "model.txt"
+        self.embeddings, self.calls, self.large = root / "embedded.log", root / "calls.log", root / "docs" / "large.md"
+        self.docs.mkdir(parents=True, exist_ok=True)
+
+    def model_of(self, action: str) -> str:
+        """Name of the embedding: a replacement takes the other one of two, and all else the present one."""
+        now = self.model.read_text() if self.model.exists() else MODELS[0]
+        return now if action != "replace" else MODELS[1 - MODELS.index(now)]
+
+    def open(self, action: str) -> ContextualIndex:
+        """The index, in the settings that an action works with."""
+        options: dict[str, Any] = {"context": "headings"}  # each time: a model object is not remembered
+        if action.endswith("llm"):
+            options = {"context": "llm", "llm": CountingLLM(log=str(self.calls)), "batch_size": 1, "num_workers": 2}
+        options["embed_model"] = HashEmbedding(self.embeddings, self.model_of(action))
+        return ContextualIndex.open(self.docs, storage=self.storage, reindex=action == "replace", **options)
+
+    def change(self, dice: random.Random) -> None:
+        """Edit, add, rename and delete some pages."""
+        for _ in range(dice.randint(3, 15)):
+            files = sorted(self.docs.rglob("page-*.md"))
+            kind, new = dice.choice(("add", "edit", "rename", "remove")), self.docs / f"page-{dice.randrange(10**6)}.md"
+            if kind == "add" or len(files) < 25:
+                new.write_text(page(dice, dice.randint(2, 6)))
+            elif kind == "edit":
+                file = dice.choice(files)
+                file.write_text(file.read_text().replace("## Part 1", f"Line.\n\n## Part 1 {dice.randrange(99)}", 1))
+            elif kind == "rename":
+                dice.choice(files).rename(new)
+            elif len(files) > 30:
+                dice.choice(files).unlink()
+
+    def prepare(self, action: str, dice: random.Random) -> None:
+        """Take away what an action is to make again."""
+        if action in SECTIONS:
+            self.large.write_text(page(dice, SECTIONS[action]))
+        elif action == "derive":
+            for kind in dice.choice((["bm25"], ["vectors"], ["bm25", "vectors"])):
+                for path in (self.storage / "cache").glob(f"{kind}*"):
+                    path.unlink()
+        else:
+            self.large.unlink(missing_ok=True)
+        if action == "index":
+            shutil.rmtree(self.storage, ignore_errors=True)
+            for log in (self.embeddings, self.calls, self.model):
+                log.unlink(missing_ok=True)
+
+    def work(self, action: str, dice: random.Random) -> None:
+        """What is killed: one action on the folder."""
+        with self.open(action) as index:
+            if action == "delete":
+                for path in dice.sample(sorted(index.documents()), k=min(5, len(index.documents()))):
+                    index.delete(path)
+            if action == "derive" and dice.random() < 0.5:
                 index.as_retriever().retrieve(QUESTION)
-            except StorageError as error:  # questions repair nothing, and name what does
-                if "Cure: llama-index-contextual index" not in str(error):
-                    outcome.problems.append(f"an error without its cure: {error}")
-        index.refresh()
-        outcome.set_aside = any(stage.storage.glob("*.damaged"))
-        if outcome.set_aside:
-            outcome.problems.append("the database was damaged")
-        verification = index.status(check=True)
-        outcome.problems += verification.problems
-        if verification.pending.any:
-            outcome.problems.append(f"something is left to refresh: {verification.pending}")
-        parser = index.settings.pipeline.parser
-        expected = Counter(
-            node.node_id
-            for file in sorted(stage.docs.rglob("*.md"))
-            for node in parser.get_nodes_from_documents([document(file, stage.docs)])
-        )
-        found = Counter(node.node_id for node in index.nodes())
-        outcome.chunks = found.total()
-        if found != expected:
-            outcome.problems.append(f"{(expected - found).total()} chunks lost, {(found - expected).total()} too many")
-        if not index.as_retriever(5).retrieve(QUESTION):
-            outcome.problems.append("no answer")
-    if outcome.action == "replace":
-        stage.model.write_text(stage.model_of("replace"))
+            index.refresh()
+
+    def problems(self, action: str) -> list[str]:
+        """What does not hold afterwards: it opens, answers or names what it lacks, and one refresh makes it whole."""
+        found = []
+        with self.open(action) as index:
+            if index.exists and action != "replace":  # the kill may have come before it did
+                try:
+                    index.as_retriever().retrieve(QUESTION)
+                except StorageError as error:  # questions repair nothing, and name what does
+                    if "Cure: llama-index-contextual index" not in str(error):
+                        found.append(f"an error without its cure: {error}")
+            index.refresh()
+            status = index.status(check=True)
+            found += status.problems or []
+            if any(self.storage.glob("*.damaged")) or status.pending.any:
+                found.append(f"damaged, or something is left to refresh: {status.pending}")
+            expected = Counter(
+                node.node_id
+                for path in (file.relative_to(self.docs).as_posix() for file in sorted(self.docs.rglob("*.md")))
+                for node in index.settings.pipeline.parse(
+                    [Document(id_=path, text=(self.docs / path).read_text(), metadata={"path": path})]
+                )
+            )
+            chunks = Counter(node.node_id for node in index.nodes())
+            if chunks != expected:
+                found.append(f"{(expected - chunks).total()} chunks lost, {(chunks - expected).total()} too many")
+            if not index.as_retriever(5).retrieve(QUESTION):
+                found.append("no answer")
+        if action == "replace":
+            self.model.write_text(self.model_of("replace"))
+        return found
 
 
-def document(file: Path, root: Path) -> Document:
-    """A page as the index reads it."""
-    path = file.relative_to(root).as_posix()
-    return Document(id_=path, text=file.read_text(), metadata={"path": path})
+def page(dice: random.Random, sections: int) -> str:
+    """A page of some sections, each long enough to be a chunk."""
+    parts = [f"## Part {n} {dice.choice(WORDS)}\n\n{' '.join(dice.choices(WORDS, k=90))}.\n" for n in range(sections)]
+    return "\n".join([f"# Page {dice.randrange(10**6)}", "", *parts])
 
 
 def fork(task: Callable[[], object]) -> tuple[int, int]:
-    """Run a task in a child; returns its process id and the reading end of a pipe that gets its result."""
+    """Run a task in a child; its process id and the reading end of a pipe that gets its result."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -137,37 +247,21 @@ def fork(task: Callable[[], object]) -> tuple[int, int]:
         os._exit(code)
 
 
-def read_all(descriptor: int) -> str:
-    """What a child said before its end."""
+def output_of(descriptor: int) -> str:
+    """What a child wrote before its end."""
     with os.fdopen(descriptor, "rb") as file:
         return file.read().decode()
 
 
-def prepare(stage: Stage, action: str, rng: random.Random) -> None:
-    """Change the folder, and take away what an action is to make again."""
-    change(stage.docs, rng)
-    if action in SECTIONS:
-        change_large(stage.large, rng, SECTIONS[action])
-    elif action != "derive":  # which takes longer with it
-        stage.large.unlink(missing_ok=True)
-    if action == "index":
-        shutil.rmtree(stage.storage, ignore_errors=True)
-        for log in (stage.embeddings, stage.calls, stage.model):
-            log.unlink(missing_ok=True)
-    elif action == "derive":
-        take_cache(stage.storage, rng)
-
-
-def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Sequence[str] = ACTIONS) -> Outcome:
+def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
     """Change the folder, work on the index and kill that, check."""
-    rng = random.Random(number)  # noqa: S311  reproducible, not secret
-    action = rng.choice(actions) if stage.storage.exists() else "index"
-    stage.docs.mkdir(parents=True, exist_ok=True)
-    prepare(stage, action, rng)
-    paid = repeats(stage.embeddings)
-    delay = rng.random() * typical.get(action, 1.0) * 1.1
-    started = time.monotonic()
-    pid, reading = fork(lambda: work(stage, action, rng))
+    dice = random.Random(number)  # noqa: S311  reproducible, not secret
+    action = dice.choice(ACTIONS) if stage.storage.exists() else "index"
+    stage.change(dice)
+    stage.prepare(action, dice)
+    paid, expected = repeats(stage.embeddings), typical.get(action, 1.0)
+    delay, started = dice.random() * expected * 1.1, time.monotonic()
+    pid, reading = fork(lambda: stage.work(action, dice))
     while time.monotonic() - started < delay and os.waitpid(pid, os.WNOHANG) == (0, 0):
         time.sleep(0.002)
     outcome = Outcome(number, action, round(time.monotonic() - started, 3), was_killed=False)
@@ -175,95 +269,41 @@ def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Seq
         os.kill(pid, signal.SIGKILL)
         outcome.was_killed = True
         os.waitpid(pid, 0)
-    said = read_all(reading)
-    if not outcome.was_killed:
-        typical[action] = outcome.killed_at
-        if said != "null":
-            outcome.problems.append(f"the work failed by itself: {said[-500:]}")
-    else:
-        typical[action] = max(typical.get(action, 0.3), delay / 0.9 if delay > typical.get(action, 0.3) else 0.0)
-    pid, reading = fork(lambda: asdict(checked(stage, outcome)))
-    said = read_all(reading)
-    if os.waitpid(pid, 0)[1]:
-        outcome.problems.append(said[-1500:])
-        return outcome
-    outcome = Outcome(**json.loads(said))
+    result = output_of(reading)
+    if not outcome.was_killed and result != "null":
+        outcome.problems.append(f"the work failed by itself: {result[-500:]}")
+    typical[action] = max(expected, delay / 0.9) if outcome.was_killed else outcome.killed_at
+    pid, reading = fork(lambda: stage.problems(action))
+    result = output_of(reading)
+    outcome.problems += [result[-1500:]] if os.waitpid(pid, 0)[1] else json.loads(result)
     outcome.embedded_again, outcome.calls_repeated = repeats(stage.embeddings), repeats(stage.calls)
     if (again := outcome.embedded_again - paid) > BATCH_TEXTS:
         outcome.problems.append(f"{again} texts were embedded twice")
     return outcome
 
 
-def checked(stage: Stage, outcome: Outcome) -> Outcome:
-    """The outcome, completed by a check."""
-    check(stage, outcome)
-    return outcome
-
-
-def run(
-    root: Path,
-    rounds: int,
-    results: Path | None = None,
-    *,
-    actions: Sequence[str] = ACTIONS,
-    quiet: bool = False,
-) -> list[Outcome]:
+def run(root: Path, rounds: int, results: Path | None = None) -> list[Outcome]:
     """Do rounds that are not done yet; each is a line of the results file when it ends."""
     logging.getLogger("llama_index_contextual").setLevel(logging.ERROR)
-    stage = Stage(root)
-    stage.root.mkdir(parents=True, exist_ok=True)
-    done = (
-        [Outcome(**json.loads(line)) for line in results.read_text().splitlines()]
-        if results and results.exists()
-        else []
-    )
-    typical = dict(SECONDS)
-    for outcome in done:
-        typical[outcome.action] = max(typical.get(outcome.action, 0.3), outcome.killed_at)
+    stage, typical = Stage(root), dict(SECONDS)
+    lines = results.read_text().splitlines() if results and results.exists() else []
+    done = [Outcome(**json.loads(line)) for line in lines]
     for number in range(len(done), rounds):
-        outcome = one_round(stage, number, typical, actions)
+        outcome = one_round(stage, number, typical)
         done.append(outcome)
         if results:
             with results.open("a") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
         if outcome.problems:
-            print(
-                f"round {number} ({outcome.action}, killed at {outcome.killed_at} s): {outcome.problems}",
-                file=sys.stderr,
-            )
-        elif not quiet and number % 25 == 0:
-            print(f"{number} rounds", file=sys.stderr)
+            print(f"round {number} ({outcome.action}, {outcome.killed_at} s): {outcome.problems}", file=sys.stderr)
     return done
-
-
-def table(done: Sequence[Outcome]) -> str:
-    """The figures, in Markdown."""
-    lines = [
-        "| killed during | rounds | killed in time | rounds with a problem |",
-        "|---|---|---|---|",
-    ]
-    for action in (*dict.fromkeys(ACTIONS), "all"):
-        rows = [one for one in done if action in (one.action, "all")]
-        numbers = (
-            len(rows),
-            sum(o.was_killed for o in rows),
-            sum(bool(o.problems) for o in rows),
-        )
-        lines.append(f"| {action} | " + " | ".join(map(str, numbers)) + " |")
-    return "\n".join(lines)
 
 
 def totals(done: Sequence[Outcome]) -> dict[str, int]:
     """Repeats, counted over the lives of the index between two full indexings."""
-    last: dict[int, Outcome] = {}
-    life = 0
-    for outcome in done:
-        life += outcome.action == "index"
-        last[life] = outcome
-    return {
-        "texts embedded twice": sum(outcome.embedded_again for outcome in last.values()),
-        "LLM calls repeated": sum(outcome.calls_repeated for outcome in last.values()),
-    }
+    last = [one for one, after in zip(done, [*done[1:], None], strict=True) if after is None or after.action == "index"]
+    embedded, calls = sum(one.embedded_again for one in last), sum(one.calls_repeated for one in last)
+    return {"texts embedded twice": embedded, "LLM calls repeated": calls}
 
 
 def main() -> None:
@@ -271,16 +311,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1] / ".benchmarks-cache/crash")
-    parser.add_argument("--only", nargs="+", choices=sorted(set(ACTIONS)), default=ACTIONS, help="what is killed")
-    parser.add_argument("--report", action="store_true", help="only print what is there")
     options = parser.parse_args()
-    results = options.folder / "results.jsonl"
-    rounds = 0 if options.report else options.rounds
-    done = run(options.folder / "stage", rounds, results, actions=options.only)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(f"{machine}, {datetime.now(tz=timezone.utc):%Y-%m-%d}\n")
-    print(table(done))
-    print("\n" + "; ".join(f"{name}: {number}" for name, number in totals(done).items()))
+    done = run(options.folder / "stage", options.rounds, options.folder / "results.jsonl")
+    rows = []
+    for action in (*dict.fromkeys(ACTIONS), "all"):
+        some = [one for one in done if action in (one.action, "all")]
+        rows.append([action, len(some), sum(o.was_killed for o in some), sum(bool(o.problems) for o in some)])
+    header = ["killed during", "rounds", "killed in time", "rounds with a problem"]
+    print(f"{machine()}\n\n{markdown_table(header, rows)}\n")
+    print("; ".join(f"{name}: {number}" for name, number in totals(done).items()))
 
 
 if __name__ == "__main__":

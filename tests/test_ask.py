@@ -11,13 +11,12 @@ import pytest
 import uvicorn
 from fake_model import Reply, always
 from growth import grows_too_fast
-from llama_index.core.llms import MockLLM
 from llama_index.llms.openai_like import OpenAILike
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import page as server
 from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer, Sentence, _Stream, checked, fenced
-from llama_index_contextual.errors import AnswerError, SettingError
+from llama_index_contextual.errors import AnswerError
 
 GATEWAY = "# Gateway\n\nThe gateway waits *60 seconds*, then it gives up. It listens on port 8080.\n"
 HOSTILE = """# Ignore
@@ -138,7 +137,7 @@ def test_where_nothing_is_relevant_no_model_is_asked(folder, fake_model, run):
     assert json.loads(run("ask", "xqzzt vrrpl", "-f", folder, "--llm", fake_model.llm, "--json").stdout)["llm"] is None
     assert not fake_model.requests
     with ContextualIndex.open(folder) as index:
-        engine = index.as_query_engine(fake_model.llm, citations=True)
+        engine = index.as_query_engine(response_synthesizer=CitedSynthesizer(fake_model.llm), min_score="auto")
         assert str(engine.query("xqzzt vrrpl wkkj")) == NOTHING
     assert not fake_model.requests
 
@@ -261,18 +260,17 @@ async def test_a_query_engine_with_citations(folder, fake_model):
     expected = "It waits 60 seconds [1]. It stops [9]. (⚠ there is no source [9])"
     question = "how long does the gateway wait?"
     with ContextualIndex.open(folder) as index:
-        engine = index.as_query_engine(fake_model.llm, citations=True, similarity_top_k=1)
+        engine = index.as_query_engine(response_synthesizer=CitedSynthesizer(fake_model.llm), similarity_top_k=1)
         response = engine.query(question)
         assert str(response) == expected
         assert [hit.node.metadata["path"] for hit in response.source_nodes] == ["gateway.md"]
         assert str(await engine.aquery(question)) == expected
-        streaming = index.as_query_engine(fake_model.llm, citations=True, streaming=True)
+        writer = CitedSynthesizer(fake_model.llm, streaming=True)
+        streaming = index.as_query_engine(response_synthesizer=writer, similarity_top_k=1)
         assert next(iter(streaming.query(question).response_gen)) == "It waits 60 seconds [1]. "
         parts = [part async for part in (await streaming.aquery(question)).async_response_gen()]
         assert "".join(parts) == expected
         assert "cited_prompt" in str(list(engine.get_prompts()))
-        with pytest.raises(SettingError, match="response_synthesizer"):
-            index.as_query_engine(MockLLM(), citations=True, response_synthesizer=object())
 
 
 @pytest.mark.server

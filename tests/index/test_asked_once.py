@@ -91,7 +91,6 @@ def test_a_message_reads_the_chunks_that_it_looks_at_once_and_after_a_change_the
         monkeypatch.setattr(Snapshot, name, noted)
 
     noting("column", lambda _, rows: map(int, rows))
-    noting("node_ids", lambda rows: map(int, rows))
     memory = MemoryContext(index)
     first = memory.get(MESSAGE, now=NOW)
     read.clear()

@@ -72,7 +72,7 @@ def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeyp
         "guide.md": "it is binary",
         "locked.md": "it cannot be read (Permission denied).",
     }
-    assert "to refresh  3 failed\nnot indexed bad.md: it is binary" in str(status)
+    assert "to refresh  3 not indexed\nnot indexed bad.md: it is binary" in str(status)
     assert [line.partition(":")[0] for line in (index.status(check=True).problems or [])] == ["guide.md"], (
         "what is indexed of it is old"
     )
@@ -183,7 +183,7 @@ def test_a_file_without_text_is_indexed_as_nothing(opened, tmp_path, text):
 def test_an_empty_folder_is_an_empty_index(opened, tmp_path):
     (tmp_path / "nothing").mkdir()
     index = opened(tmp_path / "nothing")
-    assert str(index.refresh()).startswith("no documents")
+    assert str(index.refresh()).startswith("0 documents")
     assert index.as_retriever().retrieve("anything") == []
 
 

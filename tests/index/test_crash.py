@@ -21,7 +21,7 @@ sys.path.insert(0, "benchmarks")
 import crash
 crash.SECTIONS = {"large": 300, "large llm": 50}  # smaller pages, for time
 crash.SECONDS |= {"large": 1.0, "large llm": 1.0}
-done = crash.run(Path(sys.argv[1]), int(sys.argv[2]), quiet=True)
+done = crash.run(Path(sys.argv[1]), int(sys.argv[2]))
 print(json.dumps([[o.round, o.action, o.was_killed, o.problems] for o in done]))
 print(json.dumps(crash.totals(done)))
 """

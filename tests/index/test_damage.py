@@ -163,7 +163,8 @@ def test_what_is_lost_is_found_by_a_check_and_made_again_by_a_refresh(whole, tmp
         verification = attempt(lambda: index.status(check=True))
         assert verification is None or not verification.ok
     with opened(folder) as index:
-        assert index.refresh().embedded == 0
+        lost = {"UPDATE": 2, "DELETE": 2, "DROP T": 90}[sql[:6]] if file == "paid" else 0
+        assert index.refresh().embedded == lost, "as many as were lost"
         assert index.status(check=True).ok
         assert index.status(check=True).documents == 30
 

@@ -77,7 +77,7 @@ def index(
         is_first = not opened.exists
         started = time.monotonic()
         report, code = _refresh(opened, confirm=yes)
-        done = f"{report} in {time.monotonic(:.1f} s" - started)
+        done = f"{report} in {time.monotonic() - started:.1f} s"
         if is_first and report.chunks:
             _tell_languages(opened)
         skipped = output.skipped_line(opened, names=list_skipped)
@@ -125,7 +125,7 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
                 if opened.freshness(math.inf).changed:
                     started = time.monotonic()
                     report, _ = _refresh(opened)
-                    output.print_report(report, f"{report} in {time.monotonic(:.1f} s" - started), as_json=as_json)
+                    output.print_report(report, f"{report} in {time.monotonic() - started:.1f} s", as_json=as_json)
             except ContextualError as error:  # noqa: PERF203  each refresh by itself
                 output.tell_error(error)
 

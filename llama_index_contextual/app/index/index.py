@@ -454,6 +454,9 @@ class ContextualIndex:
 
         of_engine = {*signature(RetrieverQueryEngine.from_args).parameters} - {"kwargs", "retriever"}
         refuse_unknown("as_query_engine", options, _OPTIONS | of_engine)
+        llm = llm or getattr(
+            options.get("response_synthesizer"), "_llm", None
+        )  # else LlamaIndex asks for an OpenAI key
         names = (_OPTIONS & options.keys()) - {"node_postprocessors"}
         retriever = self.as_retriever(**{"similarity_top_k": 5, **{name: options.pop(name) for name in names}})
         return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)

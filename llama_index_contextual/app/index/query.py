@@ -221,7 +221,7 @@ class IndexReader:
         self.caches = Caches(settings.layout.cache, settings.paid, model_id(settings.embedding))
         self._current = contextvars.ContextVar[IndexView | None]("view of a question", default=None)
         self._documents: tuple[object, dict[str, DocumentRow]] = None, {}
-        self._is_checked = False
+        self._is_checked, self.is_first_write = False, True
 
     def __deepcopy__(self, memo: object) -> IndexReader:
         return self  # a copy of a retriever follows the same index

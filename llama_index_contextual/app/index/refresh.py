@@ -162,6 +162,7 @@ class Refresh:
         if not confirm:
             self._ask(plan)
         self.report = RefreshReport.of(plan, failed)
+        self.report.embedded = writer.embedded_again
         writer.leaving = set(plan.deleted)
         self._total = len(plan.to_index)
         self._index([by_id[key] for key in plan.to_index])

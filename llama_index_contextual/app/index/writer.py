@@ -57,7 +57,6 @@ def writing(reader: IndexReader) -> Iterator[Writer]:
     settings = reader.settings
     settings.layout.create()
     with reader.lock.hold():
-        is_new_look = not (settings.database.is_checked and settings.paid.is_checked)
         try:
             settings.database.check()
             state = settings.state()
@@ -73,8 +72,9 @@ def writing(reader: IndexReader) -> Iterator[Writer]:
         settings.check(state)
         settings.check_writing()
         writer = Writer(reader, _target(reader))
-        if is_new_look or not writer.state.complete:
+        if reader.is_first_write or not writer.state.complete:
             writer.make_lost_again()
+            reader.is_first_write = False
         yield writer
 
 
@@ -120,12 +120,14 @@ class Writer:
         state: Of that file when the write began.
         documents: What it holds, kept up to date.
         leaving: Keys of documents that are to be deleted: another one may take over their chunks' ids.
+        embedded_again: How many texts were embedded whose vector was lost.
     """
 
     def __init__(self, reader: IndexReader, database: Database) -> None:
         self.reader, self.settings, self.database = reader, reader.settings, database
         self.state, self.documents = IndexState(), dict[str, DocumentRow]()
         self.leaving: set[str] = set()
+        self.embedded_again = 0
         self._has_begun = self._is_checked = False
         if database.exists:
             with database.reading() as snapshot:
@@ -164,6 +166,7 @@ class Writer:
             _, faults = embed_missing(settings.paid, settings.embedding, chunks, lambda _: None)
             if faults:
                 raise EmbeddingError(next(iter(faults.values())))
+            self.embedded_again += len(part)
         if lost:
             with self.transaction() as transaction:
                 transaction.count_change()  # caches take the vectors that they lack
