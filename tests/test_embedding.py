@@ -70,9 +70,11 @@ def test_eight_bits_change_little(local):
     assert (np.sum(local.embed(texts) * precise.embed(texts), axis=1) > 0.998).all()
 
 
-def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(local):
+def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(local, monkeypatch):
     """They are taken only where the processor adds up without overflow; then the bits are the same."""
-    both = [onnx._open_session(onnx._bundled_model(), precise=precise) for precise in (None, True)]
+    both = [onnx._open_session(onnx._bundled_model())]
+    monkeypatch.setattr(onnx, "_adds_up", lambda: False)
+    both.append(onnx._open_session(onnx._bundled_model()))
     for text in ("a", "The gateway times out. " * 30, "\U0001f600 0 " * 20):
         ids = [101, *local._tokenizer().encode(text, add_special_tokens=False).ids[:254], 102]
         feed = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [[0] * len(ids)]}

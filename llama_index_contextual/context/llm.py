@@ -35,11 +35,10 @@ from llama_index_contextual.errors import ContextualWarning, StorageError, one_o
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.service import pause
 from llama_index_contextual.text import short_hash
-from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.schema import BaseNode
@@ -164,12 +163,7 @@ class LLMContextGenerator(ContextGenerator):
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
         run = _Run(self, batches, progress)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            asyncio.run(run.ask())
-        else:  # as in a notebook: on a loop of another thread
-            in_thread(asyncio.run, run.ask()).result()
+        models.run_sync(run.ask())
         return run.contexts()
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
@@ -288,7 +282,7 @@ class _Run:
             async with models.connected(generator.source) as self._llm:
                 self._slots = asyncio.Semaphore(self._workers)
                 opened = asyncio.Semaphore(self._workers)
-                await _all(self._ask_about(document, opened) for document in to_ask)
+                await models.gather(self._ask_about(document, opened) for document in to_ask)
         if not self._is_final:
             await self._store(generator.cache.mark_failed, generator.version)
 
@@ -366,7 +360,7 @@ class _Run:
             await self._in_turn(document, first)
             indexes = [index for group in others for index in group]
             # Split again: the first answer may have taught how much goes into a call.
-            await _all(self._in_turn(document, group) for group in self._split(document, indexes))
+            await models.gather(self._in_turn(document, group) for group in self._split(document, indexes))
 
     async def _in_turn(self, document: _Document, group: list[int]) -> None:
         async with self._slots:  # with whatever must be asked again, while the server still has the document in mind
@@ -479,13 +473,3 @@ class _Run:
         self._done += chunks
         if self._progress is not None:
             self._progress(ContextProgress(self._done, self._total, self._cached, self._failed.total()))
-
-
-async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run several coroutines at once. When one fails, cancel the others with their requests, and raise its error."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -29,9 +29,10 @@ from llama_index_contextual.service import (
     status_of,
 )
 from llama_index_contextual.text import short_hash
+from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 
     from llama_index.core.llms import ChatMessage
 
@@ -218,6 +219,26 @@ async def connected(source: ModelSource) -> AsyncIterator[LLM]:
         if close is not None and not is_users:
             with contextlib.suppress(Exception):  # an integration's own error, after all is done
                 await close()
+
+
+def run_sync(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on a loop of its own; in another thread where this one has a loop, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+    else:
+        in_thread(asyncio.run, work).result()
+
+
+async def gather(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run several coroutines at once. When one fails, cancel the others with their requests, and raise its error."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class Server:
