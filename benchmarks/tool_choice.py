@@ -49,6 +49,11 @@ TASKS = [
     ("What notes are there in the folder projects?", {"list"}),
     ("Which files does the memory have?", {"list"}),
     ("Is the index up to date? How many documents does it hold?", {"list"}),
+    ("Which tags can a search be narrowed by?", {"list"}),
+    ("Search notes whose status is open for the word dredging.", {"search"}),
+    ("Find who repaired the boat.", {"search"}),
+    ("Show the section Timeout of [[Gateway]].", {"read"}),
+    ("The user wrote: thanks, and what about the roof? Look what the notes say before you answer.", {"memory_context"}),
 ]
 TURNS = 3
 

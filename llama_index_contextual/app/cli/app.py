@@ -22,16 +22,11 @@ _HELP: Final = "Give every chunk of your Markdown its context back, and find it 
 
 
 class _Commands(TyperGroup):
-    """Ends a command on Ctrl-C with one line, and explains a question that begins with a dash."""
+    """Explains a question that begins with a dash."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            is_index = ctx.invoked_subcommand == "index"
-            kept = ": what was finished is kept, and the same command goes on" if is_index else ""
-            output.tell("", f"interrupted{kept}")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception as error:  # typer's own copy of click has the class
             if type(error).__name__ == "NoSuchOption" and ctx.invoked_subcommand in _ASKING:
                 hint = f"A question that begins with a dash stands after --: {ctx.invoked_subcommand} -- -word"
@@ -74,8 +69,11 @@ def run() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
-    except KeyboardInterrupt:
-        output.tell("", "interrupted")
+    except (KeyboardInterrupt, SystemExit) as ended:  # typer makes one of the other
+        if isinstance(ended, SystemExit) and ended.code != EXIT_INTERRUPTED:
+            raise
+        kept = ": what was finished is kept, and the same command goes on" if sys.argv[1:2] == ["index"] else ""
+        output.tell("", f"interrupted{kept}")
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # `… | head` closed the pipe, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,7 @@ _WIDTH: Final = 240  # characters of a line of an excerpt
 _WORD: Final = re.compile(r"\w+|\W+")
 _WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
-_BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] ){1,4}")
+_BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
 _LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
 _WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|]{1,200})(?:\|([^\[\]|]{1,200}))?\]\]")
 _EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
