@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
+_LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a refresh is still waited for
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
 _NAME: Final = "llama-index-contextual refresh"  # of the thread
 
@@ -132,6 +133,7 @@ class BackgroundRefresh:
         self._began, self._ended = 0.0, -_LOOK_EVERY
         self._seen, self._error = Freshness(), ""
         self._logged: set[str] = set()  # problems of the last refresh
+        self._is_left = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -144,7 +146,7 @@ class BackgroundRefresh:
         """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
         with self._guard:
             if self._mode != "never" and not self.refreshing:
-                self._began = time.monotonic()
+                self._began, self._is_left = time.monotonic(), False
                 self._thread = threading.Thread(target=self._refresh, name=_NAME, daemon=True)
                 self._thread.start()
 
@@ -180,10 +182,11 @@ class BackgroundRefresh:
             wait: Seconds at most.
         """
         self._join(time.monotonic() + wait)
+        self._is_left = True  # a look that waits in another thread ends, too
 
     def _join(self, until: float = math.inf) -> None:
-        if self._thread is not None and (left := until - time.monotonic()) > 0:
-            self._thread.join(min(left, threading.TIMEOUT_MAX))
+        while self.refreshing and self._thread and not self._is_left and (left := until - time.monotonic()) > 0:
+            self._thread.join(min(left, _LOOK_AGAIN))
 
     def _refresh(self) -> None:
         try:
