@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 _SHOWN: Final = 3  # questions gained and lost, of each context
 _WIDTH: Final = 40  # of the column of values
 All = Annotated[bool, typer.Option("--all", help="Show every setting.")]
+PagePort = Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")]
 
 
 @with_options("context_options.llm")
-def serve(
-    target: NamedTarget,
-    *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")] = 8766,
-) -> None:
+def serve(target: NamedTarget, *, port: PagePort = 8766) -> None:
     """Show a page to search, read and ask on, at the address that is printed. Ctrl-C ends it."""
     from llama_index_contextual.app.serve.page import serve as run
 
@@ -114,12 +111,7 @@ def status(
 
 
 @with_options()
-def config(
-    target: NamedTarget,
-    *,
-    all_: All = False,
-    as_json: AsJson = False,
-) -> None:
+def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -> None:
     """Show the settings that somebody chose, and where each comes from."""
     with target.open(reindex=True) as index:
         rows = _in_force(index.settings.configuration)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.serve.hits import ShownHit
 
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
+Message = Annotated[list[str], typer.Argument(help="What the user wrote.")]
 _MARGIN: Final = 3
 
 
@@ -136,12 +137,7 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
 
 
 @with_options("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
-def context(
-    message: Annotated[list[str], typer.Argument(help="What the user wrote.")],
-    target: Target,
-    *,
-    as_json: AsJson = False,
-) -> None:
+def context(message: Message, target: Target, *, as_json: AsJson = False) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
     from llama_index_contextual.app.index import BackgroundRefresh
     from llama_index_contextual.memory import MemoryContext, gate_digest
