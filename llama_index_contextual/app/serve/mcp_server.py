@@ -28,14 +28,13 @@ DEFAULT_PORT: Final = 8765
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
 _MOST_SESSIONS: Final = 100
-_LOOPBACK: Final = {"127.0.0.1": "127.0.0.1", "localhost": "localhost", "::1": "[::1]"}
+_LOOPBACK: Final = ("127.0.0.1", "localhost")
 
 
 def serve(
     folder: str | Path | None,
     *,
     transport: Literal["stdio", "http"] = "stdio",
-    host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     settings: MemorySettings | None = None,
     refresh: Refreshing | None = None,
@@ -47,8 +46,7 @@ def serve(
 
     Args:
         folder: The notes. None is the folder that ``storage=`` was made from.
-        transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://HOST:PORT/mcp``.
-        host: ``127.0.0.1``, ``localhost`` or ``::1``.
+        transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://127.0.0.1:PORT/mcp``.
         port: 1 to 65535.
         settings: How memory answers. Default: what the configuration of the index says.
         refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.1 s and
@@ -58,16 +56,11 @@ def serve(
 
     Raises:
         MissingExtraError: The ``app`` extra is not installed.
-        SettingError: The address is not of this machine alone, or the port is taken.
+        SettingError: The port is taken.
         ContextualError: The index cannot be opened.
     """
     if transport not in ("stdio", "http"):
         raise SettingError(f"transport={transport!r} is not known. Cure: 'stdio' or 'http'")
-    if transport == "http" and host not in _LOOPBACK:
-        raise SettingError(
-            f"host={host!r} is not loopback, and this server asks for no password. Cure: {', '.join(_LOOPBACK)}, "
-            "behind a proxy that asks for one"
-        )
     sys.setswitchinterval(_SWITCH)
     port = whole("port", port, most=65535)
     # Until the protocol takes over standard output, whatever a library prints there would break it.
@@ -83,29 +76,29 @@ def serve(
                 signal.signal(signal.SIGINT, signal.SIG_DFL)  # the SDK would go on waiting for a line of input
             server.run("stdio")
         else:
-            _serve_http(server, host, port)
+            _serve_http(server, port)
     finally:
         gc.unfreeze()
         if not is_refreshing():  # else it would lose the store under its feet
             index.close()
 
 
-def _serve_http(server: NotesServer, host: str, port: int) -> None:
+def _serve_http(server: NotesServer, port: int) -> None:
     """Serve on a port that is taken before it is announced, to clients that name this machine and to no web page."""
     import uvicorn
     from mcp.server.transport_security import TransportSecuritySettings
 
-    hosts = [f"{name}:{port}" for name in _LOOPBACK.values()]
+    hosts = [f"{name}:{port}" for name in _LOOPBACK]
     app = server.streamable_http_app(
-        host=host,
+        host=_LOOPBACK[0],
         session_idle_timeout=_SESSION_IDLE,
         max_sessions=_MOST_SESSIONS,
         transport_security=TransportSecuritySettings(
             allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts]
         ),
     )
-    with listener(host, port) as listening:
-        sys.stderr.write(f"ready at http://{_LOOPBACK[host]}:{port}/mcp\n")
+    with listener(_LOOPBACK[0], port) as listening:
+        sys.stderr.write(f"ready at http://{_LOOPBACK[0]}:{port}/mcp\n")
         sys.stderr.flush()
         uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run(sockets=[listening])
 
