@@ -27,6 +27,8 @@ from llama_index_contextual.text.language import (
     normalise,
     resolve_language,
     sample_of,
+    sentence_starts,
+    sentences_in,
     shares_of_languages,
     stop_words,
     tell_language,
@@ -49,4 +51,3 @@ from llama_index_contextual.text.normalize import (
     without_runs,
     without_surrogates,
 )
-from llama_index_contextual.text.sentences import sentence_starts, sentences_in

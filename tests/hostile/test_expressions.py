@@ -86,7 +86,7 @@ ANCHORED = {
     "chunking.markdown._CONTAINER",
     "text.normalize._HEX",
     "text.normalize._WORD_OR_NUMBER",
-    "text.sentences._TRAILING",
+    "text.language._TRAILING",
 }
 
 
