@@ -44,9 +44,8 @@ class ChunkView(NamedTuple):
         values = {key: metadata.value_of(self.node.metadata, key) for key in self.node.metadata}
         lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
         modes = MetadataMode.EMBED, MetadataMode.LLM
-        embedded, prompt = (
-            self.node.get_content(mode).removesuffix(self.overlap + self.text).strip() for mode in modes
-        )
+        text = self.overlap + self.text
+        embedded, prompt = (self.node.get_content(mode).removesuffix(text).strip() for mode in modes)
         words = embedded, values.get(metadata.LEXICAL_CONTEXT), self.node.metadata.get(metadata.FRONT_MATTER)
         keys = (metadata.DATE, metadata.CONTENT_TYPE, metadata.CONTEXT_SOURCE, metadata.CONTINUES, LEFT_OUT)
         return {
@@ -60,7 +59,7 @@ class ChunkView(NamedTuple):
             "text": self.text,
             "added": {
                 "Embedded": embedded,
-                "Keywords": "\n".join(str(text) for text in words if text),
+                "Keywords": "\n".join(map(str, filter(None, words))),
                 "Language model": prompt,
             },
         }
@@ -133,10 +132,8 @@ class Preview:
 
     def __rich__(self) -> Group:
         chunks = [chunk.to_dict() for chunk in chunk_views(self.nodes)]
-        tokens = [chunk["tokens"] for chunk in chunks]
-        sizes = f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all" if tokens[1:] else ""
-        sizes = sizes or counted(sum(tokens), "token")
-        summary = f"{counted(len(chunks), 'chunk')}, {sizes}" if chunks else "no text, no chunks"
+        tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
+        summary = f"{counted(len(chunks), 'chunk')}, {tokens}" if chunks else "no text, no chunks"
         heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")
         if self.left_out:
             heading.append(f"; left out: {printable(self.left_out, one_line=True)}", style="yellow")
