@@ -194,7 +194,7 @@ def blocks_of(masked: str) -> Iterator[Block]:
         for block in _parsed(masked[offset:end], offset):
             if last and block[0] >= last[0][1]:
                 yield from last
-                last.clear()
+                last = []
             last.append(block)
         if end >= len(masked):
             yield from last

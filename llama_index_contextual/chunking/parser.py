@@ -158,7 +158,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         name = path or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
         settings, markdown = self, self._is_markdown(document)
-        if _is_converted_page(document):
+        if _has_markdown_type(document) and metadata.PAGE_LABEL in document.metadata:
+            # A converted page: its headings are guesses, and many sections are short.
             settings = self.model_copy(update={"min_chunk_size": max(self.min_chunk_size, self.chunk_size // 2)})
         has_front = markdown and self.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
@@ -260,9 +261,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
-            placed = span._replace(
-                start=origin.offset + span.start, end=origin.offset + span.end, path=origin.under(span.path)
-            )
+            start, end = origin.offset + span.start, origin.offset + span.end
+            placed = span._replace(start=start, end=end, path=origin.under(span.path))
             is_placed = origin.line and span.end
             lines = [origin.line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
@@ -279,22 +279,21 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             hidden += [] if values.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
             first = {} if number else node_metadata.first_metadata(document, front, span)
             merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
+            if not self.include_metadata:
+                merged, names = {}, {}
             node = kind(
                 id_=node_id,
                 text=chunk,
-                start_char_idx=placed.start,
-                end_char_idx=placed.end,
-                metadata=merged if self.include_metadata else {},
+                start_char_idx=start,
+                end_char_idx=end,
+                metadata=merged,
                 relationships={NodeRelationship.SOURCE: source},
                 **shared,
             )
-            for name, ours_hidden in (
-                ("excluded_embed_metadata_keys", (*node_metadata.HIDDEN_FROM_EMBED, *hidden)),
-                ("excluded_llm_metadata_keys", (*node_metadata.BOOKKEEPING, *hidden)),
-            ):
-                brought = getattr(document, name)
-                left_out = [names[key] for key in ours_hidden if key in names and names[key] not in brought]
-                setattr(node, name, [*brought, *(left_out if self.include_metadata else ())])
+            for view, keys in (("embed", node_metadata.HIDDEN_FROM_EMBED), ("llm", node_metadata.BOOKKEEPING)):
+                name = f"excluded_{view}_metadata_keys"
+                left_out = [names[key] for key in (*keys, *hidden) if key in names]
+                setattr(node, name, [*dict.fromkeys([*getattr(document, name), *left_out])])
             if shown != chunk:
                 metadata.hide_encoded_bytes(node, shown)
             nodes.append(node)
@@ -302,14 +301,9 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
 
 def _has_markdown_type(document: BaseNode) -> bool:
-    """Return whether a document has the media type of Markdown."""
+    """Whether a document has the media type of Markdown."""
     resource = getattr(document, "text_resource", None)
     return resource is not None and resource.mimetype == MARKDOWN_TYPE
-
-
-def _is_converted_page(document: BaseNode) -> bool:
-    """Return whether a document is a page that was converted. Its headings are guesses, and many sections are short."""
-    return _has_markdown_type(document) and metadata.PAGE_LABEL in document.metadata
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:
