@@ -50,7 +50,7 @@ BOUNDED = {
     "app.folder.office._FORM": (255, "the same"),
     "app.folder.office._WORD": (255, "the same"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
-    "retrieval.code._ASSIGNED": (300, "a line that may define a name"),
+    "retrieval.signals._ASSIGNED": (300, "a line that may define a name"),
     "chunking.splitting._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "chunking.outline._ANCHORS": (200, "a block above a heading"),
 }
@@ -59,7 +59,7 @@ ANCHORED = {
     "app.serve.answering._AFTER",
     "app.serve.answering._OPEN",
     "memory.current._PAIR",
-    "memory.search._CONDITION",
+    "keyword.query._CONDITION",
     "app.serve.html._SCHEME",
     "app.folder.markup._HEADING",
     "app.folder.markup._ORG_COMMENT",
