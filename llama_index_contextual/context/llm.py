@@ -289,10 +289,7 @@ class _Run:
     def contexts(self) -> Contexts:
         """The contexts of all chunks, after one warning where chunks fell back."""
         generator = self._generator
-        results = [
-            generator.compose(document.batch, [record.text for record in document.records])
-            for document in self._documents
-        ]
+        results = [generator.compose(one.batch, [kept.text for kept in one.records]) for one in self._documents]
         sources = [context.source for contexts in results for context in contexts if context is not None]
         if fallen := Counter(source for source in sources if source != generator.name):
             others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
@@ -367,17 +364,21 @@ class _Run:
             await self._group(document, group)
 
     async def _group(self, document: _Document, group: list[int]) -> None:
-        """Ask about some chunks in one call, or singly where the model turned out to be no good at batches."""
-        if len(group) > self._generator.budget.size:
-            for index in group:
-                await self._group(document, [index])
-            return
-        try:
-            answer = await self._answer(document, group)
-        except models.CallFailedError as error:
-            self._note_failed(error.reason, len(group), again=True)
-        else:
-            await self._accept(document, group, answer)
+        """Ask about some chunks in one call, or in several where it turns out that one does not do."""
+        budget = self._generator.budget
+        if len(group) <= budget.size:  # else the model turned out to be no good at batches while this one waited
+            window = budget.window
+            try:
+                answer = await self._answer(document, group)
+            except models.CallFailedError as error:
+                if error.reason != models.TOO_LONG or not budget.shrink(window):
+                    self._note_failed(error.reason, len(group), again=True)
+                    return
+            else:
+                await self._accept(document, group, answer)
+                return
+        for part in self._split(document, group):
+            await self._group(document, part)
 
     async def _answer(self, document: _Document, group: list[int]) -> str:
         """The answer to one prompt, which is sent again after an error that may pass."""

@@ -40,6 +40,7 @@ OBJECT: Final = "object:"  # before the class of an object in plain data
 ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
 
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
+TOO_LONG: Final = "prompt too long (cure: context_window)"
 NO_ANSWER: Final = "server does not answer"
 _PROBE_SECONDS: Final = 5.0  # for a server's sign of life
 _REFUSALS: Final = frozenset({401, 403})
@@ -315,7 +316,7 @@ def _explained(error: Exception) -> CallFailedError:
     status, passes = status_of(error), may_pass(error)
     wait = retry_after(getattr(getattr(error, "response", None), "headers", None) or {})
     if status in (400, 413, 422, None) and _OVERFLOW.search(str(error)):
-        return CallFailedError("prompt too long (cure: context_window)", fatal=False)
+        return CallFailedError(TOO_LONG, fatal=False)
     reason = f"HTTP {status}" if status else "no connection" if passes else type(error).__name__
     is_fatal = passes if status is None else status != 400  # noqa: PLR2004
     return CallFailedError(reason, fatal=is_fatal, transient=passes and (wait or 0) <= LONGEST_WAIT, wait=wait)

@@ -49,6 +49,7 @@ _EXCERPT_CHARS: Final = 400  # of a longer chunk the prompt shows the beginning 
 _CHARS_PER_TOKEN: Final = 3  # few, so that what is reserved suffices in any language with an alphabet
 _MARK_TOKENS: Final = 30  # around each chunk
 _SAFETY: Final = 0.9  # our tokenizer is not the model's
+_LEAST_WINDOW: Final = 500  # tokens of a model
 _GIVE_UP_BATCHES: Final = 2  # batches in a row whose answers could not be matched to chunks
 _OUTLINE_SHARE: Final = 0.25  # of the room for the document
 _SPAN_SHARE: Final = 0.5  # of it for the chunks of one call; the rest is what surrounds them
@@ -89,14 +90,21 @@ class PromptBudget:
     def __init__(self, batch_size: int, output_tokens: int) -> None:
         self.window, self.size = 0, batch_size
         self._per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + output_tokens + _MARK_TOKENS
-        self._batch_size = batch_size
+        self._batch_size, self._tokens = batch_size, 10**9  # of the window that is known to do
         self._unmatched_batches = 0
 
     def divide(self, tokens: int) -> None:
         """Divide a model's window of so many tokens between the document and the rest, before a run."""
+        self._tokens = tokens = min(tokens, self._tokens)
         self.size = max(1, min(self._batch_size, tokens // 2 // self._per_chunk))
         room = int((tokens - self.size * self._per_chunk - _INSTRUCTION_TOKENS) * _SAFETY)
         self.window = max(1, room, tokens // 8)
+
+    def shrink(self, window: int) -> bool:
+        """Show less from now on, because a prompt for this window did not fit; False if that is hopeless."""
+        if window == self.window:  # else another call has done it
+            self.divide(self._tokens // 2)
+        return self._tokens > _LEAST_WINDOW
 
     def note_batch(self, *, matched: bool) -> None:
         """Note whether an answer about several chunks could be matched to them; else they are asked about singly."""

@@ -115,4 +115,4 @@ def test_overflow_as_llama_cpp_reports_it(llama_server):
         [chunks] = group_by_document(nodes)
         generator.generate(chunks.nodes[:1], chunks.document)
         assert 200 < generator.usage.tokens.prompt < 1024
-        assert generator.usage.calls == 2
+        assert generator.usage.calls <= 8, "a refused prompt costs nothing, and less is shown each time"
