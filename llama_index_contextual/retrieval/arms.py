@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -94,7 +95,7 @@ def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
     """The arms as a list.
 
     Raises:
-        SettingError: They are not a sequence of retrievers; the message says what was probably meant.
+        SettingError: They are not a sequence of retrievers; the message has what was probably meant.
     """
     kind = type(retrievers).__name__
     if isinstance(retrievers, BaseRetriever):
@@ -103,12 +104,11 @@ def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
         cure = "[index.as_retriever()]" if hasattr(retrievers, "as_retriever") else "a list of retrievers"
         raise SettingError(f"retrievers={kind} is not a list of retrievers. Cure: {cure}.")
     arms = list(retrievers)
+    for other in (arm for arm in arms if not isinstance(arm, BaseRetriever)):
+        cure = "its as_retriever()" if hasattr(other, "as_retriever") else "a LlamaIndex retriever"
+        raise SettingError(f"retrievers hold a {type(other).__name__}, which is not a retriever. Cure: {cure}.")
     if not arms:
         raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
-    for arm in arms:
-        if not isinstance(arm, BaseRetriever):
-            cure = "its as_retriever()" if hasattr(arm, "as_retriever") else "a LlamaIndex retriever"
-            raise SettingError(f"retrievers hold a {type(arm).__name__}, which is not a retriever. Cure: {cure}.")
     return arms
 
 
@@ -218,31 +218,19 @@ async def ask_arms(
     and the last of the others. One more thread would win nothing, and on a busy machine each change of threads costs
     several milliseconds.
     """
-    requests = _requests(arms, queries, to_keywords=to_keywords)
-    if on_loop:
-        return _in_order(arms, await asyncio.gather(*(_ask(request, pool, on_loop=True) for request in requests)))
-    others = [request for request in requests if not request[0].arm.is_keyword][:-1]
-    running = [in_thread(lambda one: run(_ask(one, pool, on_loop=False)), request) for request in others]
-    answers = [await _ask(request, pool, on_loop=False) for request in requests if request not in others]
-    return _in_order(arms, [*answers, *(future.result() for future in running)])
-
-
-def _in_order(arms: Sequence[Arm], parts: Sequence[list[ArmAnswer]]) -> list[ArmAnswer]:
-    answers = [answer for part in parts for answer in part]
-    return sorted(answers, key=lambda answer: (answer.number, arms.index(answer.arm)))
-
-
-def _requests(arms: Sequence[Arm], queries: Sequence[QueryBundle], *, to_keywords: bool) -> list[list[ArmAnswer]]:
-    """Empty answers, one list a call: several queries for our vector arms, one for all others."""
     requests: list[list[ArmAnswer]] = []
     for arm in arms:
-        empty = [
-            ArmAnswer(arm, number, copy_of(query), [])
-            for number, query in enumerate(queries)
-            if number == 0 or arm.is_keyword is to_keywords
-        ]
+        numbers = (at for at in range(len(queries)) if not at or arm.is_keyword is to_keywords)
+        empty = [ArmAnswer(arm, number, copy_of(queries[number]), []) for number in numbers]
         requests += [empty] if isinstance(arm.retriever, ContextualVectorRetriever) else [[one] for one in empty]
-    return requests
+    if on_loop:
+        parts = await asyncio.gather(*(_ask(request, pool, on_loop=True) for request in requests))
+    else:
+        others = [request for request in requests if not request[0].arm.is_keyword][:-1]
+        running = [in_thread(lambda one: run(_ask(one, pool, on_loop=False)), request) for request in others]
+        parts = [await _ask(request, pool, on_loop=False) for request in requests if request not in others]
+        parts += [future.result() for future in running]
+    return sorted(chain.from_iterable(parts), key=lambda answer: (answer.number, arms.index(answer.arm)))
 
 
 async def _ask(request: list[ArmAnswer], pool: int, *, on_loop: bool) -> list[ArmAnswer]:
