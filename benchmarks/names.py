@@ -78,18 +78,21 @@ def measure(name: str, documents: list[Document], embedding: RememberingEmbeddin
     for node in nodes:
         chunks[node.ref_doc_id or ""].append(node)
     asked = [(kind, text, one.doc_id) for one in documents for kind, text in names_of(one, chunks[one.doc_id])]
-    owners = defaultdict[str, set[str]](set)
-    for _, text, document in asked:
+    owners, kinds_of = defaultdict[str, set[str]](set), defaultdict[tuple[str, str], set[str]](set)
+    for kind, text, document in asked:
         owners[folded_name(text)].add(document)
+        kinds_of[kind, folded_name(text)].add(document)
     ranks = defaultdict[str, list[int]](list)
     for kind, text, document in asked:
         found = [hit.node.ref_doc_id for hit in retriever.retrieve(text)]
         right = owners[folded_name(text)]
         rank = next((rank for rank, one in enumerate(found, start=1) if one in right), 99)
         ranks[kind].append(rank)
+        if len(kinds_of[kind, folded_name(text)]) == 1 and kind == "first heading":
+            ranks["first heading of one document alone"].append(rank)
         if rank > 1:
             print(f"  {name}: {text!r} ({document}) finds {found[:1]}", flush=True)
-    ranks["all"] = [rank for of_kind in list(ranks.values()) for rank in of_kind]
+    ranks["all"] = [rank for kind, of_kind in ranks.items() if "alone" not in kind for rank in of_kind]
     return [
         [name, kind, len(of_kind), *(100 * sum(rank <= most for rank in of_kind) / len(of_kind) for most in (1, 3))]
         for kind, of_kind in ranks.items()

@@ -76,8 +76,8 @@ class Pool(NamedTuple):
         order = self.order(weights)
         right = self.gold[order]
         first = float(1 / (1 + right.argmax())) if right.any() else 0.0
-        gold = frozenset(str(row) for row in np.flatnonzero(self.gold))
-        gain = ndcg([str(row) for row in order], gold) if gold else 0.0
+        gold = frozenset(self.groups[row] for row in np.flatnonzero(self.gold))
+        gain = ndcg([self.groups[row] for row in order], gold) if gold else 0.0
         return [100 * float(one) for one in (right[:5].any(), right[:SHOWN].any(), first, gain)]
 
 

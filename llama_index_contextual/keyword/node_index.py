@@ -128,7 +128,7 @@ def text_of(record: bytes) -> str:
 
 @dataclass(frozen=True)
 class State:
-    """One moment of the index; nothing changes it. It is the :class:`~.retrieval.search.KeywordSearch` of the index.
+    """One moment of the index; nothing changes it. Retrievers read it.
 
     Args:
         engine: BM25 over rows. A node that is added gets the next number as its row.

@@ -40,7 +40,7 @@ _RECORD: Final = "\0record"
 
 
 class IndexView:
-    """One moment of an index, as retrievers ask it; see :class:`~llama_index_contextual.retrieval.stores.SearchStore`.
+    """One moment of an index, as retrievers read it.
 
     Args:
         snapshot: The database.
