@@ -219,7 +219,7 @@ class State:
 
 
 class KeywordIndex:
-    """A BM25 index of nodes that changes in place, and the StoreReader of its states.
+    """A BM25 index of nodes that changes in place, and the reader of its states.
 
     Readers work on :attr:`state`, which never changes; writers take turns. It reads a node's EMBED view and, after
     that, its lexical context and front matter. It keeps the nodes themselves as bytes.

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
     from llama_index_contextual.keyword import Group, TermScores
-    from llama_index_contextual.retrieval.stores import StoreReader
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
@@ -107,12 +106,12 @@ class ContextualBM25Retriever(BM25Retriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._reader: StoreReader = KeywordIndex(self.analyzer, k1=k1, b=b)
+        self._reader: Any = KeywordIndex(self.analyzer, k1=k1, b=b)
         if nodes is not None:
             self.add(nodes)
 
     @classmethod
-    def over(cls, reader: StoreReader, *, analyzer: Analyzer | None = None, **settings: Any) -> ContextualBM25Retriever:
+    def over(cls, reader: Any, *, analyzer: Analyzer | None = None, **settings: Any) -> ContextualBM25Retriever:
         """A retriever over a store that something else changes.
 
         Args:
@@ -195,7 +194,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def ask(self, work: Callable[[Any], T]) -> T:
         """Result of ``work``, which only reads, for the newest state of the store."""
-        return self._reader.ask(work)
+        return self._reader.ask(work)  # type: ignore[no-any-return]
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Ids and scores of the best ``top_k``, best first; [] for a query without terms."""
@@ -230,7 +229,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which everything that is read comes from one state of the store."""
-        return self._reader.snapshot()
+        return self._reader.snapshot()  # type: ignore[no-any-return]
 
     def groups(self, text: str) -> Sequence[Group]:
         """Terms of a query."""

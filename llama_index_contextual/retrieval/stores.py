@@ -14,7 +14,7 @@ import sys
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from llama_index.core.schema import BaseNode, ObjectType
 from llama_index.core.utils import iter_batch
@@ -73,22 +73,17 @@ async def call(work: Callable[..., T], *arguments: Any, on_loop: bool) -> T:
     return await asyncio.to_thread(work, *arguments) if on_loop else work(*arguments)
 
 
-class StoreReader(Protocol):
-    """A consistent view of a store that changes, for the retrievers' ``over(reader)``."""
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """A context in which everything that is read comes from one state of the store."""
-
-    def ask(self, work: Callable[[Any], T]) -> T:
-        """Result of ``work``, which only reads, for the newest state of the store; it may be called again."""
-
-
 class ReadStore:
-    """Search a store that something else changes, by its reader."""
+    """Search a store that something else changes.
+
+    Args:
+        reader: Has ``snapshot()``, in whose context everything that is read comes from one state of the store, and
+            ``ask(work)``, which calls ``work`` with the newest state.
+    """
 
     filters_words, asks_async = True, False
 
-    def __init__(self, reader: StoreReader) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader, self.snapshot = reader, reader.snapshot
 
     def gives_cosines(self, _: VectorStoreQuery) -> bool:
@@ -110,7 +105,8 @@ class ReadStore:
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
         ids = list(node_ids)
-        return self._reader.ask(lambda store: store.nodes(ids))
+        nodes: dict[str, BaseNode] = self._reader.ask(lambda store: store.nodes(ids))
+        return nodes
 
 
 # LlamaIndex's stores

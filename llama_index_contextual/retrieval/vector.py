@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
 
-    from llama_index_contextual.retrieval.stores import StoreReader
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
@@ -116,7 +115,7 @@ class ContextualVectorRetriever(BaseRetriever):
     @classmethod
     def over(
         cls,
-        reader: StoreReader,
+        reader: Any,
         embed_model: BaseEmbedding | None = None,
         *,
         similarity_top_k: int = 10,
