@@ -134,7 +134,7 @@ def taken_out(
 def half_known(keyword: ContextualBM25Retriever) -> list[str]:
     """Return 100 queries of a word that chunks hold and one that nobody uses."""
     rng = random.Random(7)  # noqa: S311  no secret
-    texts = " ".join(node.get_content() for node in keyword.nodes(keyword.node_ids).values())
+    texts = " ".join(node.get_content() for node in keyword.nodes(keyword.selected_ids()).values())
     words = sorted({word.lower() for word in re.findall(r"[A-Za-z]{4,12}", texts)})
     words = [word for word in words if any(keyword.document_frequency(word).values())]
     invented = [word for query in NONSENSE["mash"] for word in query.split() if word.isalpha()]

@@ -90,7 +90,7 @@ WRONG = [math.nan, math.inf, -math.inf, -1, -0.5, "many", [1], True]
 
 
 def test_the_settings_are_found():
-    assert len(SETTINGS) >= 30
+    assert len(SETTINGS) >= 25
     for expected in [
         (RecencyPostprocessor, "top_k"),
         (LLMOptions, "max_calls"),

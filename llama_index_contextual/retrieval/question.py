@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -390,7 +391,7 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
         nodes = {**pool.nodes, **read_nodes(fusion.arms, missing)}
         for one in batch:
             if (node := nodes.get(one.node_id)) is not None:
-                is_new = len(results) >= compared or not met.has(node.get_content(), lambda: day_of(node.metadata))
+                is_new = len(results) >= compared or not met.has(node.get_content(), partial(day_of, node.metadata))
                 (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
     lowest = results[-1].score if results else 0.0
     for hit in again[: most - len(results)]:

@@ -22,7 +22,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from importlib.resources import files
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index_contextual.errors import SettingError, needs
@@ -186,9 +186,14 @@ def count_cl100k(text: str) -> int:
         return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
 
 
-@functools.cache
 def tiktoken_cl100k() -> tiktoken.Encoding:
-    """Tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
+    """The encoding of tiktoken, which one thread reads from LlamaIndex's copy of the vocabulary."""
+    with _lock:
+        return _tiktoken_cl100k()
+
+
+@functools.cache
+def _tiktoken_cl100k() -> tiktoken.Encoding:
     import llama_index.core
     import tiktoken
 
@@ -210,7 +215,7 @@ def _variable(name: str, value: str) -> Iterator[None]:
             os.environ.update({name: before} if before is not None else {})
 
 
-_lock: Final = Lock()
+_lock: Final = RLock()
 
 
 @functools.lru_cache(maxsize=4)

@@ -21,7 +21,7 @@ SEEDS = [
 def index_and_ask(text):
     retriever = ContextualBM25Retriever([TextNode(text=text)], analyzer=Analyzer())
     retriever.retrieve(text)
-    retriever.evidence(text, retriever.node_ids)
+    retriever.evidence(text, retriever.selected_ids())
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from llama_index_contextual.app.store.caches import _CachedIndex
 from llama_index_contextual.app.store.vectors import VectorIndex
 from llama_index_contextual.errors import FingerprintError
 from llama_index_contextual.keyword.array_files import read_parts
+from llama_index_contextual.retrieval.stores import run
 
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
 
@@ -48,7 +49,8 @@ def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
 
 def asked(index, question, filters=None, top_k=10):
     vector, _ = index.as_retriever(filters=filters).retrievers
-    return [(one.node_id, one.score) for one in vector.candidates_of_each([QueryBundle(question)], top_k)[0]]
+    [found] = run(vector.candidates([QueryBundle(question)], top_k, on_loop=False))
+    return [(one.node_id, one.score) for one in found]
 
 
 def assert_exact(index, embedding):
