@@ -182,6 +182,6 @@ class RefreshReport:
         return ", ".join(f"{number} {names.get(name, name)}" for name, number in counts.items() if number)
 
     def __str__(self) -> str:
-        made = (self.added, self.changed, self.outdated, self.moved)
-        size = f"{counted(sum(map(len, made)) + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
+        made = sum(len(one) for one in (self.added, self.changed, self.outdated, self.moved))
+        size = f"{counted(made + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
         return f"{size}: {self.work or 'nothing has changed'}; {self.embedded:,} embedded"

@@ -416,8 +416,9 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
     Raises:
         EmbeddingError: The model failed, or gave another number of vectors.
     """
-    together = isinstance(embedding, DocumentEmbedding)
-    embed = embedding.embed_window if together else embedding.get_text_embedding_batch
+    embed: Any = embedding.get_text_embedding_batch
+    if isinstance(embedding, DocumentEmbedding):
+        embed = embedding.embed_window
     vectors: list[list[float]] = _answer(embedding, counted(len(texts), "text"), embed, texts)
     if len(vectors) != len(texts):
         raise EmbeddingError(
