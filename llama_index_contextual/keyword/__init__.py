@@ -37,10 +37,8 @@ from llama_index_contextual.keyword.filters import (
     condition_of,
     filter_in_words,
     having,
-    item_filter,
     items_of,
     keys_of,
-    tag_filter,
     tag_of,
 )
 from llama_index_contextual.keyword.node_index import KeywordIndex, checked_nodes, holding_words, lexical_text

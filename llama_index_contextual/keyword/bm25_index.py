@@ -35,7 +35,6 @@ Group = tuple[str, ...]  # one term of a query: its alternatives count as the sa
 
 K1: Final = 1.2
 B: Final = 0.75
-_MOST_FREQUENCIES: Final = 10_000  # terms whose frequency an index remembers
 _RECENT: Final = 32  # terms whose postings it remembers
 _REACH: Final = 8  # terms apart that still count as near
 _MOST_NEAR: Final = 200  # terms of a query whose nearness counts; at most 255, which fit into a byte
@@ -315,21 +314,13 @@ class Bm25Index:
         self.analyzer = analyzer or Analyzer()
         self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
         self._parts = tuple(parts)
-        self._frequencies: dict[Group, int] = {}
         self._recent: dict[Group, list[tuple[Numbers, Numbers]]] = {}
 
     def _with(self, parts: Iterable[tuple[TermArrays, Bools | None, str]]) -> Bm25Index:
         return Bm25Index(self.analyzer, k1=self.k1, b=self.b, parts=parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "analyzer": self.analyzer,
-            "k1": self.k1,
-            "b": self.b,
-            "_parts": self._parts,
-            "_frequencies": {},
-            "_recent": {},
-        }
+        return {**{name: getattr(self, name) for name in ("analyzer", "k1", "b", "_parts")}, "_recent": {}}
 
     def __deepcopy__(self, memo: object) -> Bm25Index:
         return self
@@ -439,12 +430,7 @@ class Bm25Index:
 
     def frequency(self, group: Group) -> int:
         """How many rows hold any of a term's alternatives."""
-        count = self._frequencies.get(group)
-        if count is None:
-            if len(self._frequencies) >= _MOST_FREQUENCIES:
-                self._frequencies = {}
-            count = self._frequencies[group] = sum(len(places) for places, _ in self._postings(group))
-        return count
+        return sum(len(places) for places, _ in self._postings(group))
 
     @cached_property
     def _offsets(self) -> list[int]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr
@@ -102,17 +101,16 @@ class MemoryContextInput(BaseModel):
     """Arguments of the tool, spelt out because postponed annotations hide them from ``FunctionTool``."""
 
     message: str = Field(description="The user's message, as written.")
-    format: Literal["markdown", "json"] = Field(default="markdown", description="json adds scores and reasons.")
 
 
 def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> FunctionTool:
-    """Return memory as a tool that an agent calls with the user's message; it answers with the digest."""
+    """Memory as a tool that an agent calls with the user's message; it answers with the digest."""
 
-    def memory_context(message: str, format: Literal["markdown", "json"] = "markdown") -> str:  # noqa: A002
-        return _shown(memory.get(message), format)
+    def memory_context(message: str) -> str:
+        return memory.get(message).markdown
 
-    async def amemory_context(message: str, format: Literal["markdown", "json"] = "markdown") -> str:  # noqa: A002
-        return _shown(await memory.aget(message), format)
+    async def amemory_context(message: str) -> str:
+        return (await memory.aget(message)).markdown
 
     return FunctionTool.from_defaults(
         fn=memory_context,
@@ -121,10 +119,6 @@ def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> Funct
         description=DESCRIPTION,
         fn_schema=MemoryContextInput,
     )
-
-
-def _shown(digest: MemoryDigest, style: str) -> str:
-    return json.dumps(digest.to_dict(), ensure_ascii=False) if style == "json" else digest.markdown
 
 
 def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:

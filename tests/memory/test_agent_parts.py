@@ -1,6 +1,5 @@
 """Memory inside LlamaIndex: a retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn."""
 
-import json
 from datetime import datetime, timezone
 
 import pytest
@@ -48,17 +47,12 @@ def test_the_retriever_serves_a_query_engine(context):
     assert "Cookie loves carrots" in str(engine.query("what does JC's dog love?"))
 
 
-async def test_the_tool_answers_in_markdown_and_json(context):
+async def test_the_tool_answers_with_the_digest(context):
     tool = memory_tool(context)
     assert tool.metadata.name == "memory_context"
     assert tool.call(message="does JC like ginger?").content.startswith(HEADER)
     assert (await tool.acall(message="thanks!")).content == NOTHING
-    data = json.loads((await tool.acall(message="does JC like ginger?", format="json")).content)
-    assert (data["form"], data["entries"][0]["place"]["path"]) == ("question", "memory/2026-04-05.md")
-    told = "I am back home. The ginger tea that JC had at Blue Bottle was really good."
-    data = json.loads(tool.call(message=told, format="json").content)
-    assert (data["form"], data["entries"][0]["place"]["path"]) == ("message", "memory/2026-04-05.md")
-    assert set(tool.metadata.get_parameters_dict()["properties"]) == {"message", "format"}
+    assert set(tool.metadata.get_parameters_dict()["properties"]) == {"message"}
 
 
 class Listener:
