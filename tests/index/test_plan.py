@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.app.index.plan import Plan, make_plan
-from llama_index_contextual.app.store.rows import DocumentRow
+from llama_index_contextual.app.store.database import DocumentRow
 
 
 def document(key, sha256, kind="file"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.index import ContextualIndex
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.rows import DocumentRow
+    from llama_index_contextual.app.store.database import DocumentRow
 
 logger = logging.getLogger(__name__)
 

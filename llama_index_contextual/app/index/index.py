@@ -13,7 +13,7 @@ from llama_index_contextual.app.index.background import PATIENCE, Freshness, loo
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.resolve import resolve_settings
 from llama_index_contextual.app.index.settings import IndexSettings
-from llama_index_contextual.app.store.rows import to_node
+from llama_index_contextual.app.store.database import to_node
 from llama_index_contextual.errors import (
     DamagedError,
     DocumentError,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.settings.schema import Configuration
-    from llama_index_contextual.app.store.rows import DocumentRow
+    from llama_index_contextual.app.store.database import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
 _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}

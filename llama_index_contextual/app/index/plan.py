@@ -11,7 +11,7 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from llama_index_contextual.app.store.rows import DocumentRow
+    from llama_index_contextual.app.store.database import DocumentRow
 
 
 @dataclass(frozen=True, slots=True)

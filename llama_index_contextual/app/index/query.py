@@ -15,8 +15,8 @@ import numpy as np
 from llama_index_contextual.app.index.writer import check_vectors
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.caches import Caches, revision_of
+from llama_index_contextual.app.store.database import to_node
 from llama_index_contextual.app.store.locking import WriteLock
-from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import CopyError, FingerprintError
 from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.caches import Moment
-    from llama_index_contextual.app.store.database import Rows, Snapshot
-    from llama_index_contextual.app.store.rows import DocumentRow
+    from llama_index_contextual.app.store.database import DocumentRow, Rows, Snapshot
     from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, Nearness, TermScores
 
 _T = TypeVar("_T")

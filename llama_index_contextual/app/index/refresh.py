@@ -24,8 +24,8 @@ from llama_index_contextual.app.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.index.writer import attach_document_windows, set_index_aside, writing
 from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
+from llama_index_contextual.app.store.database import Chunk, DocumentRow
 from llama_index_contextual.app.store.paid import DOCUMENTS
-from llama_index_contextual.app.store.rows import Chunk, DocumentRow
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.writer import Writer
-    from llama_index_contextual.app.store.rows import Indexed
+    from llama_index_contextual.app.store.database import Indexed
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
     Report = Callable[[int, int], None]

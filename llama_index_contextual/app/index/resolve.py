@@ -31,11 +31,10 @@ from llama_index_contextual.app.settings.loading import (
     with_remembered,
 )
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
-from llama_index_contextual.app.store.database import Database
+from llama_index_contextual.app.store.database import Database, IndexState, state_of
 from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
 from llama_index_contextual.app.store.paid import SETTINGS as KEPT_SETTINGS
 from llama_index_contextual.app.store.paid import PaidStore
-from llama_index_contextual.app.store.rows import IndexState, state_of
 from llama_index_contextual.context import LLM, OFF, context_name
 from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.sources import Reading
     from llama_index_contextual.app.settings.schema import Configuration
-    from llama_index_contextual.app.store.database import Database
+    from llama_index_contextual.app.store.database import Database, IndexState
     from llama_index_contextual.app.store.paid import PaidStore
-    from llama_index_contextual.app.store.rows import IndexState
     from llama_index_contextual.context import LLMContextGenerator, Progress
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 

@@ -15,8 +15,7 @@ from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, RefreshReport, is_spared, make_plan
 from llama_index_contextual.app.index.writer import attach_document_windows
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.app.store.database import MISCOUNTED
-from llama_index_contextual.app.store.rows import Chunk
+from llama_index_contextual.app.store.database import MISCOUNTED, Chunk
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.rows import DocumentRow
+    from llama_index_contextual.app.store.database import DocumentRow
 
 _COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}
 _NAMED: Final = 20  # files that differ; --json names all

@@ -13,9 +13,16 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.settings.embeddings import UNNAMED, NoEmbedding, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.store.database import MISCOUNTED, Database
+from llama_index_contextual.app.store.database import (
+    MISCOUNTED,
+    Chunk,
+    Database,
+    DocumentRow,
+    IndexState,
+    text_of,
+    to_node,
+)
 from llama_index_contextual.app.store.paid import DOCUMENTS, SETTINGS
-from llama_index_contextual.app.store.rows import Chunk, DocumentRow, IndexState, text_of, to_node
 from llama_index_contextual.errors import (
     DamagedError,
     EmbeddingError,
@@ -33,9 +40,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.query import IndexReader
-    from llama_index_contextual.app.store.database import Snapshot, Transaction
+    from llama_index_contextual.app.store.database import Indexed, Snapshot, Transaction
     from llama_index_contextual.app.store.paid import PaidStore
-    from llama_index_contextual.app.store.rows import Indexed
 
 logger = logging.getLogger(__name__)
 _AT_ONCE: Final = 256  # chunks that are read, embedded and written together
