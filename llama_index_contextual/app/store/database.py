@@ -402,7 +402,9 @@ class Snapshot:
 
     def context_sources(self) -> dict[str, int]:
         """How many chunks have a context from each source; "" counts those without."""
-        return dict(sorted(self.fetch("SELECT context_source, count(*) FROM chunks GROUP BY context_source")))
+        rows = self.fetch("SELECT context_source, count(*) FROM chunks GROUP BY context_source")
+        with self._file.explained():  # a damaged page may hold NULL
+            return dict(sorted(rows))
 
     def rows(self) -> Rows:
         """Numbers of all chunks, ascending."""
