@@ -4,8 +4,7 @@ Values are flat (str, int, float, bool), because vector stores such as Chroma re
 
 A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included. A separator inside a
 title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given. A
-chunk of small sections has the path of the headings above all of them; if there are none, their titles side by side as
-if they were one (``"Synopsis; Examples"``).
+chunk of small sections has the path of the headings above all of them.
 
 A key that a document brought keeps its value, whatever it is called. Where it is called as one of ours, ours has the
 name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
@@ -84,7 +83,6 @@ _EMBED: Final = "excluded_embed_metadata_keys"
 _LLM: Final = "excluded_llm_metadata_keys"
 
 HEADER_SEPARATOR: Final = " > "
-TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 # A ">" that would read as a separator, or as an escaped one: alone between spaces or at a title's edge, after any
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")

@@ -192,17 +192,11 @@ def test_a_subclass_may_add_a_setting():
     assert (Mine(team="db").team, Mine().team, Mine().chunk_overlap) == ("db", "net", 12)
 
 
-def test_small_sections_that_share_no_heading_are_named_side_by_side():
+def test_small_sections_that_share_no_heading_have_none_above_them():
     text = "## Synopsis\n\nDeletes it.\n\n## Examples\n\nNone.\n\n### One\n\nNone here.\n"
     [node] = HeadingAwareMarkdownNodeParser()([Document(text=text)])
-    assert node.metadata["header_path"] == "Synopsis; Examples"
+    assert node.metadata["header_path"] == ""
     assert node.metadata["heading_level"] == 0
-
-
-def test_of_many_small_sections_the_first_and_the_last_are_named():
-    text = "".join(f"## {name}\n\n{name}.\n\n" for name in "ABCDEF")
-    [node] = HeadingAwareMarkdownNodeParser(min_chunk_size=100)([Document(text=text)])
-    assert node.metadata["header_path"] == "A; B; C; …; F"
 
 
 def test_the_stock_parser_invents_headings_in_fences_and_ours_does_not():

@@ -18,9 +18,8 @@ from pydantic import BaseModel
 
 from llama_index_contextual.chunking import outline as ruler
 from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.chunking.outline import Atom, Heading, Outline, Path, Section
+from llama_index_contextual.chunking.outline import Atom, Outline, Path, Section
 from llama_index_contextual.errors import Checked, SettingError
-from llama_index_contextual.metadata import TITLE_SEPARATOR
 from llama_index_contextual.text import sentence_starts
 from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
 
@@ -39,7 +38,6 @@ _SEAM: Final = 4
 # No character is more than four tokens of a byte-level tokenizer.
 _TOKENS_PER_CHARACTER: Final = 4
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
-_MOST_TITLES: Final = 4  # that a chunk of many sections names
 
 
 class ChunkSettings(Checked, BaseModel):
@@ -99,8 +97,7 @@ class Span(NamedTuple):
     Attributes:
         start: Offset of its first character.
         end: Offset after its last character.
-        path: The headings above it, outermost first, its own included. Where its sections share none, their outermost
-            titles side by side as those of one heading, of level 0.
+        path: The headings above it, outermost first, its own included; of several sections those that all share.
         kind: ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``, ``"html"``, ``"heading"`` or ``"mixed"``.
         tokens: How many, in the tokenizer of the settings.
         continues: For a later piece of a fence its language; for a later piece of a table, and for a table above
@@ -178,11 +175,6 @@ def _with_headings(span: Span, group: list[Section], outline: Outline) -> Span:
     path = first.path  # what stands further down in the chunk heads nothing of its beginning
     if len(group) > 1 and outline.kinds[first.first] == "heading" and offsets[first.first] >= span.start:
         path = ruler.common_path(group)
-        titles = [*dict.fromkeys(section.path[0].title for section in group if section.path)] if not path else []
-        if len(titles) > _MOST_TITLES:
-            titles = [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
-        if titles:
-            path = (Heading(0, TITLE_SEPARATOR.join(filter(None, titles))),)
     return span._replace(path=path, open=group[-1].path)
 
 

@@ -20,8 +20,7 @@ def described(text, span):
     """A chunk in one line."""
     ends = line_ends(text)
     first, last = bisect_right(ends, span.start) + 1, bisect_right(ends, span.end - 1) + 1
-    facts = [f"L{first}-L{last}", span.kind, " / ".join(heading.title for heading in span.path if heading.level)]
-    facts += [f"merges {heading.title}" for heading in span.path if not heading.level]
+    facts = [f"L{first}-L{last}", span.kind, " / ".join(heading.title for heading in span.path)]
     if span.continues:
         facts.append(f"continues {span.continues}")
     if span.tokens > SMALL.chunk_size:

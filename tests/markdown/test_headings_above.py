@@ -24,8 +24,8 @@ def paths(text, path="a.md", **settings):
         ("# T\n\n## A\n\nText.\n\n## B\n\nText.\n", "T"),
         ("# T\n\n## A\n\nText.\n", "T > A"),  # nothing stands above A but the heading that it is under
         ("# A\n\nText.\n\n## B\n", "A"),  # an empty heading has no text that could stand under it
-        ("# A\n\n# B\n\nText.\n", "A; B"),
-        ("## A\n\nText.\n\n## B\n\nText.\n", "A; B"),
+        ("# A\n\n# B\n\nText.\n", ""),
+        ("## A\n\nText.\n\n## B\n\nText.\n", ""),
         ("", None),
     ],
 )
