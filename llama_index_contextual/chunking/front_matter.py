@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import yaml
@@ -28,9 +29,13 @@ else:
     import tomli as tomllib
 
 
+# "---yaml" and "---json" are Eleventy's; JSON is YAML.
 _FENCED: Final = re.compile(
-    r"\ufeff?(---|\+\+\+)[ \t]*(?:\r\n?|\n)(.*?)(?<![^\r\n])(\1|\.\.\.)[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL
+    r"\ufeff?(?:\s*[\r\n])?(---|\+\+\+)(?:ya?ml|json)?[ \t]*(?:\r\n?|\n)"
+    r"(.*?)(?<![^\r\n])(\1|\.\.\.)[ \t]*(?:\r\n?|\n|\Z)",
+    re.DOTALL,
 )
+_HASHTAGS: Final = re.compile(r"^([ \t]*(?:-|[\w-]+:)[ \t]+)(#\w[^\r\n']*)", re.MULTILINE)  # no comments: "tags: #a #b"
 _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C one where PyYAML was built with it
 _MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
 _DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer ends the process where there are 100,000
@@ -66,7 +71,7 @@ class FrontMatter:
 
     def tags(self) -> str:
         """Return the tags, comma-separated and without their signs: of a list, ``a, b``, or ``"#a #b"``."""
-        parts = [part.strip() for part in self.text("tags").split(",")]
+        parts = [part.strip() for part in (self.text("tags") or self.text("tag")).split(",")]
         words = (part.split() if "#" in part else [part] for part in parts)
         return ", ".join(filter(None, (tag.lstrip("#") for tags in words for tag in tags)))
 
@@ -88,10 +93,14 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
         text: The whole document.
         name: Of the document, for the warning.
     """
-    match = _FENCED.match(text) if text.startswith(("---", "+++", "\ufeff---", "\ufeff+++")) else None
+    match = _FENCED.match(text)
     if match is None or (match[1] == "+++" and match[3] != "+++"):
         return FrontMatter()
-    name, language, source = name or "a document", "TOML" if match[1] == "+++" else "YAML", match[2]
+    name, language, source = name or "a document", "YAML", match[2]
+    if match[1] == "+++":
+        language = "TOML"
+    else:
+        source = _HASHTAGS.sub(r"\1'\2'", source)
     try:
         if len(source) > _MOST_CHARS:
             raise ValueError(f"it has {len(source):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
@@ -109,8 +118,9 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
     if pairs is None:
         return FrontMatter()
     values = {key.lower(): value for key, value in pairs}
-    if len(values) < len(pairs):
-        counts = Counter(key.lower() for key, _ in pairs)
+    if language == "TOML" and isinstance(groups := values.get("taxonomies"), dict):  # Zola's
+        values = {**groups, **values}
+    if len(counts := Counter(key.lower() for key, _ in pairs)) < len(pairs):
         _warn(f"{name} repeats {', '.join(key for key in values if counts[key] > 1)}. The last one counts.")
     return FrontMatter(match.end(), values)
 
@@ -165,7 +175,8 @@ def _plain(node: yaml.Node) -> Any:
     if isinstance(node, yaml.ScalarNode):
         return None if not node.style and node.value in _NULLS else node.value
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item) for item in node.value if isinstance(item, yaml.ScalarNode)]
+        inner = [_plain(item) for item in node.value if not isinstance(item, yaml.MappingNode)]
+        return [*chain.from_iterable(one if isinstance(one, list) else [one] for one in inner)]  # [[A link]]
     return {}
 
 

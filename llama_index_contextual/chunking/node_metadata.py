@@ -49,9 +49,10 @@ NAMES_TAKEN: Final = frozenset(
     {key for name, key in vars(metadata).items() if name.isupper() and isinstance(key, str)}
     | {"file_path", "file_name", "doc_id", "document_id", "ref_doc_id"}
 )
-# The day that a note is of. ``due``, ``updated`` and their kind are other days.
+# The day that a note is of, without marks between the words. ``due``, ``updated`` and their kind are other days.
 _DAYS_OF_FRONT_MATTER: Final = (
-    *(metadata.DATE, "created", "created_at", "date created", "date_created", "creation date", "published", "pubdate"),
+    *(metadata.DATE, "created", "createdat", "datecreated", "createddate", "creationdate", "published", "publishedat"),
+    *("pubdate", "publishdate", "datepublished", "fecha", "datum"),
 )
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
@@ -239,9 +240,10 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
             ours[key] = metadata.shortened(value)
     if not theirs.get(metadata.TAGS) and (tags := front.tags()):
         ours[metadata.TAGS] = metadata.short_tags(tags)
+    by_name = {re.sub("[-_ ]", "", key): front.text(key) for key in front.values}
     day = (
         dates.parse_day(metadata.value_of(document.metadata, metadata.DATE))
-        or next(filter(None, (dates.parse_day(front.values.get(key)) for key in _DAYS_OF_FRONT_MATTER)), None)
+        or next(filter(None, (dates.parse_day(by_name.get(key)) for key in _DAYS_OF_FRONT_MATTER)), None)
         or dates.date_from_path(metadata.path_of(document.metadata))
     )
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}
@@ -289,7 +291,7 @@ def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[s
 
 
 def span_metadata(
-    chunk: str, span: Span, lines: tuple[int, int], theirs: dict[str, Any], *, headers: bool, size: int
+    chunk: str, span: Span, lines: tuple[int, int], theirs: dict[str, Any], *, has_day: bool, headers: bool, size: int
 ) -> dict[str, Any]:
     """The metadata of one chunk.
 
@@ -298,6 +300,7 @@ def span_metadata(
         span: Where it stands in its document.
         lines: Its first and its last line; 0 where unknown.
         theirs: What its document brought.
+        has_day: Whether its document is of a day. Then "Plan for 2026-06-30" names another one.
         headers: Whether it names the headings above it.
         size: The tokens that it should have at most.
     """
@@ -315,8 +318,9 @@ def span_metadata(
         values[metadata.OVERFLOW] = True
     if span.continues:
         values[metadata.CONTINUES] = span.continues
-    if day := next((heading.day for heading in reversed(span.path) if heading.day), None):
-        values.update(_date_metadata(day, theirs))
+    dated = (one for one in reversed(span.path) if one.day and not (has_day and dates.names_in_passing(one.title)))
+    if (heading := next(dated, None)) and heading.day:
+        values.update(_date_metadata(heading.day, theirs))
     return values
 
 

@@ -23,7 +23,7 @@ import pyromark
 from llama_index_contextual.chunking.front_matter import read_front_matter
 from llama_index_contextual.chunking.markdown import HTML_HEADING, KINDS, blocks_of, containers_of, mask
 from llama_index_contextual.metadata import shortened
-from llama_index_contextual.text import date_from_heading
+from llama_index_contextual.text import date_from_heading, names_in_passing
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
@@ -313,7 +313,8 @@ def _starts(text: str, outline: Outline, path: Path) -> Iterator[Section]:
             depth = len(path)
             while depth and path[depth - 1].level >= level:  # also right after a jump from H1 to H3 and back to H2
                 depth -= 1
-            day = date_from_heading(title)
+            is_of_day = any(heading.day for heading in path[:depth])  # then "Plan for 2026-06-30" is of that day, too
+            day = None if is_of_day and names_in_passing(title) else date_from_heading(title)
             path = (*path[:depth], Heading(level, title, day))
             yield Section(mark, mark, path, bare=True, alone=day is not None)
         elif mark not in saved:

@@ -269,9 +269,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             seen[identity, chunk] += 1
             if self.id_func is not node_metadata.hash_id:
                 node_id = self.id_func(number, document)
-            values = node_metadata.span_metadata(
-                chunk, placed, (lines[0], lines[1]), theirs, headers=self.preserve_headers, size=self.chunk_size
-            )
+            about = {"headers": self.preserve_headers, "has_day": metadata.DATE_TS in ours, "size": self.chunk_size}
+            values = node_metadata.span_metadata(chunk, placed, (lines[0], lines[1]), theirs, **about)
             shown = without_runs(text, runs, span.start, span.end) if runs else chunk
             if self.tokenizer == "minilm" and is_unread(shown):
                 values[metadata.UNREAD] = True

@@ -29,7 +29,7 @@ from llama_index_contextual.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_VERSION: Final = 6  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_VERSION: Final = 7  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs
@@ -43,8 +43,9 @@ WORD: Final = re.compile(
     rf"\b[A-Za-z](?:\+\+|#(?![\w#]))|{_EMOJI}"
     r"|\w+(?:(?:[-./'\u2019@]|::|->|(?<=\d),(?=\d{3})|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_])))\w+)*"
 )
-_VOWEL_SIGNS: Final = re.compile(
-    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
+# Of Arabic and Hebrew; and what has no width: soft hyphens, zero-width spaces and joiners of words.
+_UNWRITTEN: Final = re.compile(
+    "[\u00ad\u200b\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
 )
 _LONGEST: Final = 256  # characters of one word that are read: beyond that it is data, not language
 
@@ -73,8 +74,8 @@ _stemmers: Final = threading.local()  # by language, for each thread: PyStemmer'
 
 
 def words_of(text: str) -> list[str]:
-    """Words of a text; of Arabic and Hebrew without vowel signs, which few people write."""
-    return [word[:_LONGEST] for word in WORD.findall(_VOWEL_SIGNS.sub("", normalise(text)))]
+    """Words of a text; of Arabic and Hebrew without vowel signs, which few people write, and without soft hyphens."""
+    return [word[:_LONGEST] for word in WORD.findall(_UNWRITTEN.sub("", normalise(text)))]
 
 
 def _stem(word: str, code: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
-from llama_index_contextual.text import dates, fold, listed_stop_words, normalise, tell_language
+from llama_index_contextual.text import dates, fold, listed_stop_words, normalise, plain_digits, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,6 +171,7 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
 
     ``03/04/2026`` is 3 April or March 4: in English both that have come, in the other languages the former.
     """
+    text = plain_digits(text)
     readings = [*_numeric(text, today), *_worded(text, today, words)]
     readings.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
     named: list[NamedDate] = []
@@ -191,6 +192,8 @@ def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[R
         if mark == "/" and (not days or tell_language(text) == "en"):
             days = list(dict.fromkeys([*days, *_existing(year, first, second)]))
         yield match, [one for one in days if one[0] <= today] or days
+    for match in dates.COMPACT.finditer(text):
+        yield match, _existing(match["year"], match["month"], match["day"])
     for match in _MONTH.finditer(text):
         yield match, [_month(int(match["last"] or match["year"]), int(match["second"] or match["first"]))]
 

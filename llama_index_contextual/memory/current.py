@@ -21,7 +21,7 @@ from llama_index_contextual.keyword import lexicon_of, split_words
 from llama_index_contextual.memory.digest import Current, OlderStatement, shown_path, visible
 from llama_index_contextual.memory.snippet import split_sentences
 from llama_index_contextual.metadata import START_LINE, citation, day_of, heading_titles, path_of, value_of
-from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, date_from_words, month_words, weekday_words
+from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, month_words, weekday_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -138,7 +138,7 @@ def _folded(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _is_day(title: str) -> bool:
-    if _CLOCK.match(title) or date_from_heading(title) or date_from_words(title):
+    if _CLOCK.match(title) or date_from_heading(title):
         return True
     folded = _folded(title)
     return len(folded) == 1 and any(folded[0] in weekday_words(language) for language in DATE_LANGUAGES)

@@ -1,7 +1,7 @@
 """Dates that notes carry, in a path, a heading or a metadata value, and the names of months and weekdays.
 
-Of numeric forms those with the year first are read, and those with dots, in which the day comes first wherever they
-are written (``21.01.2024``). Any other order of digits is a guess. An impossible date is no date.
+Of ``21.01.2024``, ``21/01/2024`` and ``21-01-2024`` the day comes first. ``01/02/2024`` may be of an American: in an
+English text, and where nothing tells the language, it is no date. An impossible date is none either.
 """
 
 from __future__ import annotations
@@ -12,21 +12,31 @@ from datetime import date, datetime, time, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from llama_index_contextual.text.language import tell_language
+from llama_index_contextual.text.normalize import plain_digits
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DAY: Final = re.compile(
-    r"(?<![\d.])(?P<year>(?:19|20|21)\d{2})(?P<one>[-_/.])(?P<month>\d{2})(?P<two>[-_/.])(?P<day>\d{2})(?!\d)"
-    r"|(?<![\w.])(?P<first>\d{1,2})\.(?P<second>\d{1,2})\.(?P<last>(?:19|20|21)\d{2})(?![\d]|\.\d)"
-)
-
 _ISO: Final = re.compile(r"(?<!\d)(\d{4})[-_/.](\d{1,2})[-_/.](\d{1,2})(?!\d)")
-
-_MONTH_DAY: Final = re.compile(
-    r"\b(?P<month>[^\W\d_]+)\.? {1,2}(?P<day>\d{1,2})(?:st|nd|rd|th)?,? (?:\d\d?:\d\d(?::\d\d)? )?(?P<year>\d{4})\b"
+_ANY_YEAR: Final = re.compile(r"\d{4}")
+_YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
+_AMBIGUOUS: Final = re.compile(rf"(?<![\w./-])(?P<day>\d\d?)/(?P<month>\d\d?)/{_YEAR}(?![\d]|[./-]\d)")
+_FORMS: Final = (
+    re.compile(rf"(?<![\d.]){_YEAR}(?P<mark>[-_/.])(?P<month>\d\d)(?:(?P=mark)|(?<!\.\d\d)[-_/])(?P<day>\d\d)(?!\d)"),
+    re.compile(rf"(?<![\w.-]){_YEAR}-(?P<month>\d\d?)-(?P<day>\d\d?)(?![\w-])"),
+    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?![\d]|\.\d)"),
+    re.compile(rf"(?<![\w.-])(?P<day>\d\d?)-(?P<month>\d\d?)-{_YEAR}(?![\d]|[./-]\d)"),
+    _AMBIGUOUS,
+    re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
+    re.compile(
+        rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?)(?:st|nd|rd|th)?,? (?:\d\d?:\d\d(?::\d\d)? )?{_YEAR}\b"
+    ),
+    re.compile(rf"\b(?P<day>\d\d?)(?:st|nd|rd|th|er|º|\.)?(?: de)?[ -](?P<month>[^\W\d_]+)\.?,?(?: de)?[ -]{_YEAR}\b"),
 )
-_DAY_MONTH: Final = re.compile(
-    r"\b(?P<day>\d{1,2})(?:st|nd|rd|th|\.)?(?: de)?[ -](?P<month>[^\W\d_]+)\.?,?(?: de)?[ -](?P<year>\d{4})\b"
+# As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
+COMPACT: Final = re.compile(
+    rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d)?)?(?!\d))"
 )
 
 # By language, January and Monday first: the full name, then other ways to write it. "sat" and "sun" are words as well.
@@ -85,19 +95,6 @@ def date_in_words(iso: object) -> str:
     return f"{weekday.capitalize()}, {day.day} {month_name(day.month).capitalize()} {day.year}"
 
 
-def date_from_words(text: str) -> date | None:
-    """Read ``January 2, 2026``, ``2 Jan 2026``, ``Fri, 02 Jan 2026 10:11:12 GMT``; the time of day is left out."""
-    for form in (_MONTH_DAY, _DAY_MONTH):
-        for match in form.finditer(text.lower()):
-            for language in DATE_LANGUAGES:
-                if month := month_words(language).get(match["month"]):
-                    try:
-                        return date(int(match["year"]), month, int(match["day"]))
-                    except ValueError:
-                        break
-    return None
-
-
 def take_dates(word: str) -> tuple[list[date], str]:
     """Return the dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
     days: list[date] = []
@@ -117,30 +114,50 @@ def date_from_path(path: str) -> date | None:
 
     The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
     """
-    path = path.replace("\\", "/")
-    deepest: tuple[int, date | None] = (-1, None)
-    for end, day in _dates_in(path):
-        if (depth := path.count("/", 0, end)) > deepest[0]:
-            deepest = depth, day
-    return deepest[1]
+    path = plain_digits(path.replace("\\", "/"))
+    found = [(-path.count("/", 0, end), start, day) for start, end, day in _dates_in(path, compact=True)]
+    return min(found, default=(0, 0, None))[2]
 
 
 def date_from_heading(title: str) -> date | None:
-    """Find the first date in a heading's text: ``2026-01-31``, ``2026-03-01: plan for the 2026-06-30 release``."""
-    return next((day for _, day in _dates_in(title)), None)
+    """Find the first date in a heading's text: ``2026-01-31``, ``January 31, 2026: plan for the 2026-06-30 release``.
+
+    Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
+    """
+    return min(_dates_in(plain_digits(title)), default=(0, 0, None))[2]
 
 
-def _dates_in(text: str) -> Iterator[tuple[int, date]]:
-    """Yield the dates in digits, each with the offset after it."""
-    for match in _DAY.finditer(text):
-        parts = match.group("year", "month", "day") if match["year"] else match.group("last", "second", "first")
-        if match["one"] != match["two"] and "." in (match["one"], match["two"]):
-            continue
-        try:
-            day = date(*map(int, parts))
-        except ValueError:
-            continue
-        yield match.end(), day
+def names_in_passing(title: str) -> bool:
+    """Whether words of a sentence lead to the first date of a title: ``Plan for 2026-06-30``, not ``Standup, …``."""
+    title = plain_digits(title)
+    before = title[: min(_dates_in(title), default=(0, 0, None))[0]].rstrip("[<")
+    return (
+        before.endswith(" ") and " " in before.strip() and before.split()[-1].isalpha() and before.split()[-1].islower()
+    )
+
+
+def _dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, date]]:
+    """Yield the dates in a text, each with where it starts and ends, form by form."""
+    for form in (*_FORMS, *([COMPACT] if compact else [])) if _ANY_YEAR.search(text) else ():
+        for match in form.finditer(text):
+            year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
+            day = _date(year, int(month) if month.isdigit() else _any_month(month), number)
+            if form is _AMBIGUOUS and (american := _date(year, number, int(month))) not in {None, day}:
+                day = american if day is None else None if tell_language(text) == "en" else day
+            if day is not None:
+                yield match.start(), match.end(), day
+
+
+def _date(year: int, month: int, day: int) -> date | None:
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
+
+
+def _any_month(word: str) -> int:
+    """The number of a month in any language, 1 to 12; 0 for another word."""
+    return next((months[word] for months in map(month_words, DATE_LANGUAGES) if word in months), 0)
 
 
 def parse_date(value: object) -> date | datetime | None:
@@ -160,7 +177,7 @@ def parse_date(value: object) -> date | datetime | None:
     for read in (date.fromisoformat, datetime.fromisoformat):
         with contextlib.suppress(ValueError):
             return read(text)
-    return date_from_heading(text) or date_from_words(text)
+    return min(_dates_in(plain_digits(text), compact=True), default=(0, 0, None))[2]
 
 
 def parse_day(value: object) -> date | None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import sentencex
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.text.normalize import replace_surrogates
+from llama_index_contextual.text.normalize import plain_digits, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -203,8 +203,10 @@ def _detector() -> Any:
 
 
 def normalise(text: str) -> str:
-    """Return the text in Unicode form NFKC: accents belong to their letter, full-width letters become plain ones."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", _FOREIGN.sub(_with_fewer_marks, text))
+    """Return the text in Unicode form NFKC: accents belong to their letter, wide letters and all digits are plain."""
+    if text.isascii():
+        return text
+    return plain_digits(unicodedata.normalize("NFKC", _FOREIGN.sub(_with_fewer_marks, text)))
 
 
 def caseless(text: str) -> str:

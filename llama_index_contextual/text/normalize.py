@@ -23,6 +23,7 @@ MARKDOWN_TYPE: Final = "text/markdown"  # the media type
 # table it is "[[Name\\|Text]]".
 WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]")
 _SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
+_FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
@@ -56,6 +57,11 @@ def short_hash(value: object, *, escaped: bool = True) -> str:
     """
     text = json.dumps(value, sort_keys=True, ensure_ascii=escaped, default=str)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def plain_digits(text: str) -> str:
+    """Return a text of the same length with ASCII digits for those of other scripts."""
+    return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda digit: str(int(digit[0])), text)
 
 
 def printable(text: str, *, one_line: bool = False) -> str:

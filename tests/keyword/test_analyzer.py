@@ -190,3 +190,15 @@ def test_a_text_as_query_finds_itself(text):
     terms = set(analyzer.tokens(text))
     groups = analyzer.query_groups(text)
     assert all(terms & set(group) for group in groups) or not terms
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("\u0663\u0664\u0665", "345"),
+        ("Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
+        ("zero\u200bwidth", "zerowidth"),
+    ],
+)
+def test_digits_of_any_script_and_what_has_no_width(written, asked):
+    assert Analyzer().tokens(written) == Analyzer().tokens(asked)

@@ -114,6 +114,11 @@ def test_a_section_without_a_day_has_none_in_its_context():
         ("due: 2030-01-01\nupdated: 2029-01-01", None),
         ("date: 2020-01-01\ncreated: 2019-05-05", "2020-01-01"),
         ("created: soon\ndate created: 2019-05-05T10:00", "2019-05-05"),
+        ("due: 2030-01-01\ncreatedAt: 'February 29, 2024'", "2024-02-29"),
+        ("date created: Thursday, February 29th 2024, 10:15:00 am", "2024-02-29"),
+        ("publishDate: 20240229", "2024-02-29"),
+        ("date: [[2024-02-29]]", "2024-02-29"),
+        ("creation-date: [2024-02-29]", "2024-02-29"),
         ("title: Avatar: The Last Airbender\ncreated: 2019-05-05\ndue: 2030-01-01", "2019-05-05"),
     ],
 )
@@ -121,6 +126,29 @@ def test_a_section_without_a_day_has_none_in_its_context():
 def test_the_day_of_front_matter_is_the_one_of_the_note(front, day):
     [node] = nodes(f"---\n{front}\n---\n\nWater.\n")
     assert (node.metadata.get("date"), node.metadata["header_path"]) == (day, "")
+
+
+def test_a_day_named_in_passing_is_none_of_a_section_where_the_note_is_of_a_day():
+    day = "# 2024-02-29\n\n## Plan for 2024-06-30\n\nPaint.\n\n## 2024-03-01: more\n\nRain.\n"
+    assert [node.metadata["date"] for node in nodes(day)] == ["2024-02-29", "2024-03-01"]
+    front = "---\ndate: 2024-02-29\n---\n\n# Plan for 2024-06-30\n\nPaint.\n"
+    assert nodes(front)[0].metadata["date"] == "2024-02-29"
+    assert nodes("# Plan for 2024-06-30\n\nPaint.\n")[0].metadata["date"] == "2024-06-30"
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "\n---\ntags: #a #b\n---",
+        "---yaml\ntags:\n  - #a\n  - b\n---",
+        '---json\n{"tags":["a","b"]}\n---',
+        "---\ntag: a, b\n---",
+        '+++\n[taxonomies]\ntags = ["a", "b"]\n+++',
+    ],
+)
+def test_the_tags_of_front_matter(front):
+    [node] = nodes(f"{front}\n\nWater.\n")
+    assert (node.metadata["tags"], node.text) == ("a, b", "Water.")
 
 
 def test_a_section_that_is_large_enough_stands_alone():
