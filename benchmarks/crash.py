@@ -40,7 +40,7 @@ from llama_index.core.llms import CompletionResponse, CompletionResponseGen, Cus
 from llama_index.core.schema import Document
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.index.writer import BATCH_TEXTS
+from llama_index_contextual.app.index.vectors import BATCH_TEXTS
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:

@@ -209,9 +209,10 @@ class SqliteFile:
             if unreadable or any(sign in problem.lower() for sign in _DAMAGE):
                 self.is_checked = False
                 raise DamagedError(f"{self.path} is damaged ({problem}). Cure: {self.cure}") from error
+            other = "another program has the database open; close it" if "lock" in problem else ""
             raise StorageError(
                 f"{self.path} cannot be used now ({problem.strip()}). What was written before is unharmed. "
-                "Cure: free space or make the folder writable, then try again."
+                f"Cure: {other or 'free space or make the folder writable'}, then try again."
             ) from error
 
     def _moment(self) -> object:

@@ -66,11 +66,14 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["search", "x", "--since", "someday"], 1, "--since=someday is no date"),
         (["status", ".", "--folder", "docs"], 1, "the folder is named more than once. Cure: "),
         (["search", "-x", "-f", "."], 2, "stands after --: search -- -word"),
+        (["search", "the timeout", "my notes"], 1, "Cure: -f 'my notes'"),
+        (["search", "my notes"], 1, "Cure: llama-index-contextual index"),
         (["no-such-command"], 2, "No such command"),
     ],
 )
 def test_errors_are_one_message_with_a_cure_and_an_exit_code(run, tmp_path, monkeypatch, arguments, code, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "my notes").mkdir()
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr

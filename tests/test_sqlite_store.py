@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import sqlite3
 import threading
 
 import pytest
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
+from llama_index_contextual import sqlite_store
 from llama_index_contextual.context import SQLiteKVStore
 from llama_index_contextual.errors import StorageError
 
@@ -86,6 +89,17 @@ def test_a_file_that_is_no_database_is_named_with_its_cure(tmp_path):
     path.write_text("no database, but a letter to Ana " * 50)
     with pytest.raises(StorageError, match=r"contexts\.sqlite is damaged .*Cure:"):
         SQLiteKVStore(path).get("a")
+
+
+def test_a_lock_of_another_program_is_named(store, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "_BUSY_SECONDS", 0.1)
+    store.put("a", {"n": 1})
+    store.close()
+    with contextlib.closing(sqlite3.connect(store.path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StorageError, match=r"database is locked.*Cure: another program has the database open"):
+            store.put("a", {"n": 2})
+    assert store.get("a") == {"n": 1}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

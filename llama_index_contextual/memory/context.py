@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from llama_index_contextual.errors import Checked, SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, Analyzer, check_filters, days_filter, lexicon_of, parse_query
-from llama_index_contextual.memory.current import newer_values_first, newest_first
+from llama_index_contextual.memory.current import PoolHit, newer_values_first, newest_first
 from llama_index_contextual.memory.digest import Current, MemoryDigest, MemoryEntry, Place, on_one_line, visible
 from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
 from llama_index_contextual.memory.snippet import choose_snippet
@@ -115,30 +115,6 @@ class MemorySettings(Checked, BaseModel):
         """
         explicit = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**explicit, **values}) if values else self
-
-
-@dataclass(frozen=True, slots=True)
-class PoolHit:
-    """One hit; ranking puts another with a new score in its place.
-
-    Args:
-        node: The chunk.
-        score: How likely it answers the message; where that is not known, a share of the best hit's score.
-        cosine: Of the vector arm.
-        terms: Matched query terms as the analyzer writes them, and how rare each is.
-        reasons: Evidence for its session, where the text was taken for a message, and what changed its score.
-    """
-
-    node: BaseNode
-    score: float
-    cosine: float | None = None
-    terms: Mapping[str, float] = field(default_factory=dict)
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """The node's id."""
-        return self.node.node_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.index.writer import BATCH_TEXTS, vector_problem
+from llama_index_contextual.app.index.vectors import BATCH_TEXTS, vector_problem
 from llama_index_contextual.errors import EmbeddingError
 
 

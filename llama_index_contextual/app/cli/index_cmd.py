@@ -56,7 +56,9 @@ def index(
     ] = None,
     *,
     target: Target,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time, space and cost; index nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate calls, tokens, time, space; index nothing.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and index what changes, until Ctrl-C.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Go on where much would be deleted or paid for again.")] = False,
     list_skipped: ListSkipped = False,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -42,7 +44,7 @@ def search(
     from llama_index_contextual.app.serve.hits import ask as find
     from llama_index_contextual.keyword import Analyzer
 
-    text, filters = _text_of(question), narrowed.filters()
+    text, filters = _text_of(question, target), narrowed.filters()
     with target.open(create=False) as index, BackgroundRefresh(index, "never") as keeper:
         output.note(str(keeper.look()))
         explanation, hits = find(index, text, filters=filters)
@@ -59,13 +61,15 @@ def search(
                 _print_hit(index, number, hit, split, full=full)
 
 
-def _text_of(words: Sequence[str]) -> str:
+def _text_of(words: Sequence[str], target: Target) -> str:
     """A question that was written as one argument or as several.
 
     Raises:
-        SettingError: It is empty.
+        SettingError: It is empty, or ends in the folder to search, where none is named and this one has no index.
     """
-    text = " ".join(words)
+    text, here = " ".join(words), Path.cwd()
+    if words[1:] and Path(words[-1]).is_dir() and target.folder == here and not (here / ".contextual").is_dir():
+        raise SettingError(f"there is no index in {here}. Cure: -f {shlex.quote(words[-1])}")
     if not text.strip():
         raise SettingError("the question is empty. Cure: name what you want to find.")
     return text
@@ -105,7 +109,7 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
     from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer
     from llama_index_contextual.app.serve.hits import ask as find
 
-    text, filters = _text_of(question), narrowed.filters()
+    text, filters = _text_of(question, target), narrowed.filters()
     with target.open(create=False) as index:
         configuration = index.settings.configuration
         writer = CitedSynthesizer(configuration["context_options.llm"], timeout=configuration["timeout"])
@@ -142,7 +146,7 @@ def context(message: Message, target: Target, *, as_json: AsJson = False) -> Non
     from llama_index_contextual.app.index import BackgroundRefresh
     from llama_index_contextual.memory import MemoryContext, gate_digest
 
-    text = _text_of(message)
+    text = _text_of(message, target)
     digest = gate_digest(text)  # small talk needs no index
     if digest is None:
         with target.open() as index, warnings.catch_warnings():

@@ -1,101 +1,28 @@
-"""How far an index is behind its folder, and a refresh in the background that no question waits for."""
+"""A refresh in the background that no question waits for."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, get_args
 
-from llama_index_contextual.app.folder.sources import sha256_of
-from llama_index_contextual.app.index.plan import is_spared
+from llama_index_contextual.app.index.status import PATIENCE, Freshness
 from llama_index_contextual.app.settings.schema import Refreshing
-from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
-from llama_index_contextual.text import counted
+from llama_index_contextual.errors import ContextualError, LockedError, amount, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from typing_extensions import Self
 
     from llama_index_contextual.app.index.index import ContextualIndex
-    from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.database import DocumentRow
 
 logger = logging.getLogger(__name__)
 
-PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a refresh is still waited for
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
 _NAME: Final = "llama-index-contextual refresh"  # of the thread
-
-
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """How far an index is behind its folder.
-
-    Attributes:
-        changed: Files that were added, changed or deleted since they were indexed, as far as was seen.
-        certain: False where the time ended before all files were compared.
-        refreshing: Whether they are being indexed now.
-        error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
-    """
-
-    changed: int = 0
-    certain: bool = True
-    refreshing: bool = False
-    error: str = ""
-
-    def __bool__(self) -> bool:
-        """Return whether there is anything to say."""
-        return bool(self.changed or self.error or self.refreshing)
-
-    def __str__(self) -> str:
-        files = counted(self.changed, "file")
-        changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
-        if self.error:
-            return f"{changed}the index could not be brought up to date: {self.error}"
-        if self.refreshing:
-            return f"{changed}being indexed"
-        return f"{changed}run index" if self.changed else ""
-
-
-def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budget: float) -> Freshness:
-    """Compare a folder with what is indexed of it: by size and times, and by content only where these differ.
-
-    Args:
-        settings: Folder and file rules.
-        documents: What is indexed, and which files failed.
-        budget: Seconds that this may take.
-    """
-    if settings.folders.missing_folders_message:
-        return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
-    until = time.monotonic() + budget
-    discovery = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
-    changed, certain = 0, not discovery.unfinished
-    for file in discovery.files:
-        entry = documents.get(file.path)
-        if entry is not None and entry.stamp == file.stamp:  # also of one that cannot be indexed
-            continue
-        if entry is None or not entry.is_indexed:
-            changed += os.access(file.place, os.R_OK)  # one that nobody can read is not waited for
-        elif time.monotonic() > until:
-            certain = False
-        else:
-            try:
-                changed += sha256_of(settings.reading.read(file)) != entry.sha256
-            except DocumentError:
-                certain = False
-    if not discovery.unfinished:
-        names, spared = {file.path for file in discovery.files}, tuple(problem.path for problem in discovery.problems)
-        changed += sum(
-            entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
-            for key, entry in documents.items()
-        )
-    return Freshness(changed, certain)
 
 
 def is_refreshing() -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index import status as inspection
-from llama_index_contextual.app.index.background import PATIENCE, Freshness, look_at
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.resolve import resolve_settings
 from llama_index_contextual.app.index.settings import IndexSettings
+from llama_index_contextual.app.index.status import PATIENCE, Freshness, look_at
 from llama_index_contextual.app.store.database import to_node
 from llama_index_contextual.errors import (
     DamagedError,

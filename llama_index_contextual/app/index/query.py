@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from llama_index_contextual.app.index.writer import check_vectors
+from llama_index_contextual.app.index.vectors import check_vectors
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.caches import Caches, revision_of
 from llama_index_contextual.app.store.database import to_node

@@ -22,7 +22,8 @@ from llama_index_contextual.app.folder.sources import Source, SourceContent, che
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
-from llama_index_contextual.app.index.writer import attach_document_windows, set_index_aside, writing
+from llama_index_contextual.app.index.vectors import attach_document_windows
+from llama_index_contextual.app.index.writer import set_index_aside, writing
 from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
 from llama_index_contextual.app.store.database import Chunk, DocumentRow
 from llama_index_contextual.app.store.paid import DOCUMENTS

@@ -94,8 +94,8 @@ def resolve_settings(
     if context == LLM:
         from llama_index_contextual.app.settings.llm import named_model  # httpx, which few questions need
 
-        asked = named_model({**config.table(_TABLE), **options})
-        options = {"cache": paid, "timeout": config["timeout"], **asked}  # kept with the index
+        named = named_model({**config.table(_TABLE), **options})
+        options = {"cache": paid, "timeout": config["timeout"], **named}  # kept with the index
     contexts = ContextualNodePostprocessor(
         context,
         show_context_to_llm=config["show_context_to_llm"],

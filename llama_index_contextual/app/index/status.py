@@ -1,8 +1,9 @@
-"""What an index holds, what a refresh would do, and whether files, databases and caches agree."""
+"""What an index holds, how far behind its folder it is, and whether files, databases and caches agree."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from llama_index_contextual.app.folder.files import UNREAD
-from llama_index_contextual.app.folder.sources import gather, read_all
+from llama_index_contextual.app.folder.sources import gather, read_all, sha256_of
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, RefreshReport, is_spared, make_plan
-from llama_index_contextual.app.index.writer import attach_document_windows
+from llama_index_contextual.app.index.vectors import attach_document_windows
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.store.database import MISCOUNTED, Chunk
+from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.database import DocumentRow
 
+PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}
 _NAMED: Final = 20  # files that differ; --json names all
 
@@ -115,6 +118,71 @@ def _first(lines: Sequence[str]) -> list[str]:
     """The lines that are shown of files, and how many more there are."""
     more = len(lines) - _NAMED
     return [*lines[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far an index is behind its folder.
+
+    Attributes:
+        changed: Files that were added, changed or deleted since they were indexed, as far as was seen.
+        certain: False where the time ended before all files were compared.
+        refreshing: Whether they are being indexed now.
+        error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
+    """
+
+    changed: int = 0
+    certain: bool = True
+    refreshing: bool = False
+    error: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to say."""
+        return bool(self.changed or self.error or self.refreshing)
+
+    def __str__(self) -> str:
+        files = counted(self.changed, "file")
+        changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
+        if self.error:
+            return f"{changed}the index could not be brought up to date: {self.error}"
+        if self.refreshing:
+            return f"{changed}being indexed"
+        return f"{changed}run index" if self.changed else ""
+
+
+def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budget: float) -> Freshness:
+    """Compare a folder with what is indexed of it: by size and times, and by content only where these differ.
+
+    Args:
+        settings: Folder and file rules.
+        documents: What is indexed, and which files failed.
+        budget: Seconds that this may take.
+    """
+    if settings.folders.missing_folders_message:
+        return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
+    until = time.monotonic() + budget
+    discovery = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
+    changed, certain = 0, not discovery.unfinished
+    for file in discovery.files:
+        entry = documents.get(file.path)
+        if entry is not None and entry.stamp == file.stamp:  # also of one that cannot be indexed
+            continue
+        if entry is None or not entry.is_indexed:
+            changed += os.access(file.place, os.R_OK)  # one that nobody can read is not waited for
+        elif time.monotonic() > until:
+            certain = False
+        else:
+            try:
+                changed += sha256_of(settings.reading.read(file)) != entry.sha256
+            except DocumentError:
+                certain = False
+    if not discovery.unfinished:
+        names, spared = {file.path for file in discovery.files}, tuple(problem.path for problem in discovery.problems)
+        changed += sum(
+            entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
+            for key, entry in documents.items()
+        )
+    return Freshness(changed, certain)
 
 
 def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tuple[Plan, list[Problem], list[Source]]:

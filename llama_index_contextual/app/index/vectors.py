@@ -1,0 +1,202 @@
+"""Vectors of texts: kept ones, else from the model; checked, and on disk before anything else happens."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from llama_index.core.utils import iter_batch
+
+from llama_index_contextual.app.settings.embeddings import UNNAMED, NoEmbedding, model_id
+from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
+from llama_index_contextual.app.store.database import text_of, to_node
+from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
+from llama_index_contextual.text import counted, short_hash
+from llama_index_contextual.watching import step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+
+    from llama_index_contextual.app.store.database import Chunk, Snapshot
+    from llama_index_contextual.app.store.paid import PaidStore
+
+BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
+_HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
+_ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
+_SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
+_SHOWN: Final = 60  # characters of a text in a message
+
+
+def check_vectors(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> None:
+    """Refuse an embedding without a name of its own whose vectors are not those of an index.
+
+    The name of an embedding's class is the same for all of its objects, so a text of the index is embedded once more.
+
+    Raises:
+        FingerprintError: Its vector is another one than the index has.
+    """
+    model = model_id(embedding)
+    if embedding.model_name != UNNAMED or snapshot.state.model != model:
+        return
+    for row in snapshot.nodes(snapshot.rows()[:1]):
+        text, kept = text_of(to_node(row)), dict(paid.vectors(model, [row.embed_hash])).get(row.embed_hash)
+        if kept is None or isinstance(embedding, DocumentEmbedding):
+            continue
+        now = np.asarray(embed_texts(embedding, [text])[0], np.float32)
+        lengths = float(np.linalg.norm(now) * np.linalg.norm(kept))
+        if len(now) != len(kept) or float(now @ kept) < _SAME * lengths:
+            name = type(embedding).__name__
+            raise FingerprintError(
+                f"the vectors of this {name} are not those of the index: {text[:_SHOWN]!r} has another one, and both "
+                f"have the model_name {UNNAMED!r}. Cure: the former embedding; or {name}(model_name='…') with a name "
+                "for each model, and reindex=True."
+            )
+
+
+def embed_missing(
+    paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk], progress: Callable[[int], object]
+) -> tuple[set[str], dict[str, str]]:
+    """Keep the vectors of chunks; those of texts that are kept already are not made again.
+
+    New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
+    interruption costs no more than those that are being made.
+
+    Args:
+        paid: Where vectors are kept.
+        embedding: Makes those that are not known.
+        chunks: The chunks.
+        progress: Called with how many texts were embedded so far.
+
+    Returns:
+        Which texts were sent to the model, by their hashes, and why there is no usable vector of some of them.
+
+    Raises:
+        EmbeddingError: The model failed, or gave nothing that can be used.
+        StorageError: The file of what was paid cannot be written.
+    """
+    if isinstance(embedding, NoEmbedding):
+        return set(), {}
+    model, faults, done = model_id(embedding), dict[str, str](), 0
+    with step("embed", model=embedding.model_name, rows=len(chunks)) as facts:
+        known, dimensions = paid.with_vectors(model, {chunk.embed_hash for chunk in chunks}), 0
+        missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
+        if isinstance(embedding, DocumentEmbedding):  # a chunk that came alone is embedded alone
+            for chunk in missing.values():
+                chunk.window = chunk.window or ((chunk.text,), 0)
+        for texts, places in _requests(missing):
+            answers = embed_texts(embedding, texts)
+            dimensions = (
+                dimensions
+                or paid.dimensions(model)
+                or len(_answer(embedding, "a query", embedding.get_query_embedding, "length"))
+            )
+            vectors = {key: answers[place] for key, place in places.items()}
+            problems = {key: fault for key, one in vectors.items() if (fault := vector_problem(one, dimensions))}
+            for key in problems:  # once more, alone: a server may have been wrong
+                vectors[key] = _embedded_alone(embedding, missing[key])
+            problems = {key: fault for key in problems if (fault := vector_problem(vectors[key], dimensions))}
+            if len(problems) == len(places) >= _HOPELESS:
+                raise EmbeddingError(
+                    f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
+                    f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
+                )
+            paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
+            faults |= {
+                key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."
+                for key, fault in problems.items()
+            }
+            done += len(places)
+            progress(done)
+        facts |= {"embedded": len(missing), "failed": len(faults)}
+    return set(missing), faults
+
+
+def _embedded_alone(embedding: BaseEmbedding, chunk: Chunk) -> list[float]:
+    texts, place = chunk.window or ((chunk.text,), 0)
+    return embed_texts(embedding, list(texts))[place]
+
+
+def vector_problem(vector: Sequence[float], dimensions: int = 0) -> str:
+    """Why a vector cannot be used; "" where it can.
+
+    Args:
+        vector: Of any length.
+        dimensions: How long it should be; 0 where that is not known.
+    """
+    if not len(vector):
+        return "it is empty"
+    if dimensions and len(vector) != dimensions:
+        return f"it has {len(vector)} dimensions instead of {dimensions}"
+    with np.errstate(over="ignore"):
+        values = np.asarray(vector, np.float32)  # as it is kept
+        square = float(values @ values)
+    if not np.isfinite(values).all() or not np.isfinite(square):
+        return "its numbers are too large or no numbers"
+    return "" if square > 0 else "all its numbers are 0"
+
+
+def attach_document_windows(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
+    """Give the chunks of one document the texts that they are embedded with, if the embedding reads chunks together.
+
+    The hash of a chunk is then that of its window and its place, so that an edit embeds its whole window anew.
+
+    Raises:
+        EmbeddingError: A chunk is longer than what the model reads.
+    """
+    if not isinstance(embedding, DocumentEmbedding):
+        return
+    texts = [chunk.text for chunk in chunks]
+    for window in embedding.windows(texts):
+        together = tuple(texts[window.start : window.end])
+        name = short_hash(together)
+        for at in range(window.first, window.last):
+            place = at - window.start
+            chunks[at].window = together, place
+            chunks[at].row = chunks[at].row._replace(embed_hash=short_hash([name, place]))
+
+
+def _requests(chunks: Mapping[str, Chunk]) -> Iterator[tuple[list[str], dict[str, int]]]:
+    """The texts that are sent to the model together, and the places of chunks among them, by hash."""
+    for window, group in groupby(chunks.items(), lambda one: one[1].window and one[1].window[0]):
+        if window:
+            yield list(window), {key: chunk.window[1] for key, chunk in group if chunk.window}
+        else:
+            for part in iter_batch(group, BATCH_TEXTS):
+                yield [chunk.text for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
+
+
+def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:
+    """Vectors of texts, unchecked but for their number; a model that reads chunks together gets all at once.
+
+    Raises:
+        EmbeddingError: The model failed, or gave another number of vectors.
+    """
+    embed: Any = embedding.get_text_embedding_batch
+    if isinstance(embedding, DocumentEmbedding):
+        embed = embedding.embed_window
+    vectors: list[list[float]] = _answer(embedding, counted(len(texts), "text"), embed, texts)
+    if len(vectors) != len(texts):
+        raise EmbeddingError(
+            f"{embedding.model_name} gave {counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}. "
+            "Cure: see to the server"
+        )
+    return vectors
+
+
+def _answer(embedding: BaseEmbedding, what: str, embed: Callable[[Any], Any], text: Any) -> Any:
+    """The answer of an embedding; its error names the model and a cure."""
+    try:
+        return embed(text)
+    except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
+        raise
+    except Exception as error:
+        name, is_absent = embedding.model_name, getattr(error, "status_code", None) == _ABSENT
+        is_ollama = type(error).__module__.partition(".")[0] == "ollama"
+        cure = f"ollama pull {name}" if is_ollama and is_absent else "see to the model"
+        raise EmbeddingError(
+            f"{name} could not embed {what} ({type(error).__name__}: {error}). "
+            f"What was finished is kept. Cure: {cure}, then refresh."
+        ) from error
