@@ -180,11 +180,11 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
     """Return the order in which documents are read, which matters for those that are pages of one file.
 
     Pages of one file have the same path or file name, and a ``page_label`` or ``page_number``. They are read by number,
-    or in the order given where a label is no number. Where a label comes twice, there are two files of one path, and no
-    page follows another.
+    or in the order given where a label is no number; numbers may be left out, as of cells of a notebook and of empty
+    pages. Where a label comes twice, there are two files of one path, and no page follows another.
 
     Returns:
-        For each document its position, and the position of the page right before it, if that is given.
+        For each document its position, and the position of the page before it, if one is given.
     """
     files: dict[str, list[tuple[str, int]]] = {}
     for position, document in enumerate(documents):
@@ -193,13 +193,10 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
             files.setdefault(path, []).append((str(label), position))
     before: dict[int, int] = {}
     for pages in files.values():
-        are_numbers = all(label.isdecimal() and len(label) < _LONGEST_NUMBER for label, _ in pages)
-        if are_numbers:
+        if all(label.isdecimal() and len(label) < _LONGEST_NUMBER for label, _ in pages):
             pages.sort(key=lambda page: int(page[0]))
         if len({label for label, _ in pages}) == len(pages):
-            for (label, position), (following, after) in pairwise(pages):
-                if not are_numbers or int(following) == int(label) + 1:
-                    before[after] = position
+            before.update((after, position) for (_, position), (_, after) in pairwise(pages))
     order: dict[int, None] = {}
     for position in range(len(documents)):
         chain = [position]

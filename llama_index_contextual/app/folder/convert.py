@@ -231,7 +231,7 @@ class DocumentReader(BaseReader):
             data = read_file(path)
         except DocumentError as error:
             raise DocumentError(f"{path}: {error}") from error
-        return self.documents(path, data, extra_info)
+        return self.documents(path, data, {"file_name": path.name, **(extra_info or {})})
 
     def documents(self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None) -> list[Document]:
         """The parts of a file whose bytes were read already; see :meth:`load_data`."""
