@@ -28,14 +28,19 @@ VALUES = [
     (0.125, "0.0%", "12.5%"),
     (-0.25, "0%", "-25%"),
     (1234, "00000", "01234"),
-    (5550123, "000-0000", "5550123"),
+    (5550123, "000-0000", "555-0123"),
+    (12345678, "000-00-0000", "012-34-5678"),
+    (5551234567, "[<=9999999]###-####;(###) ###-####", "(555) 123-4567"),
     ("007", "@", "007"),
     (1234.5, "#,##0.00", "1,234.50"),
     (1234.5, '#,##0.00 "EUR"', "1,234.50 EUR"),
     (12.5, "[$€-407] 0.00", "€ 12.50"),
     (-5, "0.00;(0.00)", "(5.00)"),
     (0, '0;-0;"none"', "none"),
-    (1234567, '#,##0," k"', "1234567"),
+    (1234567, '#,##0," k"', "1,235 k"),
+    (-1234567, '$0.0,,"M"', "-$1.2M"),
+    (dt.datetime.fromisoformat("2026-03-01"), "mmm yyyy", "2026-03"),
+    (dt.datetime.fromisoformat("2026-01-01"), "yyyy", "2026"),
     (0.125, "0.00", "0.13"),
     (2.0, "General", "2"),
     (0.1 + 0.2, "General", "0.3"),
@@ -113,6 +118,26 @@ def test_later_chunks_of_a_sheet_name_its_columns_not_its_title(tmp_path):
     assert "Length limit" in ContextualNodePostprocessor()(nodes)[-1].metadata["context"]
 
 
+def test_merged_cells_fill_rows_and_names_of_columns(tmp_path):
+    book = openpyxl.Workbook()
+    rows = [
+        ["Fees"],
+        ["Region", 2023, None, 2024, None],
+        [None, "Plan", "Actual", "Plan", "Actual"],
+        ["North", 1, 2, 3, 4],
+        [None, 5, None, 7, 8],
+    ]
+    for row in rows:
+        book.active.append(row)
+    for cells in ("A1:E1", "A2:A3", "B2:C2", "D2:E2", "A4:A5", "B5:C5"):
+        book.active.merge_cells(cells)
+    book.save(tmp_path / "book.xlsx")
+    assert read_xlsx(tmp_path / "book.xlsx").parts[0].text == (
+        "# Sheet\n\nFees\n\n| Region | 2023 Plan | 2023 Actual | 2024 Plan | 2024 Actual |\n"
+        "| --- | --- | --- | --- | --- |\n| North | 1 | 2 | 3 | 4 |\n| North | 5 |  | 7 | 8 |\n"
+    )
+
+
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
     monkeypatch.setattr("llama_index_contextual.app.folder.formats.MOST_CELLS", 5)
     with pytest.raises(ConversionError, match=r"more than 5 cells\. Cure: split it"):
@@ -126,6 +151,8 @@ def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
         ("a\tb\n1\t2\n", "| 1 | 2 |"),
         ("a|b\n1|2\n", "| 1 | 2 |"),
         ('a,b\n"x\ny",2\n', "| x y | 2 |"),
+        ("a,b\r\r\n\n1,2\r\r\n", "| 1 | 2 |"),
+        ("sep=#\r\na#b\r\n1,5#2\r\n", "| 1,5 | 2 |"),
     ],
 )
 def test_csv_is_delimited_as_it_is(tmp_path, text, row):
@@ -155,14 +182,15 @@ def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
         paragraph._p.get_or_add_pPr().append(number)
     box = slide.shapes.add_textbox(0, 0, Inches(1), Inches(1))
     box.text_frame.text = "# of units\n1. no item"
-    table = slide.shapes.add_table(2, 3, 0, 0, Inches(4), Inches(1)).table
+    table = slide.shapes.add_table(3, 3, 0, 0, Inches(4), Inches(1)).table
     for at, text in enumerate("ABC"):
         table.cell(0, at).text = text
     table.cell(1, 0).merge(table.cell(1, 1))
-    table.cell(1, 0).text, table.cell(1, 2).text = "ab", "c"
+    table.cell(1, 2).merge(table.cell(2, 2))
+    table.cell(1, 0).text, table.cell(1, 2).text, table.cell(2, 0).text = "ab", "c", "d"
     show.save(str(tmp_path / "show.pptx"))
     [slide] = read_pptx(tmp_path / "show.pptx").parts
     assert slide.text == (
         "# Counts in C\\#\n\n- 10^6 cells, H2O, 2nd\n3. one\n4. two\n   - a) x\n\n\\# of units\n\n1\\. no item\n\n"
-        "| A | B | C |\n| --- | --- | --- |\n| ab |  | c |\n"
+        "| A | B | C |\n| --- | --- | --- |\n| ab |  | c |\n| d |  | c |\n"
     )

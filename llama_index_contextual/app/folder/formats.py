@@ -91,7 +91,7 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-REVISION: Final = 1  # raised when the same file gives another text, so that it is converted again
+REVISION: Final = 2  # raised when the same file gives another text, so that it is converted again
 # Module of this folder and function that read a kind of file.
 FORMATS: Final = {
     ".pdf": "pdf.read_pdf",

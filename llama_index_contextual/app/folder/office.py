@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import operator
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from decimal import ROUND_HALF_UP, Decimal
 from html import escape
 from itertools import groupby
@@ -35,8 +36,23 @@ _LARGEST: Final = 1e15  # number with all its digits
 _MOST_PLACES: Final = 40
 # A format of numbers: text, digits, decimals, text. Text is quoted, escaped, a currency, a colour, a space, or a sign.
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[^0#?.,"\\\[_*])*)"""
-_FORM: Final = re.compile(rf"{_WORDS}([0#?,]*)(?:\.([0#?]+))?{_WORDS}")
+_FORM: Final = re.compile(rf"{_WORDS}([0#?,]*)(?:\.([0#?]+)(,*))?{_WORDS}")
 _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
+_MARK: Final = re.compile(rf"{_WORD.pattern}|.")
+_DIGITS: Final = frozenset("0#?")
+_BOUND: Final = re.compile(r"\[([<>=]{1,2})(-?\d+(?:\.\d+)?)\]")
+_COMPARED: Final = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "<>": operator.ne,
+}
+_MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
+_REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
+_COLUMN: Final = re.compile(r"[^\W\d].*|<.*|(?:19|20)\d\d")  # the name of a column
+_SEPARATOR: Final = re.compile(r'"?sep=(.)"?\r?\n')
 _ELAPSED: Final = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
 
 
@@ -77,13 +93,27 @@ def _slide(slide: Any) -> tuple[str, list[str]]:
         if any(local(above) == "Fallback" for above in shape.iterancestors()):  # the same for older versions
             continue
         if local(shape) == "tbl":
-            rows = ("".join(f"<td>{_runs(cell)}</td>" for cell in row.iterfind("{*}tc")) for row in shape.iter("{*}tr"))
-            blocks.append(f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>")
+            grid = [list(row.iterfind("{*}tc")) for row in shape.iter("{*}tr")]
+            rows = [[_runs(cell).strip() for cell in row] for row in grid]
+            places = ((cell, at, below) for below, row in enumerate(grid) for at, cell in enumerate(row))
+            _merge(rows, [_span(*place) for place in places if place[0].keys()])
+            lines = (f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+            blocks.append(f"<table>{''.join(lines)}</table>")
         elif kind in ("title", "ctrTitle") and not title:
             title = _runs(shape).strip()
         elif kind not in ("sldNum", "dt", "ftr"):
             blocks.append(_paragraphs(shape, is_list=kind in ("body", "obj")))
     return title, blocks
+
+
+def _span(cell: Any, at: int, below: int) -> tuple[int, int, int, int]:
+    """First column and row of a cell, and last ones, from 1."""
+    return at + 1, below + 1, at + _integer(cell, "gridSpan", 1), below + _integer(cell, "rowSpan", 1)
+
+
+def _integer(element: Any, name: str, otherwise: int) -> int:
+    text = attribute(element, name)
+    return int(text) if text.isdecimal() and len(text) < 7 else otherwise  # noqa: PLR2004
 
 
 def _placeholder(shape: Any) -> str:
@@ -98,14 +128,12 @@ def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
     counts: dict[int, int] = {}
     for paragraph in shape.iter("{*}p"):
         properties, text = paragraph.find("{*}pPr"), _runs(paragraph).strip()
-        level = attribute(properties, "lvl")
-        depth, number = min(int(level), 8) if level.isdecimal() else 0, None
+        depth, number = min(_integer(properties, "lvl", 0), 8), None
         if properties is not None:
             number = properties.find("{*}buAutoNum")
         counts = {at: count for at, count in counts.items() if at < depth or (at == depth and number is not None)}
         if text and number is not None:
-            start = attribute(number, "startAt")
-            counts[depth] = counts.get(depth, int(start) - 1 if start.isdecimal() else 0) + 1
+            counts[depth] = counts.get(depth, _integer(number, "startAt", 1) - 1) + 1
             text = NUMBER.format(_numeral(counts[depth], attribute(number, "type"))) + text
         if text and (is_list or number is not None):
             pieces.append(f"{'<ul>' * (depth + 1)}<li>{text}</li>{'</ul>' * (depth + 1)}")
@@ -135,9 +163,11 @@ def _runs(element: Any) -> str:
 
 
 def read_csv(path: Path) -> Conversion:
-    """A table; the first line is its header."""
+    """A table; the first line is its header, and empty ones mean nothing."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(_MOST_CELL)
+    separator = _SEPARATOR.match(text)
+    text = text[separator.end() :] if separator else text
 
     def rank(delimiter: str) -> tuple[float, int]:  # the one that gives lines of the same length, and most cells
         rows = csv.reader(io.StringIO(text[:_SAMPLE], newline=""), delimiter=delimiter)
@@ -145,8 +175,8 @@ def read_csv(path: Path) -> Conversion:
         common = max(set(widths), key=widths.count, default=1)
         return (widths.count(common) / len(widths) if common > 1 else 0.0, common)
 
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t|", key=rank))
-    return Conversion([Part(_tables(rows))])
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator[1] if separator else max(",;\t|", key=rank))
+    return Conversion([Part(_tables(row for row in rows if _count(row)))])
 
 
 def read_xlsx(path: Path) -> Conversion:
@@ -157,13 +187,14 @@ def read_xlsx(path: Path) -> Conversion:
     """
     import openpyxl
 
-    has_formulas, names = False, list[str]()
+    has_formulas, names, merged = False, list[str](), dict[str, set[bytes]]()
     with formats.open_archive(path) as archive:
         for name in archive.namelist():
             names.append(name)
             if name.startswith(_SHEETS):
                 data = archive.read(name)
                 has_formulas |= b"<f" in data
+                merged[name] = set(_MERGED.findall(data))
                 if b"<!" in data[:_HEAD].replace(b"\0", b""):
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
             elif name.endswith((".xml", ".rels")):
@@ -176,7 +207,10 @@ def read_xlsx(path: Path) -> Conversion:
     for sheet, other in zip(book.worksheets, formulas.worksheets, strict=True):
         sheet.reset_dimensions()  # those in the file may be wrong
         other.reset_dimensions()
-        text = _tables(_rows(sheet, other))
+        rows = list(_rows(sheet, other))
+        ranges = merged.get(sheet._worksheet_path, ())  # noqa: SLF001  it does not show them
+        _merge(rows, [openpyxl.utils.range_boundaries(cells.decode()) for cells in ranges])
+        text = _tables(rows)
         if text.strip():
             title = formats.heading(1, sheet.title)
             parts.append(Part(f"{title}\n\n{text}", {"sheet": sheet.title}))
@@ -200,6 +234,40 @@ def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
         if count > formats.MOST_CELLS:
             raise ConversionError(f"a sheet has more than {formats.MOST_CELLS:,} cells. Cure: split it, or ignore it.")
         yield values
+
+
+def _merge(rows: list[list[str]], spans: Sequence[tuple[int, int, int, int]]) -> None:
+    """Write what spans rows into each of them; names of columns above others are joined to these.
+
+    Args:
+        rows: Changed in place.
+        spans: First column and row, last column and row, from 1.
+    """
+    width, wide = max(map(len, rows), default=0), defaultdict[int, dict[int, int]](dict)
+    if not spans or width * len(rows) > formats.MOST_CELLS:
+        return
+    for row in rows:
+        row.extend([""] * (width - len(row)))
+    for left, top, right, bottom in spans:
+        if left <= width and top <= len(rows):
+            for row in rows[top:bottom] if len(rows[top - 1][left - 1]) <= _REPEATED else ():
+                row[left - 1] = row[left - 1] or (rows[top - 1][left - 1] if any(row) else "")
+            wide[top - 1].update(dict.fromkeys(range(left - 1, min(right, width)), left - 1) if right > left else {})
+    heads: list[int] = []
+    for at, starts in sorted(wide.items()):
+        is_top = at == 0 or _count(rows[at - 1]) <= 1 or at - 1 in heads
+        if starts and is_top and _count(rows[at]) > 1 and at + 1 < len(rows):
+            above = [rows[at][starts.get(column, column)] for column in range(width)]
+            cells = [*zip(above, rows[at + 1], range(width), strict=True)]
+            under = [cell for _, cell, column in cells if column in starts and cell]
+            beside = all(cell in ("", name) for name, cell, column in cells if column not in starts)
+            if under and beside and all(map(_COLUMN.match, under)):
+                rows[at] = above
+                heads.append(at)
+    for at in reversed(heads):
+        rows[at : at + 2] = [
+            [" ".join(dict.fromkeys(filter(None, pair))) for pair in zip(*rows[at : at + 2], strict=True)]
+        ]
 
 
 def _tables(rows: Iterable[Sequence[str]]) -> str:
@@ -245,6 +313,9 @@ def shown(value: Any, form: str = "General") -> str:
         day, time = f"{value:%Y-%m-%d}", value.time()
         if value.year <= _FIRST_YEAR and not re.search("[yYdD]", form):
             return _time(time, form)
+        signs = {*_WORD.sub("", form).lower()}
+        if time == dt.time() and not signs & {*"dh"} and "y" in signs:
+            return day[:7] if "m" in signs else day[:4]
         return day if time == dt.time() else f"{day} {_time(time, form)}"
     return _time(value, form) if isinstance(value, dt.time) else _number(value, form)
 
@@ -267,15 +338,22 @@ def _number(value: Any, form: str) -> str:
     """A number with the places, thousands, percent, leading zeros and words of its format."""
     sections = form.split(";")
     at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0  # noqa: PLR2004
+    bounds = [*map(_BOUND.search, sections)]
+    if any(bounds):
+        fits = (n for n, bound in enumerate(bounds) if not bound or _COMPARED[bound[1]](value, float(bound[2])))
+        at = next(fits, 0)
     match = _FORM.fullmatch(sections[at])
     signs = _WORD.sub("", sections[at])
-    if match is None or {*"E/@"} & {*signs} or "General" in signs or match[2].endswith(",") or abs(value) > _LARGEST:
+    if {*"E/@"} & {*signs} or "General" in signs or abs(value) > _LARGEST or (match is None and {*".,"} & {*signs}):
         return f"{value:.15g}" if isinstance(value, float) else str(value)
-    whole, places = match[2], (match[3] or "")[:_MOST_PLACES]
-    before, after = (_WORD.sub(lambda word: word[1] or word[2] or word[3] or "", match[at]) for at in (1, 4))
+    if match is None:
+        return _masked(value, sections[at])
+    whole, places = match[2].rstrip(","), (match[3] or "")[:_MOST_PLACES]
+    thousands = len(match[2]) - len(whole) + len(match[4] or "")
+    before, after = (_words(match[at]) for at in (1, 5))
     if not whole and not places:
         return before.strip()
-    number = Decimal(repr(abs(value))).scaleb(2 * ("%" in signs))
+    number = Decimal(repr(abs(value))).scaleb(2 * ("%" in signs) - 3 * thousands)
     number = number.quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
     units, _, decimals = f"{number:{',' * (',' in whole)}f}".partition(".")
     least = len(places.rstrip("#?"))
@@ -283,3 +361,18 @@ def _number(value: Any, form: str) -> str:
     units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
     sign = "-" if value < 0 and at == 0 and number else ""
     return f"{sign}{before}{units}{'.' * bool(decimals)}{decimals}{after}".strip()
+
+
+def _words(form: str) -> str:
+    return _WORD.sub(lambda word: word[1] or word[2] or word[3] or "", form)
+
+
+def _masked(value: Any, form: str) -> str:
+    """A number whose digits stand between signs, as of a telephone."""
+    marks = [mark[0] for mark in _MARK.finditer(form)]
+    count = sum(mark in _DIGITS for mark in marks)
+    number = f"{abs(value):.0f}".rjust(count)
+    first = len(number) - count + 1  # digits at the first place
+    digits = iter([number[:first], *number[first:]])
+    pieces = (next(digits).strip() or "0" * (mark == "0") if mark in _DIGITS else _words(mark) for mark in marks)
+    return f"{'-' * (value < 0 and ';' not in form)}{''.join(pieces)}".strip()
