@@ -170,6 +170,32 @@ PAGES = {
     "letters that break words": ("<p>har&shy;bour&nbsp;office", "harbour office\n"),
     "text beside blocks": ("a<div>b<p>c</p>d</div>e<br># f", "a\n\nb\n\nc\n\nd\n\ne\n\\# f\n"),
     "a tab that is hidden until it is chosen": ("<div role=tabpanel hidden>Linux</div><p hidden>no</p>", "Linux\n"),
+    "answers that their questions unfold, and a menu": (
+        (
+            "<h3><button aria-expanded=false aria-controls=a>Return shoes?</button></h3><p id=a hidden>Within 30 days."
+            "<h3>Abroad?</h3><div role=region hidden>No.</div><ul role=menu id=m hidden><li>x</ul><p aria-controls=m>E"
+        ),
+        "### Return shoes?\n\nWithin 30 days.\n\n### Abroad?\n\nNo.\n\nE\n",
+    ),
+    "headings by their role": (
+        "<div role=heading aria-level=1>Pump</div>Old.<p role=heading>Seals</p>New.",
+        "# Pump\n\nOld.\n\n## Seals\n\nNew.\n",
+    ),
+    "links of a wiki that edit": (
+        "<h2>History<span class=mw-editsection>[<a href=e>edit</a>]</span></h2>Old.",
+        "## History\n\nOld.\n",
+    ),
+    "signs of notes": (
+        (
+            "<p>40<a epub:type=noteref href=n.xhtml#1>1</a>, 50<a role=doc-noteref href=#2><sup>2</sup></a>, 60<a "
+            "class=footnote-ref href=#3>[3]</a>, 70<sup><a href=#4>4</a></sup><sup><a href=#5>5</a></sup>"
+        ),
+        "40 [1], 50 [2], 60 [3], 70 [4] [5]\n",
+    ),
+    "raised letters in several pieces": (
+        "<p>10<sup>1</sup><b><sup>2</sup></b> and 10<span style='vertical-align: super'>6</span>",
+        "10^12 and 10^6\n",
+    ),
     "readings above letters": ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>字", "漢(kan)字\n"),
 }
 
@@ -202,6 +228,8 @@ def test_a_page_is_decoded_as_it_says(tmp_path):
     assert read_html(page).parts[0].text == "Причал\n"
     page.write_bytes("<meta charset=utf-8><p>Café".encode("latin-1"))
     assert read_html(page).parts[0].text == "Café\n"
+    page.write_bytes(b"\xef\xbb\xbf" + "<meta charset=windows-1252><p>Größe".encode())
+    assert read_html(page).parts[0].text == "Größe\n"
 
 
 def test_numbers_are_shown_as_html_and_word_show_them():
@@ -254,13 +282,16 @@ def both(plain, html):
 HTML = f"<p>The blue pump is 20 % off until 8 March. {FAR}</p>"
 
 
-@pytest.mark.parametrize("plain", [" ", "\n\n", "No HTML?", "See it online."])
+@pytest.mark.parametrize(
+    "plain", [" ", "\n\n", "No HTML?", f"See it in your browser: https://example.org/{'a1b2' * 40}"]
+)
 def test_a_plain_part_that_says_nothing_hides_no_html(received, plain):
     assert received(both(plain, HTML)).startswith("The blue pump is 20 % off")
 
 
 def test_a_plain_part_that_says_the_same_is_read(received):
-    assert received(both("The blue pump is 20 % off.", HTML)) == "The blue pump is 20 % off.\n"
+    plain = "The blue pump is 20 % off until 8 March.\n\n> All rights reserved by the office of the harbour.\n"
+    assert received(both(plain, HTML)) == plain
     assert received(both("Yes.", "<p>Yes.")) == "Yes.\n"
 
 
@@ -275,9 +306,38 @@ def test_text_of_a_mail_is_no_markup_but_lists_and_quotes_are(received):
     )
 
 
-def test_a_charset_that_nobody_knows_ends_no_mail(received):
-    head = b"Subject: x\nContent-Type: text/plain; charset=klingon\nContent-Transfer-Encoding: 8bit\n\n"
-    assert received(head + "Größe".encode()) == "Größe\n"
+@pytest.mark.parametrize("charset", ["", "; charset=klingon", "; charset=us-ascii", "; charset=utf-8"])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_a_charset_that_is_wrong_or_lacks_ends_no_mail(received, charset, encoding):
+    head = f"Subject: x\nContent-Type: text/plain{charset}\nContent-Transfer-Encoding: 8bit\n\n".encode()
+    assert received(head + "Größe in €".encode(encoding)) == "Größe in €\n"
+
+
+def test_mails_in_a_mail_are_text_below_their_subject(received):
+    one = "From: Ben <ben@example.org>\nSubject: Old fees\nDate: Thu, 29 Feb 2024 09:00:00 +0100\n\nHow much?\n"
+    inner = "## Old fees\n\nFrom: Ben <ben@example.org>\nDate: 2024-02-29\n\nHow much?\n"
+    head = "Subject: x\nContent-Type: multipart/{}; boundary=b\n\n--b\n{}\n\n"
+    forwarded = head.format("mixed", "\nSee below.\n--b\nContent-Type: message/rfc822") + f"{one}--b--"
+    assert received(forwarded.encode()) == f"See below.\n\n{inner}"
+    digest = head.format("digest", "").removesuffix("\n") + f"{one}\n--b\n\n{one}--b--"
+    assert received(digest.encode()) == f"{inner}\n{inner}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        ("text/markdown", "- one", "- one\n"),
+        ("text/enriched", "<bold>Bold</bold> words", "Bold words\n"),
+        ("multipart/mixed", "Without a boundary", "Without a boundary\n"),
+        (
+            "text/calendar",
+            "DTSTART:19700101T000000\nBEGIN:VEVENT\nDTSTART:20240305T090000\nSUMMARY:A\\, of\n  pumps\nLOCATION:Room",
+            "Start: 2024-03-05 09:00\nSummary: A, of pumps\nLocation: Room\n",
+        ),
+    ],
+)
+def test_a_body_of_any_type_of_text_is_read(received, kind, body, text):
+    assert received(f"Subject: x\nContent-Type: {kind}\n\n{body}".encode()) == text
 
 
 def test_a_mail_of_outlook_is_read_as_others_are(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ Word, OpenDocument, RTF and mail pass through here as well, so spans of tables, 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import posixpath
 import re
@@ -19,7 +20,7 @@ from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, open_archive, xml_of
-from llama_index_contextual.text import decode
+from llama_index_contextual.text import UTF16_MARKS, decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 PAGE: Final = "\ue002"  # where a page begins
@@ -28,6 +29,8 @@ _BLANKS: Final = re.compile(r"[^\S\n]+")
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
 _SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
+_HIDDEN: Final = frozenset(("linenos", "katex-html", "mw-editsection"))
+_MENUS: Final = ("menu", "menubar", "listbox", "dialog", "tooltip")
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
 _CONTAINERS: Final = """
@@ -38,6 +41,7 @@ _BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
+_NOTE: Final = re.compile(r"noteref|footnote-ref|fnref")
 _INTEGER: Final = re.compile(r"\s*(-?\d{1,9})\s*$")
 _DEEPEST: Final = 200  # elements in one another
 _MOST_SPANNED: Final = 1000  # columns
@@ -46,6 +50,10 @@ _LONG_CELL: Final = 200  # characters; a table with a table or heading in it and
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
 _KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}  # Word's names
 _ROMAN: Final = "1000m 900cm 500d 400cd 100c 90xc 50l 40xl 10x 9ix 5v 4iv 1i".split()  # noqa: SIM905
+_WESTERN: Final = ("utf-8", "ascii", "iso8859-1", "cp1252")
+_WIDER: Final = {"gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}  # as programs of mail and browsers do
+_RAISED: Final = re.compile(r"vertical-align:\s*super")
+_MOST_UNKNOWN: Final = 0.01  # of the characters of a text in its charset
 _METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
 
 
@@ -59,7 +67,7 @@ class Page(NamedTuple):
 
 def read_html(path: Path) -> Conversion:
     """The text of a page."""
-    page = html_to_markdown(_decoded(path.read_bytes()))
+    page = html_to_markdown(decoded(path.read_bytes()))
     return Conversion([Part(page.text)], page.metadata, page.left_out)
 
 
@@ -78,7 +86,7 @@ def read_epub(path: Path) -> Conversion:
             href = unquote(items.get(attribute(reference, "idref"), ""))
             member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
             if member in archive.NameToInfo:
-                page = html_to_markdown(_decoded(archive.read(member)))
+                page = html_to_markdown(decoded(archive.read(member)))
                 left_out += page.left_out
                 if page.text.strip():
                     number = len(parts) + 1
@@ -86,11 +94,20 @@ def read_epub(path: Path) -> Conversion:
         return Conversion(parts, formats.core_metadata(package, "created"), left_out)
 
 
-def _decoded(data: bytes) -> str:
-    charset = EncodingDetector.find_declared_encoding(data[:4000], is_html=True)
-    if charset is not None and charset.lower() not in {"utf-8", "utf8"}:
-        with contextlib.suppress(LookupError, UnicodeDecodeError):
-            return data.decode(charset)
+def decoded(data: bytes, charset: str = "") -> str:
+    """Text in a charset, that of its mark or else the one declared in it; Western ones are guessed as those of files.
+
+    Args:
+        data: A page, or a text whose charset is named.
+        charset: As a mail names it.
+    """
+    declared = charset or EncodingDetector.find_declared_encoding(data[:4000], is_html=True) or "utf-8"
+    with contextlib.suppress(LookupError, ValueError):
+        name = codecs.lookup(declared).name
+        if name not in _WESTERN and not data.startswith((codecs.BOM_UTF8, *UTF16_MARKS)):
+            text = data.decode(_WIDER.get(name, name), "replace")
+            if text.count("\ufffd") <= _MOST_UNKNOWN * len(text):
+                return text
     return decode(data).text
 
 
@@ -112,6 +129,10 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
             metadata.setdefault(name, content)
     if any(sum(1 for _ in element.parents) > _DEEPEST for element in soup.find_all()):
         raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
+    for element in soup.find_all(role="heading"):
+        element.name = f"h{max(1, min(_integer(element, 'aria-level', 2), 6))}"
+    for element in soup.find_all("span", style=_RAISED):
+        element.name = "sup"
     left_out = _without_hidden(soup)
     main = _main_part(soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
@@ -125,6 +146,10 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
     """Take out what a reader of the page does not see, or takes for a menu; return its counts."""
     left_out: Counter[str] = Counter(picture=len(soup.find_all(["img", "svg", "canvas"])))
+    controlled = {name for one in soup.find_all(attrs={"aria-controls": True}) for name in one["aria-controls"].split()}
+    for element in soup.find_all(hidden=True):
+        if element.get("id") in controlled and element.get("role") not in _MENUS:
+            del element["hidden"]  # a panel that its heading unfolds
     for element in soup.find_all():
         if element.decomposed or not _is_hidden(element):
             continue
@@ -137,14 +162,13 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
 
 
 def _is_hidden(element: Tag) -> bool:
-    role, classes = element.get("role"), element.get("class") or ()
+    role = element.get("role")
     judge = _JUDGES.get(element.name)
     return (
         element.name in _SKIPPED
         or role in ("navigation", "banner")
-        or "linenos" in classes
-        or "katex-html" in classes
-        or (element.get("hidden", "until-found") != "until-found" and role != "tabpanel")
+        or not _HIDDEN.isdisjoint(element.get("class") or ())
+        or (element.get("hidden", "until-found") != "until-found" and role not in ("tabpanel", "region"))
         or (judge is not None and judge(element))
     )
 
@@ -213,7 +237,7 @@ class _Writer:
                 self._line.append("\n")
             elif child.name in ("code", "kbd", "samp") and (text := child.get_text().strip()):
                 self._line.append(f"`{text.translate(_SPACES)}`")
-            elif child.name in ("sup", "sub"):
+            elif child.name in ("sup", "sub") or (child.name == "a" and _NOTE.search(_kinds(child))):
                 before = next((piece[-1] for piece in reversed(self._line) if piece), "")
                 self._line.append(_raised(child, before))
             elif child.name in _BLOCKS:
@@ -290,12 +314,20 @@ def _code(element: Tag) -> str:
     return formats.fence(code, language[1] if language else "") if code.strip() else ""
 
 
+def _kinds(link: Tag) -> str:
+    """What a link says of its kind."""
+    return " ".join((str(link.get("epub:type")), str(link.get("role")), *(link.get("class") or ())))
+
+
 def _raised(element: Tag, before: str) -> str:
     """A number above or below the line so that it stays apart from the one beside it: 10^6, log_10."""
     text, after = element.get_text().strip(), str(element.next_sibling or "")[:1]
-    link = element.find("a", href=True) or element.find_parent("a", href=True)
+    link = element if element.name == "a" else element.find("a", href=True) or element.find_parent("a", href=True)
     if text and link is not None and "#" in str(link["href"]) and len(text) <= 5:  # noqa: PLR2004  of a note
         return f" [{text.strip('[]()')}]"
+    previous = element.find_previous(string=True) if text else None
+    if previous is not None and previous.find_parent(element.name):  # it goes on
+        return element.get_text()
     is_behind = before.isalnum() or before in (")", "]")
     if text and element.name == "sup" and text.lower() not in _ORDINALS and is_behind:
         return f"^{text}"

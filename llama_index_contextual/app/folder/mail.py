@@ -1,25 +1,29 @@
-"""Mail to Markdown: its texts, its people and its day, and the names of its attachments."""
+"""Mail to Markdown: its texts, its people and its day, mails in it, and the names of its attachments."""
 
 from __future__ import annotations
 
 import contextlib
 import email
 import email.policy
+import re
 from collections import Counter
 from email.message import EmailMessage, MIMEPart
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
-from llama_index_contextual.app.folder.html import html_to_markdown
-from llama_index_contextual.text import decode
+from llama_index_contextual.app.folder.html import Page, decoded, html_to_markdown
+from llama_index_contextual.errors import DocumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-_SAYS_LITTLE: Final = 0.1  # of the length of the HTML: a plain text that is shorter is a note on mail programs
+_DEEPEST: Final = 5  # mails in one another
 _HEADERS: Final = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
+_MARKED: Final = ("text/html", "text/enriched", "text/richtext")
+_EVENT: Final = re.compile(r"^(SUMMARY|DTSTART|DTEND|LOCATION|DESCRIPTION)[^:\n]*:(.*)$", re.MULTILINE)
 
 
 def read_eml(path: Path) -> Conversion:
@@ -31,17 +35,10 @@ def read_eml(path: Path) -> Conversion:
     message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
         raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
-    plain, html = message.get_body(("plain",)), message.get_body(("html",))
-    # Apple's Mail goes on with another text behind an attachment, and mailing lists end with one.
-    more = [part for part in message.iter_attachments() if _is_written(part)]
-    bodies = [("" if plain is None else _content(plain), "" if html is None else _content(html))]
-    bodies += [("", _content(one)) if one.get_content_subtype() == "html" else (_content(one), "") for one in more]
-    pictures = [one for one in message.walk() if one.get_content_maintype() == "image" and not one.is_attachment()]
-    names = [_name(part) for part in message.iter_attachments() if part not in more]
-    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in _HEADERS.items()}
-    with contextlib.suppress(ValueError, TypeError):
-        about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
-    return _mail(bodies, names, about, Counter(picture=len(pictures)))
+    others: list[MIMEPart] = []
+    pages = _pages(message, others)
+    pictures = sum(one.get_content_maintype() == "image" and not one.is_attachment() for one in others)
+    return _mail([*pages, Page("", {}, Counter(picture=pictures))], list(map(_name, others)), _about(message))
 
 
 def read_msg(path: Path) -> Conversion:
@@ -58,43 +55,83 @@ def read_msg(path: Path) -> Conversion:
         "cc": headers.get("cc", ""),
         "date": message.sent_date.date().isoformat() if message.sent_date else "",
     }
-    names = [attachment.file_name or "" for attachment in message.attachments]
-    return _mail([(message.body or "", message.html_body or "")], names, about, Counter())
+    bodies = {"text/plain": message.body or "", "text/html": message.html_body or ""}
+    pages = _fullest([(kind, [_page(text, kind)]) for kind, text in bodies.items()])
+    return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], about)
 
 
-def _mail(bodies: list[tuple[str, str]], names: list[str], about: dict[str, str], left_out: Counter[str]) -> Conversion:
-    """A mail of some bodies, each as plain text and as HTML, which is read where it is much longer."""
+def _mail(pages: Sequence[Page], names: Sequence[str], about: dict[str, str]) -> Conversion:
     subject, attached = about["subject"], ", ".join(filter(None, names))
     blocks = [formats.heading(1, subject)] if subject else []
-    for plain, html in bodies:
-        text = formats.escape("\n".join(line.rstrip() for line in plain.splitlines()).strip(), keep_lists=True)
-        page = html_to_markdown(html) if html.strip() else None
-        if page is not None and len(text) <= _SAYS_LITTLE * len(page.text):
-            left_out += page.left_out
-            text = page.text.strip()
-        blocks.append(text)
+    blocks += [page.text.strip() for page in pages]
     blocks += [f"Attached: {attached}"] if attached else []
     metadata = {"title": subject, formats.ATTACHED: attached, **about}
+    left_out = sum((page.left_out for page in pages), Counter[str]())
     return Conversion([Part("\n\n".join(filter(None, blocks)) + "\n")], metadata, left_out)
 
 
-def _content(part: MIMEPart) -> str:
-    """The text of a part, even where its charset is unknown."""
-    try:
-        return str(part.get_content())
-    except (LookupError, ValueError):
+def _about(message: Any) -> dict[str, str]:
+    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in _HEADERS.items()}
+    with contextlib.suppress(ValueError, TypeError):
+        about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
+    return about
+
+
+def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Page]:
+    """The texts of a part in their order, and of alternatives one; what is no text is added to ``others``."""
+    kind, inner = part.get_content_type(), part.get_payload() if part.is_multipart() else []
+    if inner and kind == "message/rfc822" and depth < _DEEPEST:
+        about = _about(inner[0])
+        names = {"From": about["sender"], "Date": about.get("date")}
+        lines = "\n".join(f"{name}: {value}" for name, value in names.items() if value)
+        text = f"{formats.heading(depth + 1, about['subject'] or 'Mail')}\n\n{lines}"
+        pages = _pages(inner[0], others, depth + 1)
+        if any(page.text.strip() for page in pages):
+            return [Page(text, {}, Counter()), *pages]
+    elif inner and kind != "message/rfc822":
+        found = [(one.get_content_type(), _pages(one, others, depth)) for one in inner]
+        return _fullest(found) if kind == "multipart/alternative" else [page for _, pages in found for page in pages]
+    if part.get_content_maintype() in ("text", "multipart") and not part.is_attachment() and not part.get_filename():
         data = part.get_payload(decode=True)
-        return decode(data).text if isinstance(data, bytes) else ""
+        charset = part.get_content_charset() or ("" if kind in _MARKED else "utf-8")
+        with contextlib.suppress(DocumentError):  # it is binary
+            return [_page(decoded(data, charset) if isinstance(data, bytes) else "", kind)]
+    others.append(part)
+    return []
 
 
-def _is_written(part: MIMEPart) -> bool:
-    kind = part.get_content_type()
-    return kind in ("text/plain", "text/html") and not part.is_attachment() and not part.get_filename()
+def _page(text: str, kind: str) -> Page:
+    if kind in _MARKED and text.strip():
+        return html_to_markdown(text)
+    if kind == "text/calendar":
+        text = _event(text)
+    lines = "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return Page(formats.escape(lines, keep_lists=True), {}, Counter())
+
+
+def _fullest(alternatives: Sequence[tuple[str, list[Page]]]) -> list[Page]:
+    """The plain text, or the richest form where fewer than half of its words stand in the plain text."""
+    filled = [(kind, pages) for kind, pages in alternatives if any(page.text.strip() for page in pages)]
+    plain = next((pages for kind, pages in filled if kind == "text/plain"), [])
+    rich = next((pages for kind, pages in reversed(filled) if kind not in ("text/plain", "text/calendar")), [])
+    words, known = ({*re.findall(r"\w+", " ".join(page.text for page in pages).lower())} for pages in (rich, plain))
+    chosen = rich if 2 * len(words & known) < len(words) else plain
+    return chosen or [page for _, pages in alternatives for page in pages]
+
+
+def _event(text: str) -> str:
+    """What an event of a calendar is, and when and where."""
+    event = re.sub(r"\r?\n[ \t]|\r", "", text).partition("BEGIN:VEVENT")[2]
+    event = re.sub(r":(\d{4})(\d\d)(\d\d)", r":\1-\2-\3", event)
+    event = re.sub(r"T(\d\d)(\d\d)\d\d(?=Z?$)", r" \1:\2", event, flags=re.MULTILINE)
+    lines = (f"{name.removeprefix('DT').capitalize()}: {value}" for name, value in _EVENT.findall(event))
+    return "\n".join(lines).replace("\\n", "\n").replace("\\", "")
 
 
 def _name(part: MIMEPart) -> str:
     """The name of an attachment; a mail has its subject, and a picture inside of a text has none."""
     if part.get_content_type() == "message/rfc822":
         return f"mail {str(part.get_content().get('subject', '')).strip()!r}"
-    name = part.get_filename() or (part.get_content_type() if part.is_attachment() else "")
+    is_named = part.is_attachment() or part.get_content_maintype() == "text"
+    name = part.get_filename() or (part.get_content_type() if is_named else "")
     return " ".join(str(name).split())
