@@ -20,6 +20,9 @@ ORG = {
         "# A\n\n\n\nb\n:LOGBOOK:\n# C\n"),
     "text that looks like Markdown": ("===\n| a | b |\n|---+---|\n- item\n  1. item\n<script>\n",
         "\\===\n| a | b |\n|---|---|\n- item\n  1. item\n\\<script>\n"),
+    "links, cookies and states of the file": ("#+TODO: WAITING(w) | GONE(g@/!)\n* WAITING Ask [2/3]\n** See [[http://x.y][the site]]\n",  # noqa: E501
+        "\n# Ask\n## See the site\n"),
+    "comments of other notations": ("%%\n{% comment %}\nin {/* and `{%`\n", "\\%%\n{\\% comment %}\nin {\\/* and `{%`\n"),  # noqa: E501
     "keywords": ("#+TITLE: Notes\n#+attr_html: x\ntext\n", "\n\ntext\n"),
 }  # fmt: skip
 
@@ -48,6 +51,7 @@ RST = {
     "a grid": ("+---+----+\n| A | B  |\n+===+====+\n| a | b  |\n|   | c  |\n+---+----+\n| d | e  |\n+---+----+\n",
         "| A | B |\n| --- | --- |\n| a | b c |\n| d | e |\n\n\n\n\n"),
     "headings": ("=====\nTitle\n=====\n\nIn C#\n-----\n", "\n# Title\n\n\n## In C\\#\n\n"),
+    "roles in headings": (":mod:`os` and :ref:`more <x>`\n============================\n", "# os and more\n\n"),
 }  # fmt: skip
 
 
@@ -62,6 +66,15 @@ TEX = {
     "signs": (r"\section{Costs in C\#}" + "\n" + r"\# of units: 5" + "\n" + r"50\% of \$ 3", "## Costs in C\\#\n\\# of units: 5\n50% of $ 3"),  # noqa: E501
     "numbers": (("\\begin{enumerate}\n\\item a\n\\begin{itemize}\n\\item x\n\\end{itemize}\n\\item b\n\\end{enumerate}\n"  # noqa: E501
         "\\begin{enumerate}\n\\item c\n\\end{enumerate}"), "\n1. a\n\n   - x\n\n2. b\n\n\n1. c\n"),
+    "comments of several lines": ("a\n\\begin{comment}\n\\section{Old}\n\\end{comment}\n\\iffalse\nb\n\\fi\nc", "a\n\n\n\n\n\n\nc"),  # noqa: E501
+    "code": ("\\begin{Verbatim}\n\\section{No}\n% kept\n\\end{Verbatim}", "```\n\\section{No}\n% kept\n```"),
+    "accents": ("Gr\\\"o\\ss e, caf\\'e, \\'{e}l\\`eve, \\c{c}a, na\\\"{\\i}ve", "Größe, café, élève, ça, naïve"),
+    "slides": ("\\begin{frame}{Slide}\\begin{block}{Seals}Words.\\end{block}\\end{frame}", "#### Slide\nSeals. Words."),
+    "headings": (r"\subsection {A \emph{very {deep}} title}", "### A very deep title"),
+    "tables": (("\\begin{tabular}{@{}lp{3cm}|r@{}}\nA & B & C \\\\\n\\midrule\n\\multicolumn{2}{c}{both} & 25 \\\\[2pt]\n"  # noqa: E501
+        "\\cmidrule(lr){1-2}\nd & e & f \\\\\n\\end{tabular}"),
+        "| A | B | C |\n| --- | --- | --- |\n| both |  | 25 |\n| d | e | f |"),
+    "formulas": ("\\begin{align}\na &= b \\\\\nc &= d\n\\end{align}\n\\url{http://x.y/a%20b} tail % no", "a &= b\nc &= d\n\nhttp://x.y/a%20b tail"),  # noqa: E501
     "labels": ("\\begin{description}\n\\item[Pump] moves\n\\end{description}", "\n- Pump moves\n"),
 }  # fmt: skip
 
@@ -84,6 +97,7 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
         result(text_plain="<Figure size 640x480>", image_png=picture),
         result(text_plain="y" * 5000),
         {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": ["x"]},
+        {"output_type": "display_data", "data": {"text/markdown": "**Result** is 42"}},
     ]
     cells = [
         {"cell_type": "markdown", "source": f"# Tides\n\n![chart](data:image/png;base64,{picture})\n\nText."},
@@ -96,6 +110,7 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
     assert "````python\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n   Berth  Metres\n0  North  120\nyyy" in text
     assert "![chart]()" in text
     assert "\\# raw" in text
+    assert "ValueError: no\n**Result** is 42\n```" in text
     assert "iVBOR" not in text
     assert "Figure size" not in text
     assert converted.left_out == {"picture": 2, "character of outputs": 3000}

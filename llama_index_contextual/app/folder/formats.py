@@ -43,9 +43,11 @@ _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created", "date": "modified"}
 _CORE_KEYS: Final = frozenset({"title", "subject", "author", "created", "modified"})
 # What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
-# HTML, front matter; and what people also write for lists and quotes.
-_SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$"
+# HTML, front matter; comments of Obsidian; and what people also write for lists and quotes.
+_SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
 _BLOCK: Final = re.compile(rf"\s*(?={_SIGNS})")
+# Code, or what begins a comment or tag of MDX, Liquid, Jinja or Hugo anywhere on a line.
+_TAG: Final = re.compile(r"(`+)[^`]+\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
 _LIST: Final = re.compile(r"\s*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){3,}$)|\d{1,9}(?=[.)](?:\s|$)))")
 
 
@@ -203,7 +205,7 @@ def _problem(error: Exception, kind: str) -> str:
 
 
 def escape(text: str, *, keep_lists: bool = False) -> str:
-    r"""Plain text as Markdown: a backslash before what would begin a block, as in ``\# of units``.
+    r"""Plain text as Markdown: a backslash before what would begin a block or a tag: ``\# of units``, ``{\% note %}``.
 
     Args:
         text: One line or several.
@@ -211,6 +213,8 @@ def escape(text: str, *, keep_lists: bool = False) -> str:
     """
     lines = text.split("\n")
     for at, line in enumerate(lines):
+        if "{" in line:
+            line = lines[at] = _TAG.sub(lambda tag: tag[0] if tag[1] else "{\\", line)  # noqa: PLW2901
         if match := _BLOCK.match(line) or (None if keep_lists else _LIST.match(line)):
             lines[at] = f"{line[: match.end()]}\\{line[match.end() :]}"
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -20,32 +21,84 @@ _RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")
 _LITERAL: Final = re.compile(r"(\s*)\.\. (code-block|code|sourcecode|parsed-literal|math)::\s*([\w+-]*)")
 _EXPLICIT: Final = re.compile(r"(\s*)\.\.(?:\s+(?![\w:.+-]+::|\[|\|[^|]+\||_)|\s*$|\s+_[^:]*:\s*$)")
 _AUTO_NUMBER: Final = re.compile(r"(\s*)#\.(?=\s)")
-_ORG_HEADING: Final = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$")
+_RST_ROLE: Final = re.compile(r"(?::[\w:.+-]+:)`([^`<]+?)(?:\s*<[^`>]*>)?`")
+_ORG_HEADING: Final = re.compile(r"(\*+)\s+(.*?)(?:\s+:[\w@:]+:)?\s*$")
+_ORG_STATES: Final = re.compile(r"^#\+(?:SEQ_|TYP_)?TODO:(.*)$", re.IGNORECASE | re.MULTILINE)
+_ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
+_ORG_COOKIE: Final = re.compile(r"^\[#\w\]\s+|\s*\[\d*(?:/\d*|%)\]")
 _ORG_KEYWORD: Final = re.compile(r"#\+(title|author|date):\s*(.*)$", re.IGNORECASE)
 _ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*(\w*)", re.IGNORECASE)
 _ORG_COMMENT: Final = re.compile(r"\s*#(?:\s|\+|$)")
 _ORG_RULE: Final = re.compile(r"\s*\|[-+]+\|?\s*$")
 _LONG_DRAWER: Final = 1000  # lines
+_TEX_BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _TEX_HEADING: Final = re.compile(
-    r"\\(part|chapter|section|subsection|subsubsection|paragraph)\*?(?:\[[^][]{0,200}\])?\{((?:[^{}]|\{[^{}]*\})*)\}"
+    r"\\(part|chapter|section|subsection|subsubsection|paragraph|frametitle)\*?[ \t]*(?:\[[^][]{0,200}\])?[ \t]*"
+    rf"{_TEX_BRACES}"
+)
+_TEX_FRAME: Final = re.compile(rf"\\begin\{{frame\}}(?:<[^<>]*>)?(?:\[[^][]{{0,200}}\])*{_TEX_BRACES}")
+_TEX_BLOCK: Final = re.compile(rf"\\begin\{{(?:alert|example)?block\}}(?:<[^<>]*>)?{_TEX_BRACES}")
+_TEX_HIDDEN: Final = re.compile(
+    r"(\\begin\{([BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}.*?\\end\{\2\}|(?<!\\)%[^\n]*)"
+    r"|\\begin\{comment\}.*?\\end\{comment\}|\\comment\b.*?\\endcomment\b|\\iffalse\b.*?\\fi\b",
+    re.DOTALL,
 )
 # Where a line is divided: before what begins a thing of its own, and after a heading or a row.
-_TEX_BEFORE: Final = re.compile(r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{))")
+_TEX_BEFORE: Final = re.compile(
+    r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{|frametitle\{))"
+)
 _TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|\\begin\{{document\}}|\\\\)[ \t]*(?=[^\s\[])")
-_TEX_LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
-_TEX_STYLE: Final = re.compile(r"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text)\{([^{}]*)\}")
+_TEX_LEVELS: Final = {
+    "part": 1,
+    "chapter": 1,
+    "section": 2,
+    "subsection": 3,
+    "subsubsection": 4,
+    "paragraph": 5,
+    "frametitle": 4,
+}
+# Braces after a command of style, or that only group.
+_TEX_STYLE: Final = re.compile(
+    r"(?:\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text)|(?<![\w\\}\])^*$]))\{([^{}]*)\}"
+)
 _TEX_DROPPED: Final = re.compile(
     r"\\(?:label|index|vspace|hspace|usepackage|documentclass|bibliographystyle|pagestyle|includegraphics|title|author"
     r"|date)\*?(?:\[[^][]{0,200}\])?(?:\{[^{}]*\})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule"
-    r"|midrule|bottomrule|tableofcontents)\b|\\(?:begin|end)\{\w+\*?\}(?:\[[^][]{0,200}\])?(?:\{[^{}]*\})?"
+    r"|midrule|bottomrule|tableofcontents|addlinespace|endhead|endfirsthead|endfoot|endlastfoot)\b"
+    r"|\\(?:cmidrule|cline)(?:\([^()]*\))?\{[^{}]*\}"
+    rf"|\\begin\{{tabular[x*]\}}{_TEX_BRACES}{_TEX_BRACES}"
+    rf"|\\(?:begin|end)\{{\w+\*?\}}(?:\[[^][]{{0,200}}\])?(?:{_TEX_BRACES})?"
 )
 _TEX_LIST: Final = re.compile(r"\\(begin|end)\{(itemize|enumerate)\}")
-_TEX_CODE: Final = re.compile(r"\\begin\{(verbatim|lstlisting|minted)\}")
+_TEX_CODE: Final = re.compile(r"\\begin\{([BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}")
+_TEX_FORMULA: Final = re.compile(r"\\(begin|end)\{(?:align|flalign|alignat|eqnarray|gather|multline|equation)\*?\}")
+_TEX_SPAN: Final = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_TEX_BRACES}{_TEX_BRACES}")
+_TEX_ACCENT: Final = re.compile(
+    r"(?<!\\)\\(?:([\"'`^~=.])\s*(?:\{\\?([a-zA-Z])\}|\\([ij])(?![a-zA-Z])\s*|([a-zA-Z]))|([cHvukr])\s*\{\\?([a-zA-Z])\})"
+)
+_ACCENTS: Final = dict(
+    zip("\"'`^~=.cHvukr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0327\u030b\u030c\u0306\u0328\u030a", strict=True)
+)
+_TEX_LETTER: Final = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?")
+_LETTERS: Final = {
+    "ss": "ß",
+    "ae": "æ",
+    "AE": "Æ",
+    "oe": "œ",
+    "OE": "Œ",
+    "aa": "å",
+    "AA": "Å",
+    "o": "ø",
+    "O": "Ø",
+    "l": "ł",
+    "L": "Ł",
+    "i": "i",
+}
 _TEX_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
 _TEX_CELL: Final = re.compile(r"(?<!\\)&")
-_TEX_COMMENT: Final = re.compile(r"(?<!\\)%.*$")
+_TEX_COMMENT: Final = re.compile(r"(\\(?:url|href|path)\{[^{}]*\})|(?<!\\)%.*$")
 _TEX_TITLE: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
-_TEX_BREAK: Final = re.compile(r"\\\\\s*$")
+_TEX_BREAK: Final = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
 _TEX_SIGN: Final = re.compile(r"\\([%&#_{}$])")
 _BEGIN: Final = "\\begin{document}"
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
@@ -155,7 +208,7 @@ class _Rst(_Markup):
             return []
         if style not in self._styles:
             self._styles.append(style)
-        written = heading(self._styles.index(style) + 1, title)
+        written = heading(self._styles.index(style) + 1, _RST_ROLE.sub(r"\1", title))
         return ["", written, ""] if title == after else [written, ""]
 
 
@@ -188,6 +241,8 @@ class _Org(_Markup):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._endless: set[str] = set()  # kinds of blocks that do not end any more
+        words = re.findall(r"[^\s|()]+(?=[\s|(]|$)", " ".join(["TODO DONE", *_ORG_STATES.findall(text)]))
+        self._state = re.compile(rf"(?:{'|'.join(map(re.escape, words))})(?:\s+|$)")
 
     def read(self, at: int) -> int:
         line, text, found = self.lines[at], self.lines[at].strip(), _ORG_HEADING.match(self.lines[at])
@@ -212,7 +267,10 @@ class _Org(_Markup):
         if keyword := _ORG_KEYWORD.match(line):
             self.metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip()
         if found:
-            line = heading(len(found[1]), found[2])
+            title = _ORG_COOKIE.sub(
+                "", self._state.sub("", found[2], count=1) if self._state.match(found[2]) else found[2]
+            )
+            line = heading(len(found[1]), _ORG_LINK.sub(r"\1", title))
         elif text.startswith("|"):
             line = line.replace("+", "|") if _ORG_RULE.match(line) else line
         else:
@@ -238,16 +296,19 @@ def read_tex(path: Path) -> Conversion:
 class _Tex(_Markup):
     def __init__(self, text: str) -> None:
         preamble, begin, body = text.partition(_BEGIN)
-        super().__init__(body if begin else text)
+        shown = _TEX_HIDDEN.sub(lambda found: found[1] or "\n" * found[0].count("\n"), body if begin else text)
+        super().__init__(_TEX_BLOCK.sub(r"\1. ", _TEX_FRAME.sub(r"\\frametitle{\1}", shown)))
+        self.left_out["comment"] = sum(not found[1] for found in _TEX_HIDDEN.finditer(body if begin else text))
         self.result = [""] * (preamble.count("\n") if begin else 0)
         self.metadata = {
-            {"date": "created"}.get(key, key): " ".join(value.split()) for key, value in _TEX_TITLE.findall(text)
+            {"date": "created"}.get(key, key): " ".join(_plain(value).split())
+            for key, value in _TEX_TITLE.findall(text)
         }
         self._lists: list[tuple[str, int]] = []  # of the open lists: their kind, and how many items they have
-        self._is_row = False
+        self._is_row = self._is_formula = False
 
     def read(self, at: int) -> int:
-        line, code = _TEX_COMMENT.sub("", self.lines[at]), _TEX_CODE.search(self.lines[at])
+        line, code = _TEX_COMMENT.sub(r"\1", self.lines[at]), _TEX_CODE.search(self.lines[at])
         end = at + 1
         if code:
             following = range(at + 1, len(self.lines))
@@ -269,8 +330,12 @@ class _Tex(_Markup):
         if found := _TEX_HEADING.search(line):
             self.result.append(heading(_TEX_LEVELS[found[1]], _plain(found[2])))
             return
-        kept = _TEX_DROPPED.sub("", line)
-        was_row, self._is_row = self._is_row, _TEX_CELL.search(kept) is not None
+        if formula := _TEX_FORMULA.search(line):
+            self._is_formula = formula[1] == "begin"
+        kept = _TEX_DROPPED.sub("", _TEX_SPAN.sub(lambda span: span[3] + "&" * (int(span[1]) - 1), line))
+        if self._is_row and line.strip() and not kept.strip() and "\\end{" not in line:  # a rule between rows
+            return
+        was_row, self._is_row = self._is_row, not self._is_formula and _TEX_CELL.search(kept) is not None
         if self._is_row:
             cells = [_plain(cell).strip().replace("|", r"\|") for cell in _TEX_CELL.split(kept)]
             self.result += [f"| {' | '.join(cells)} |", *([] if was_row else [f"|{' --- |' * len(cells)}"])]
@@ -289,9 +354,16 @@ class _Tex(_Markup):
 
 def _plain(text: str) -> str:
     """A text without commands of style."""
-    for _ in range(3):  # in one another
+    text = _TEX_ACCENT.sub(_accented, text)
+    for _ in range(4):  # in one another
         text = _TEX_STYLE.sub(r"\1", text)
-    return _TEX_SIGN.sub(r"\1", _TEX_BREAK.sub("", text)).replace("~", " ")
+    text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], _TEX_BREAK.sub("", text))
+    return _TEX_SIGN.sub(r"\1", text).replace("~", " ")
+
+
+def _accented(found: re.Match[str]) -> str:
+    sign, letter = found[1] or found[5], found[2] or found[3] or found[4] or found[6]
+    return unicodedata.normalize("NFC", letter + _ACCENTS[sign])
 
 
 def read_notebook(path: Path) -> Conversion:
@@ -338,8 +410,9 @@ def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
     if any(kind.startswith(("image/", "video/", "audio/")) for kind in data):
         left_out["picture"] += 1
         return ""
-    text = _COLORS.sub(
-        "", _joined(output.get("text") if output.get("output_type") == "stream" else data.get("text/plain"))
-    ).strip("\n")
+    kind = output.get("output_type")
+    value = output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain")
+    text = f"{output.get('ename')}: {output.get('evalue')}" if kind == "error" else _joined(value)
+    text = _COLORS.sub("", text).strip("\n")
     left_out["character of outputs"] += max(0, len(text) - _LONG_OUTPUT)
     return text[:_LONG_OUTPUT]
