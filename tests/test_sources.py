@@ -29,6 +29,8 @@ from llama_index_contextual import (
 from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.settings.llm import NamedModel
 from llama_index_contextual.context import ContextGenerator, LLMContextGenerator
+from llama_index_contextual.keyword import lexicon_of
+from llama_index_contextual.memory.derived import derive_queries, derived_score
 
 NOTE = """# Morning Check-in
 
@@ -215,22 +217,61 @@ def test_memory_2_a_short_question_is_not_skipped(notes):
     assert MemoryContext(notes).get("JC's dog?").applicable
 
 
+def test_memory_3_the_queries_are_the_message_its_keywords_and_its_names():
+    message = "¿le gusta el jengibre a JC?"
+    assert derive_queries(message, lexicon_of(message)) == (message, "gusta jengibre", "JC")
+
+
+def test_memory_4_the_message_is_trimmed_to_500_characters():
+    assert len(derive_queries("word " * 300, lexicon_of("word"))[0]) <= 500
+
+
+def test_memory_5_the_keywords_are_the_top_five_without_stop_words():
+    queries = derive_queries("the gateway timeout of the scheduler retries and budget limits", lexicon_of("the"))
+    assert len(queries[1].split()) == 5
+    assert "the" not in queries[1].split()
+
+
+def test_memory_6_keywords_and_names_are_queries_only_where_they_differ():
+    assert derive_queries("ginger tea", lexicon_of("ginger tea")) == ("ginger tea",)
+
+
+def test_memory_7_a_score_starts_as_the_best_of_its_queries():
+    assert derived_score([0.3, 0.8], None) / 1.15 == pytest.approx(0.8)
+
+
+def test_memory_8_thirty_days_halve_a_score():
+    assert derived_score([1.0], 30.0, 30.0) == pytest.approx(0.5)
+
+
+def test_memory_9_undated_files_are_left_as_they_are():
+    assert derived_score([1.0], None) == 1.0
+
+
+def test_memory_10_two_queries_multiply_by_1_15():
+    assert derived_score([1.0, 0.1], None) == pytest.approx(1.15)
+
+
 def test_memory_11_a_digest_has_four_entries_and_a_half_life_of_30_days(notes):
     settings = MemoryContext(notes).settings
     assert (settings.max_results, settings.half_life_days, settings.include_recency) == (4, 30, True)
 
 
 def test_memory_12_an_entry_is_a_citation_with_lines_and_its_text(notes):
-    digest = MemoryContext(notes).get("what does the dog of JC love?", now=date(2026, 4, 10))
+    digest = MemoryContext(notes, ranking="derived").get("what does the dog of JC love?", now=date(2026, 4, 10))
     header, first, *_ = digest.markdown.splitlines()
     assert header == "## Relevant prior context"
     assert re.fullmatch(r"- \[memory/2026-04-09\.md#L1-L3\] .+", first)
 
 
 def test_memory_13_json_has_entries_and_the_queries_that_ran(notes):
-    data = MemoryContext(notes).get("what does the dog of JC love?", now=date(2026, 4, 10)).to_dict()
+    data = MemoryContext(notes, ranking="derived").get("what does the dog of JC love?", now=date(2026, 4, 10)).to_dict()
     assert data["entries"][0]["place"]["path"] == "memory/2026-04-09.md"
-    assert data["queries"] == ("what does the dog of JC love?",)
+    assert len(data["queries"]) >= 2
+
+
+def test_memory_14_switched_off_it_says_so(notes):
+    assert "switched off" in MemoryContext(notes, enabled=False).get("what does the dog love?").markdown
 
 
 # CHUNKING: semantic chunks

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from llama_index_contextual.errors import Checked, SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, Analyzer, check_filters, days_filter, lexicon_of, parse_query
 from llama_index_contextual.memory.current import PoolHit, newer_values_first, newest_first
+from llama_index_contextual.memory.derived import OVERLAP_BOOST, derive_queries, derived_score
 from llama_index_contextual.memory.digest import Current, MemoryDigest, MemoryEntry, Place, on_one_line, visible
 from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
 from llama_index_contextual.memory.snippet import choose_snippet
@@ -44,7 +45,7 @@ from llama_index_contextual.retrieval import (
     min_score_for,
     run,
 )
-from llama_index_contextual.text import counted, readable
+from llama_index_contextual.text import counted, date_from_path, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -83,12 +84,15 @@ class MemorySettings(Checked, BaseModel):
     """How notes answer an agent.
 
     Attributes:
+        enabled: Whether memory answers at all.
         max_results: The most hits of a digest.
         max_tokens: The most tokens of a digest; its first hit is shown whatever it costs.
         include_recency: Whether newer notes win among near equals. Where a message names a date, that counts instead.
         half_life_days: Days after which a dated note's recency factor is a half.
         recency_weight: The share of a score that age may take, 0 to 1. benchmarks/results/memory.md: a weight of 0.1
             costs 0.1 points of recall@4; one of 1, as the source has it, 34.
+        ranking: How a digest orders its hits: ``"learned"`` searches for the message once and compares by a trained
+            model; ``"derived"`` searches for it, its keywords and its names, and multiplies by age and by agreement.
         min_relevance: How likely a hit has to answer the message, 0 to 1; 0 leaves out none; ``"auto"`` is 0.05, or 0
             with another embedding than the local one.
         evergreen: Patterns of notes that never age.
@@ -99,11 +103,13 @@ class MemorySettings(Checked, BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    enabled: bool = True
     max_results: Annotated[int, _Number, Field(ge=1, le=100_000)] = 4
     max_tokens: Annotated[int, _Number, Field(ge=1, le=10**9)] = 600
     include_recency: bool = True
     half_life_days: Annotated[float, _Number, Field(gt=0, le=1_000_000)] = 30.0
     recency_weight: _Share = 0.1
+    ranking: Literal["learned", "derived"] = "learned"
     min_relevance: _Share | Literal["auto"] = "auto"
     evergreen: _Texts = ("MEMORY.md",)
 
@@ -194,9 +200,14 @@ class MemoryContext:
             seen: Ids or citations of hits that were shown before; they are left out.
             now: The present; default the clock's.
         """
+        settings, moment = self.settings, self._moment(now)
+        if not settings.enabled:
+            reason = "memory is switched off (enabled is false)"
+            return MemoryDigest(applicable=False, reason=reason, notes=(f"{reason.capitalize()}.",))
         if (closed := gate_digest(message)) is not None:
             return closed
-        settings, moment = self.settings, self._moment(now)
+        if settings.ranking == "derived":
+            return self._derived(message, seen, moment.date())
         parsed = read_message(message, lexicon_of(message), moment.date(), plain=self._plain)
         pool, ranked = self._ranked(parsed, moment)
         ordered, current = ranked, dict[str, Current]()
@@ -213,6 +224,18 @@ class MemoryContext:
             notes.append(_note(f"none of these is of {' or '.join(shown)}"))
         digest = self._digest(parsed.text, pool, ranked, chosen, settings, current)
         return replace(digest, form=parsed.form, dates=shown, notes=(*notes, *digest.notes))
+
+    def _derived(self, message: str, seen: Collection[str], today: date) -> MemoryDigest:
+        """The digest of ``ranking="derived"``; it is empty where no query has a relevant hit."""
+        settings, text = self.settings, clean_message(message[:MAX_MESSAGE])
+        queries = derive_queries(text, lexicon_of(message))
+        pools = [self._search(query) for query in queries]
+        pool = max(pools, key=lambda one: one.judgement.relevance or 0.0)
+        least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
+        likely = pool.judgement.relevance
+        ranked = _by_formulas(pools, today, settings) if likely is None or likely >= least else []
+        digest = self._digest(text, pool, ranked, _fresh(ranked, settings.max_results, seen), settings)
+        return replace(digest, queries=queries)
 
     def _ranked(self, parsed: ParsedMessage, moment: datetime) -> tuple[HitPool, list[PoolHit]]:
         """Hits for a message among all notes and among those of the days that it names, and their order."""
@@ -407,6 +430,20 @@ def _note(text: str) -> str:
 
 def _best_first(hits: Collection[PoolHit]) -> list[PoolHit]:
     return sorted(hits, key=lambda one: (-one.score, one.id))
+
+
+def _by_formulas(pools: Sequence[HitPool], today: date, settings: MemorySettings) -> list[PoolHit]:
+    """Hits of all queries by :func:`derived_score`, best first; only a date in a path has an age."""
+    ranked = []
+    for one in {hit.id: hit for pool in reversed(pools) for hit in pool.hits}.values():
+        scores = [hit.score for pool in pools for hit in pool.hits if hit.id == one.id]
+        day = date_from_path(path_of(one.node.metadata)) if settings.include_recency else None
+        age = None if day is None else float((today - day).days)
+        reasons = [f"found by {len(scores)} queries x{OVERLAP_BOOST}"] if len(scores) > 1 else []
+        reasons += [] if age is None else [f"{age:.0f} days old"]
+        score = derived_score(scores, age, settings.half_life_days)
+        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
+    return _best_first(ranked)
 
 
 def _aged(ranked: Sequence[PoolHit], settings: MemorySettings, now: datetime) -> list[PoolHit]:
