@@ -1,5 +1,6 @@
 """Word, OpenDocument and RTF: what Word hides in containers, numbers, spans, raised letters, boxes and pages."""
 
+import re
 import time
 import zipfile
 
@@ -29,6 +30,10 @@ CHOICE = f'<mc:Choice Requires="wps"><w:drawing><wps:wsp><wps:txbx>{BOX}</wps:tx
 FALLBACK = f"<mc:Fallback><w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict></mc:Fallback>"
 FRACTION = "<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>"
 SQUARE = "<m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+NAMED = (
+    '<w:style w:type="paragraph" w:styleId="berschrift1"><w:name w:val="Überschrift 1"/></w:style><w:style w:styleId='
+    '"Raised"><w:name w:val="Superscript"/><w:rPr><w:vertAlign w:val="superscript"/></w:rPr></w:style>'
+)
 CASES = {
     "a cell over two columns": (
         table(row("Model", cell("Speed", '<w:gridSpan w:val="2"/>'), "Price"), row("P1", "10", "20", "99 EUR")),
@@ -75,6 +80,25 @@ CASES = {
         paragraph(run("H") + raised("2", "subscript") + run("O, 10") + raised("2", "subscript")),
         "H2O, 10_2\n",
     ),
+    "letters raised in two runs, and by a style": (
+        paragraph(run("10") + raised("1") + run("2", '<w:b/><w:vertAlign w:val="superscript"/>') + run(" in m"))
+        + paragraph(run("10") + run("6", '<w:rStyle w:val="Raised"/>')),
+        "10^12 in m\n\n10^6\n",
+    ),
+    "readings, hidden text and a line's end": (
+        paragraph(
+            f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('とうきょう')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase></w:ruby></w:r>"
+            f"{run('です')}{run('secret', '<w:vanish/>')}"
+            + run("!", '<w:vanish w:val="0"/>')
+            + "<w:r><w:cr/><w:t>next</w:t></w:r>"
+        ),
+        "東京です!\nnext\n",
+    ),
+    "a heading by a name of another language": (paragraph("Umfang", "berschrift1"), "# Umfang\n"),
+    "two text boxes of a paragraph": (
+        paragraph(f"{run('Before')}<w:r><w:pict>{BOX}{BOX.replace('In', 'Second in')}</w:pict></w:r>"),
+        "Before\n\nIn the box.\n\nSecond in the box.\n",
+    ),
     "a text box, once": (
         paragraph(f"{run('Before')}<w:r><mc:AlternateContent>{CHOICE}{FALLBACK}</mc:AlternateContent></w:r>")
         + paragraph("After."),
@@ -114,7 +138,19 @@ CASES = {
 
 @pytest.mark.parametrize(("body", "markdown"), CASES.values(), ids=CASES)
 def test_a_word_file_becomes_markdown(read, body, markdown):
-    assert read(body) == [markdown]
+    assert read(body, styles=NAMED) == [markdown]
+
+
+def test_strict_open_xml_is_read(tmp_path):
+    path = word(tmp_path / "a.docx", paragraph("Plan", "H1") + table(row("a", "b"), row("c", "d")))
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.docx", "w") as strict:
+        for name in archive.namelist():
+            text = re.sub(
+                r"schemas.openxmlformats.org/(\w+)/2006", r"purl.oclc.org/ooxml/\1", archive.read(name).decode()
+            )
+            strict.writestr(name, text)
+    [page] = read_docx(tmp_path / "b.docx").parts
+    assert page.text == "# Plan\n\n| a | b |\n| --- | --- |\n| c | d |\n"
 
 
 def test_the_main_part_is_found_by_its_relationship(read):
@@ -258,6 +294,7 @@ def odf_cell(text, spans=""):
 
 
 COVERED = "<table:covered-table-cell/>"
+ITEM = "<t:list-item><t:p>x</t:p></t:list-item>"
 OPEN_CASES = {
     "spans": (
         "<table:table>"
@@ -282,6 +319,26 @@ OPEN_CASES = {
         ),
         "4. Fourth\n5. Next\n",
     ),
+    "readings": (
+        "<t:p><t:ruby><t:ruby-base>東京</t:ruby-base><t:ruby-text>x</t:ruby-text></t:ruby>です</t:p>",
+        "東京です\n",
+    ),
+    "lists that go on": (
+        (
+            f'<t:list xml:id="a" t:style-name="L2">{ITEM}{ITEM}</t:list><t:list t:style-name="L1">{ITEM}</t:list><t:p>b'
+            f'</t:p><t:list t:continue-list="a" t:style-name="L2">{ITEM}</t:list><t:p>c</t:p><t:list t:continue-numbering="true" '  # noqa: E501
+            f't:style-name="L2"><t:list-item><t:p>x</t:p><t:list>{ITEM}</t:list></t:list-item></t:list><t:p>d</t:p>'
+            f'<t:list t:style-name="L2">{ITEM}</t:list>'
+        ),
+        ("- (a) x\n- (b) x\n\n1. x\n\nb\n\n- (c) x\n\nc\n\n- (d) x\n\n  - d.1 x\n\nd\n\n- (a) x\n"),
+    ),
+    "headings in lists": (
+        (
+            '<t:list t:style-name="L2"><t:list-item><t:h t:outline-level="1">Scope</t:h></t:list-item><t:list-item><t:list>'  # noqa: E501
+            '<t:list-item><t:h t:outline-level="2">Terms</t:h></t:list-item></t:list></t:list-item></t:list><t:p>e</t:p>'  # noqa: E501
+        ),
+        "# (a) Scope\n\n## a.1 Terms\n\ne\n",
+    ),
     "signs": ("<t:p># of units</t:p><t:p>--<t:line-break/># x</t:p>", "\\# of units\n\n\\--\n\\# x\n"),
     "a note": (
         (
@@ -297,7 +354,11 @@ OPEN_CASES = {
     "changes": ("<t:tracked-changes><t:p>old</t:p></t:tracked-changes><t:p>new</t:p>", "new\n"),
 }
 RAISED = '<s:style s:name="T1"><s:text-properties s:text-position="super 58%"/></s:style>'
-LISTED = '<t:list-style s:name="L1"><t:list-level-style-number t:level="1" s:num-format="1"/></t:list-style>'
+LISTED = (
+    '<t:list-style s:name="L1"><t:list-level-style-number t:level="1" s:num-format="1"/></t:list-style>'
+    '<t:list-style s:name="L2"><t:list-level-style-number t:level="1" s:num-format="a" s:num-prefix="(" s:num-suffix='
+    '")"/><t:list-level-style-number t:level="2" s:num-format="1" t:display-levels="2" s:num-suffix=" "/></t:list-style>'  # noqa: E501
+)
 
 
 @pytest.mark.parametrize(("body", "markdown"), OPEN_CASES.values(), ids=OPEN_CASES)
@@ -330,6 +391,26 @@ RTF = {
         r"\pard{\listtext\tab 4.\tab}first\par{\listtext\tab (b)\tab}second\par{\listtext\'b7\tab}third\par\pard end",
         "4. first\n- (b) second\n- third\n\nend\n",
     ),
+    "items of WordPad": (
+        r"\pard{\pntext\f0 1.\tab}{\*\pn\pnlvlbody}first\par{\pntext 2.\tab}second",
+        "1. first\n2. second\n",
+    ),
+    "notes": (
+        r"40{\super \chftn {\footnote \pard {\super \chftn } In {\i May}.}}, 50{\super 2{\footnote\ftnalt June.\par}}\par x",  # noqa: E501
+        "40 [1], 50^2 [2]\n\nx\n\n[1] In May.\n\n[2] June.\n",
+    ),
+    "hidden text, and a path": (
+        r"a{\v hidden}{\b\deleted gone {\i too}}b {\v hidden\v0 shown} C:\\v {\b d}",
+        "ab hiddenshown C:\\v d\n",
+    ),
+    "a font without a charset beside one with it": (
+        r"{\fonttbl{\f0 A;}{\f1\fcharset204 B;}}\f1 \'cf\'f0 \f0 \'e9",
+        "Пр é\n",
+    ),
+    "a row without its definition": (
+        r"Before\par\pard\intbl Region\cell Fee\cell\row\pard\intbl North\cell 10\cell\row\pard After",
+        "Before\n\n| Region | Fee |\n| --- | --- |\n| North | 10 |\n\nAfter\n",
+    ),
     "a table": (
         r"Before\par\trowd\intbl A\cell b|c\cell\row\trowd\intbl 1\cell 2\cell\trowd\row\pard After",
         "Before\n\n| A | b\\|c |\n| --- | --- |\n| 1 | 2 |\n\nAfter\n",
@@ -346,8 +427,8 @@ def test_rtf_becomes_markdown(tmp_path, body, markdown):
 
 
 def test_what_rtf_lacks_as_text_is_counted(tmp_path):
-    (tmp_path / "a.rtf").write_text(r"{\rtf1 Text{\footnote A note.}{\pict 89504e47}\par}", "latin-1")
-    assert read_rtf(tmp_path / "a.rtf").to_dict()["metadata"]["left_out"] == "1 note; 1 picture"
+    (tmp_path / "a.rtf").write_text(r"{\rtf1 Text{\v secret}{\pict 89504e47}\par}", "latin-1")
+    assert read_rtf(tmp_path / "a.rtf").to_dict()["metadata"]["left_out"] == "1 hidden text; 1 picture"
 
 
 def test_links_and_rows_without_an_end_cost_rtf_linear_time(tmp_path):

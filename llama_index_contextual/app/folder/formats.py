@@ -36,6 +36,7 @@ _MOST_PARTS: Final = 20_000
 _MOST_BYTES: Final = 500_000_000  # of all members, as the archive declares; a member that lies is cut
 _MOST_XML: Final = 50_000_000  # of one member that is parsed
 _MOST_MEMBERS: Final = 50_000
+_STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")  # namespaces of "Strict Open XML"
 _COMPOUND: Final = b"\xd0\xcf\x11\xe0"  # an encrypted Office file is no ZIP, but one of these
 _MARGIN: Final = 5  # seconds beyond the limit, after which the process ends without its parent
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
@@ -305,7 +306,7 @@ def xml_of(archive: zipfile.ZipFile, name: str, most: int = _MOST_XML) -> _Eleme
         raise ConversionError(f"its {name} is of {size:,} bytes, more than {most:,}. Cure: split it, or ignore it.")
     parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
     try:
-        root = etree.fromstring(archive.read(name), parser)
+        root = etree.fromstring(_STRICT.sub(rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser)
     except etree.XMLSyntaxError as error:
         raise ConversionError(f"it is damaged ({name}: {error}). Cure: save it anew, or ignore it.") from error
     dtd = root.getroottree().docinfo.internalDTD

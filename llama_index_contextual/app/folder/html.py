@@ -146,7 +146,7 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
     """Take out what a reader of the page does not see, or takes for a menu; return its counts."""
     left_out: Counter[str] = Counter(picture=len(soup.find_all(["img", "svg", "canvas"])))
-    controlled = {name for one in soup.find_all(attrs={"aria-controls": True}) for name in one["aria-controls"].split()}
+    controlled = {name for one in soup.find_all() for name in str(one.get("aria-controls") or "").split()}
     for element in soup.find_all(hidden=True):
         if element.get("id") in controlled and element.get("role") not in _MENUS:
             del element["hidden"]  # a panel that its heading unfolds

@@ -24,11 +24,16 @@ _MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
 _W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MEMBERS: Final = ("styles", "numbering", "comments")
 _MOST_COLUMNS: Final = 100
-_HEADING: Final = re.compile(r"heading\s*(\d)", re.IGNORECASE)
+_HEADING: Final = re.compile(
+    r"(?:heading|überschrift|titre|título|titolo|kop|rubrik|nagłówek|заголовок|標題|标题|見出し|제목)\s*(\d)",
+    re.IGNORECASE,
+)
 _TITLES: Final = {"title": 1, "subtitle": 2}
 _KEPT: Final = (".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")
-_UNWRAPPED: Final = tuple("ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple hyperlink".split())  # noqa: SIM905
-_DROPPED: Final = frozenset("del moveFrom sdtPr sdtEndPr instrText delText pPrChange rPrChange".split())  # noqa: SIM905
+_UNWRAPPED: Final = tuple(
+    "ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple hyperlink ruby rubyBase".split()  # noqa: SIM905
+)
+_DROPPED: Final = frozenset("del moveFrom sdtPr sdtEndPr instrText delText pPrChange rPrChange rubyPr rt".split())  # noqa: SIM905
 _PICTURES: Final = {"blip": "picture", "imagedata": "picture", "chart": "chart", "OLEObject": "object"}
 # What mammoth knows: six headings, and a list of bullets.
 _STYLE: Final = '<w:style w:type="paragraph" w:styleId="Heading{0}"><w:name w:val="heading {0}"/></w:style>'
@@ -105,9 +110,11 @@ class _Document:
             kind = local(element)
             self.left_out[_PICTURES.get(kind, "")] += kind in _PICTURES
             _simplify(element, kind)
+            if kind == "r":
+                self._run(element)
         for element in list(root.iter(*(f"{{*}}{name}" for name in _UNWRAPPED))):
             _replace(element, list(element))
-        for box in list(root.iter("{*}txbxContent")):  # behind the paragraph that it hangs on
+        for box in reversed(list(root.iter("{*}txbxContent"))):  # behind the paragraph that it hangs on
             for host in list(box.iterancestors(f"{_W}p"))[-1:]:
                 for child in reversed([*box]):
                     host.addnext(child)
@@ -115,6 +122,19 @@ class _Document:
             _replace(element, [])
         for paragraph in list(root.iter(f"{_W}p")):
             self._paragraph(paragraph)
+
+    def _run(self, run: Any) -> None:
+        """Drop what is hidden, and write down what the style of a run raises."""
+        if (properties := run.find(f"{_W}rPr")) is None:
+            return
+        style = self._styles.get(_value(properties, "rStyle"))
+        raised = None if style is None else style.find(f".//{_W}vertAlign")
+        if raised is not None and run.find(f"{_W}t") is not None and not _value(properties, "vertAlign"):
+            properties.append(_element("vertAlign", val=attribute(raised, "val")))
+        hidden = properties.find(f"{_W}vanish")
+        if hidden is not None and attribute(hidden, "val") not in ("0", "false", "off"):
+            self.left_out["hidden text"] += 1
+            _replace(run, [])
 
     def _paragraph(self, paragraph: Any) -> None:
         """Give a paragraph a style and a list that mammoth knows, its number as text, and the mark of its page."""
@@ -215,6 +235,8 @@ def _simplify(element: Any, kind: str) -> None:
         _replace(element, [_run(_formula(element))])
     elif kind == "lastRenderedPageBreak" or (kind == "br" and attribute(element, "type") == "page"):
         _replace(element, [*_run(PAGE)])
+    elif kind == "cr":
+        _replace(element, [_element("br")])
     elif kind == "gridBefore":
         cells = [_element("tc", _element("p")) for _ in range(_int(attribute(element, "val"), 0, _MOST_COLUMNS))]
         element.getparent().getparent()[1:1] = cells
