@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _CONTEXTS: Final = "contexts"
 _STATES: Final = "context_states"
 _FILE: Final = "contexts.sqlite3"
+UNUSABLE: Final = "unusable"
 
 
 class Kept(NamedTuple):
@@ -119,8 +120,8 @@ class ContextCache:
 
 
 def _record(value: object) -> Kept:
-    """The record in a stored value; an empty one for anything that no model's answer becomes."""
+    """The record in a stored value; one that is unusable for anything that no model's answer becomes."""
     text, reason, times = map(value.get, Kept._fields) if isinstance(value, dict) else (None, None, None)
     if isinstance(text, str) and text.strip() and len(text) <= MAX_CHARS and len(text.splitlines()) == 1:
         return Kept(replace_surrogates(text)[0])
-    return Kept(None, reason, times) if isinstance(reason, str) and isinstance(times, int) else Kept()
+    return Kept(None, reason, times) if isinstance(reason, str) and isinstance(times, int) else Kept(reason=UNUSABLE)

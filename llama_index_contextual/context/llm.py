@@ -29,12 +29,12 @@ from llama_index_contextual.context.base import (
     DocumentChunks,
     Tokens,
 )
-from llama_index_contextual.context.cache import ContextCache, Kept, open_store
+from llama_index_contextual.context.cache import UNUSABLE, ContextCache, Kept, open_store
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.errors import ContextualWarning, StorageError, one_of
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.service import pause
-from llama_index_contextual.text import short_hash
+from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:
     import os
@@ -266,7 +266,11 @@ class _Run:
             generator.usage.chunks += self._total
             generator.usage.from_cache += self._cached
         self._note_done(0)
-        for record in [record for document in self._documents for record in document.records]:
+        records = [record for document in self._documents for record in document.records]
+        if lost := sum(record.reason == UNUSABLE for record in records):
+            message = f"{counted(lost, 'stored context')} cannot be used any more, and the model is asked again."
+            warnings.warn(message, ContextualWarning, stacklevel=2)
+        for record in records:
             if record.times >= _MAX_FAILURES:
                 self._note_failed(f"{record.reason}, {record.times} times", 1)
         to_ask = [document for document in self._documents if document.missing]
@@ -402,15 +406,15 @@ class _Run:
                 with attempt:
                     self._note_call()
                     most = self._options.max_output_tokens * len(group)
-                    answer, counted = await models.send(llm, messages, timeout, most)
+                    answer, spent = await models.send(llm, messages, timeout, most)
         except models.CallFailedError as error:
             generator.server.call_ended(failed=error.fatal)
             raise
         generator.server.call_ended(failed=False)
-        if counted == Tokens():
-            counted = Tokens(tokens, 0, prompts.count_tokens(answer))
+        if spent == Tokens():
+            spent = Tokens(tokens, 0, prompts.count_tokens(answer))
         with _counting:
-            generator.usage.tokens += counted
+            generator.usage.tokens += spent
         return answer
 
     def _note_call(self) -> None:

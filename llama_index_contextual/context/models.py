@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 import re
 import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
+from weakref import ref
 
 import anyio
 import httpx
@@ -55,6 +59,7 @@ _BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believe
 _BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
 _PAUSE: Final = 30.0  # seconds without calls, after so many failed ones in a row
 _FAILURES: Final = 3
+_LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a caller was interrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class LLMOptions:
 
 
 def model_name(llm: LLM) -> str:
-    """The name of a model, without a question to its server; of one without a name its class and its settings."""
+    """The name of a model, without a question to its server; of one without a name its class, and a mark."""
     names = (getattr(llm, field, None) for field in ("model", "model_name", "model_id"))
     for name in names:
         if isinstance(name, str) and name:
@@ -101,15 +106,46 @@ def model_name(llm: LLM) -> str:
         name = llm.metadata.model_name
         if name and name != "unknown":
             return name
-    fields = {field: info for field, info in type(llm).model_fields.items() if field not in LLM.model_fields}
+    known = _unnamed.get(id(llm))
+    if known is None:  # as it is at first: a field may count what the model does later
+        forget = partial(_unnamed.pop, id(llm), None)
+        known = _unnamed[id(llm)] = ref(llm, lambda _: forget()), f"{llm.class_name()}{_mark_of(llm)}"
+    return known[1]
+
+
+_unnamed: Final[dict[int, tuple[ref[LLM], str]]] = {}  # names of models without one, by id
+
+
+def _mark_of(llm: LLM) -> str:
+    """A hash of what tells a model from others of its class, fields and private attributes; "" for nothing."""
+    fields = {name: one for name, one in type(llm).model_fields.items() if not one.is_required()}
+    defaults = {name: one.get_default(call_default_factory=True) for name, one in fields.items()}
+    defaults |= {name: one.get_default() for name, one in type(llm).__private_attributes__.items()}
     chosen = {
-        field: value
-        for field in sorted(fields)
-        if "key" not in field
-        and isinstance(value := getattr(llm, field), str | int | float)
-        and value != fields[field].default
+        name: _plain(value)
+        for name, value in _state_of(llm).items()
+        if name not in LLM.model_fields and value != defaults.get(name)
     }
-    return f"{llm.class_name()}#{short_hash(chosen)[:8]}" if chosen else str(llm.class_name())
+    return f"#{short_hash(chosen)[:8]}" if chosen else ""
+
+
+def _state_of(value: object) -> dict[str, Any]:
+    state = {**getattr(value, "__dict__", {}), **(getattr(value, "__pydantic_private__", None) or {})}
+    return {name: state[name] for name in sorted(state) if "key" not in name}
+
+
+def _plain(value: Any, depth: int = 6) -> Any:
+    """A value as plain data: a function by its code and what it encloses, an object by its class and state."""
+    if value is None or isinstance(value, str | int | float) or not depth:
+        return value if depth else None
+    if isinstance(value, dict):
+        return {str(name): _plain(one, depth - 1) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, depth - 1) for one in value]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        return [value.__qualname__, *(_plain(part, depth - 1) for part in (value.__code__.co_consts, cells))]
+    return [type(value).__qualname__, _plain(_state_of(value), depth - 1)]
 
 
 def context_window(llm: LLM) -> int:
@@ -223,13 +259,31 @@ async def connected(source: ModelSource) -> AsyncIterator[LLM]:
 
 
 def run_sync(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on a loop of its own; in another thread where this one has a loop, as in a notebook."""
+    """Run a coroutine on a loop of its own; in another thread where this one has a loop, as in a notebook.
+
+    An interruption of this thread, or of its task, cancels the coroutine.
+    """
     try:
-        asyncio.get_running_loop()
+        here = asyncio.current_task()
     except RuntimeError:
-        asyncio.run(work)
-    else:
-        in_thread(asyncio.run, work).result()
+        return asyncio.run(work)
+    cancelling: Callable[[], int] = getattr(here, "cancelling", int)  # Python 3.11: what Ctrl-C does to asyncio.run()
+    before, begun = cancelling(), Future[tuple[asyncio.AbstractEventLoop, Any]]()
+
+    async def run() -> None:
+        begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        await work
+
+    result = in_thread(asyncio.run, run())
+    try:
+        while not wait([result], timeout=_LOOK_AGAIN).done and cancelling() <= before:
+            pass
+    finally:
+        if not result.done():
+            loop, task = begun.result()
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(task.cancel)
+    return result.result()
 
 
 async def gather(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -20,7 +20,14 @@ from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import ContextualWarning, DamagedError, RetrievalError, SettingError, StorageError
+from llama_index_contextual.errors import (
+    ContextualWarning,
+    DamagedError,
+    FingerprintError,
+    RetrievalError,
+    SettingError,
+    StorageError,
+)
 from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.fusion import Mode, Ranking
@@ -317,13 +324,14 @@ def report_failures(answers: Sequence[ArmAnswer]) -> list[str]:
 
     Raises:
         DamagedError: One met damage of the database, which may have lost what the others did not find, either.
+        FingerprintError: The vectors of one are another model's.
         StorageError: All failed with the same error of the storage, which names the cure.
         RetrievalError: All failed in other ways.
     """
     failed = [(answer.arm.name, answer.error) for answer in answers if answer.error is not None]
     notes = list(dict.fromkeys(f"arm {name!r} failed: {type(error).__name__}: {error}" for name, error in failed))
     for _, error in failed:
-        if isinstance(error, DamagedError):
+        if isinstance(error, DamagedError | FingerprintError):
             raise error
     if failed and len(failed) == len(answers):
         first = failed[0][1]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
+import time
 
 import pytest
 from fake_model import MODEL, Reply, always
@@ -99,3 +102,37 @@ def test_threads_that_ask_at_once_all_get_their_contexts(step, fake_model):
 
 async def test_sync_call_inside_a_running_loop_as_in_jupyter(step):
     run(step(), make_nodes(2))
+
+
+def in_a_notebook(call):
+    async def cell():
+        call()
+
+    asyncio.new_event_loop().run_until_complete(cell())
+
+
+def in_a_script(call):
+    async def main():
+        call()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", [lambda call: call(), in_a_notebook, in_a_script])
+def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
+    fake_model.reply = lambda _, number: Reply(delay=0.0 if number < 2 else 0.5)
+
+    def interrupt():
+        fake_model.wait_for(3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            where(lambda: step(batch_size=1)(make_nodes(9)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    time.sleep(1.2)
+    assert len(fake_model.requests) == 3
+    assert fake_model.requests[-1].hung_up.is_set()

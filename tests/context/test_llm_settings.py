@@ -79,6 +79,13 @@ class Told(CustomLLM):
         raise NotImplementedError
 
 
+class Holder:
+    """A client of some sort."""
+
+    def __init__(self, state):
+        self.state, self.key = state, object()
+
+
 def fingerprint(**settings):
     return ContextualNodePostprocessor("llm", llm=Told(**settings), cache=False).fingerprint
 
@@ -90,10 +97,28 @@ def test_models_of_one_class_are_told_apart_by_their_metadata_or_their_settings(
     assert fingerprint(style="terse") == fingerprint(style="terse")
 
 
+def _answering(word):
+    return lambda _: word
+
+
+@pytest.mark.parametrize("states", [("x", "y"), (["x"], ["x", "y"]), (_answering("x"), _answering("y"))])
+@pytest.mark.parametrize("wrap", [lambda state: state, Holder])
+def test_models_without_a_name_are_told_apart_by_what_they_hold(states, wrap):
+    def marked(state):
+        llm = Told()
+        object.__setattr__(llm, "_held", wrap(state))
+        return ContextualNodePostprocessor("llm", llm=llm, cache=False).fingerprint
+
+    assert len({*map(marked, states)} | {fingerprint()}) == 3
+    assert marked(states[0]) == marked(states[0])
+
+
 def test_a_model_that_counts_its_calls_stays_the_same():
-    one = ContextualNodePostprocessor("llm", llm=Told(), cache=False)
+    llm = Told()
+    one = ContextualNodePostprocessor("llm", llm=llm, cache=False)
     before = one.fingerprint
     one(make_nodes(2))
+    assert ContextualNodePostprocessor("llm", llm=llm, cache=False).fingerprint == before
     assert one.fingerprint == before == ContextualNodePostprocessor("llm", llm=Told(), cache=False).fingerprint
     assert pickle.loads(pickle.dumps(one)).fingerprint == before  # noqa: S301
 

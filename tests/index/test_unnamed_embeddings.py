@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.errors import ContextualWarning, FingerprintError
+from llama_index_contextual.errors import FingerprintError
 
 
 class Numbers(BaseEmbedding):
@@ -60,12 +60,11 @@ def test_another_one_is_refused_at_the_question(folder):
         found(folder, Numbers().turned(10))
 
 
-def test_another_one_is_named_where_keywords_answer(folder):
-    with (
-        ContextualIndex.open(folder, embed_model=Numbers().turned(10)) as index,
-        pytest.warns(ContextualWarning, match="not those of the index"),
-    ):
-        index.as_retriever(1).retrieve("number 7")
+def test_keywords_do_not_answer_in_its_place(folder):
+    with ContextualIndex.open(folder, embed_model=Numbers().turned(10)) as index:
+        index.refresh()
+        with pytest.raises(FingerprintError, match="not those of the index"):
+            index.as_retriever(1).retrieve("number 7")
 
 
 def test_another_one_is_refused_before_it_writes(folder):
