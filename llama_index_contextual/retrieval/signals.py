@@ -37,6 +37,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -63,9 +64,12 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 
 Floats = npt.NDArray[np.float64]
-_LINK: Final = re.compile(r"!?\[\[([^\[\]|#^\n]{1,200})(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]")
+_LINK: Final = re.compile(
+    r"!?\[\[([^\[\]|#^\n]{1,200}(?:#(?=[\]|]))?)(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]"
+)
 _QUOTES: Final = "\"'“”„«»`’‘<>"
-_SEPARATORS: Final = re.compile(r"[\s\-_./\\]+")
+# Blanks, dashes, slashes, and marks of sentences.
+_SEPARATORS: Final = re.compile(r"[\s\-_./\\\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+")
 _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
 _READ: Final = 1000  # characters of a chunk that may be headings
 _LONGEST: Final = 200  # characters of a name
@@ -275,11 +279,15 @@ def _terms_of(analyzer: Analyzer, text: str) -> frozenset[str]:
 # The same few paths, titles and headings come again with each question.
 @lru_cache(maxsize=65_536)
 def folded_name(text: str) -> str:
-    """A name without case, accents, brackets of a link, and with spaces for all separators."""
+    """A name without case, accents, brackets of a link, and with spaces for all separators and marks."""
+    return " ".join(_SEPARATORS.sub(" ", fold(normalise(_unlinked(text))).casefold()).split())
+
+
+def _unlinked(text: str) -> str:
+    """A name without quotes, brackets of a link, and codes of a URL."""
     text = text.strip().strip(_QUOTES).strip()
-    if link := _LINK.fullmatch(text):
-        text = link[1]
-    return " ".join(_SEPARATORS.sub(" ", fold(normalise(text)).casefold()).split())
+    link = _LINK.fullmatch(text)
+    return unquote(link[1] if link else text)
 
 
 def opening_of(text: str) -> str:
@@ -325,6 +333,10 @@ def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -
         for row, record in enumerate(records)
         if record is not None and (name in record.names or name in record.headings)
     }
+    paths = {row: PurePosixPath(record.path) for row in shares if (record := records[row])}
+    written = _unlinked(query)
+    if exact := {row for row, path in paths.items() if written in (str(path), path.name, path.stem)}:
+        shares = {row: share if row in exact else _HEADING for row, share in shares.items()}  # A.md beside a.md
     found: dict[object, int] = {}
     for row in sorted(shares, key=lambda row: (-shares[row], -raw[row], row)):
         record = records[row]

@@ -23,6 +23,10 @@ NOTES = {
     "notes/Café-Kasse.md": "The till is beside the door.",
     "notes/shopping.md": "# Groceries\n\nBread, butter and coffee from the cafe, Kasse.",
     "archive/2024.md": "Plans of a year.",
+    "What is DNS?.md": "Addresses of names.",
+    "Drei Fragen – und Antworten.md": "Hier.",
+    "plan.md": "Bread of May.",
+    "Plan.md": "Tea of June.",
 }
 
 
@@ -56,6 +60,12 @@ def embedding_of_words():
         ("Lock order", "notes/Deadlock Prevention.md"),
         ("cafe kasse", "notes/Café-Kasse.md"),
         ("2024", "archive/2024.md"),
+        ("what is DNS", "What is DNS?.md"),
+        ("GIL?", "notes/GIL.md"),
+        ("Drei Fragen - und Antworten", "Drei Fragen – und Antworten.md"),
+        ("Deadlock%20Prevention.md", "notes/Deadlock Prevention.md"),
+        ("Plan.md", "Plan.md"),
+        ("[[plan]]", "plan.md"),
     ],
 )
 def test_the_exact_name_of_a_note_comes_first(vault, question, path):
@@ -77,7 +87,13 @@ def test_a_question_that_is_no_name_names_nothing(vault):
 
 @pytest.mark.parametrize(
     ("text", "folded"),
-    [("Straße_und-Weg.md", "strasse und weg md"), (" “Łódź” ", "lodz"), ("[[a/B c|d]]", "a b c"), ("C++", "c++")],
+    [
+        ("Straße_und-Weg.md", "strasse und weg md"),
+        (" “Łódź” ", "lodz"),
+        ("[[a/B c|d]]", "a b c"),
+        ("C++", "c++"),
+        ("[[C#|d]]", "c#"),
+    ],
 )
 def test_names_are_folded(text, folded):
     assert folded_name(text) == folded
