@@ -274,7 +274,7 @@ def run_sync(work: Coroutine[Any, Any, None]) -> None:
         begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
         await work
 
-    result = in_thread(asyncio.run, run())
+    result: Future[None] = in_thread(asyncio.run, run())
     try:
         while not wait([result], timeout=_LOOK_AGAIN).done and cancelling() <= before:
             pass

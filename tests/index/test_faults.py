@@ -9,7 +9,7 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.embeddings.ollama import OllamaEmbedding
 from servers import ollama_shim
 
-from llama_index_contextual.app.index import ContextualIndex, writer
+from llama_index_contextual.app.index import ContextualIndex, vectors
 from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
@@ -206,7 +206,7 @@ def test_a_model_that_gives_no_vectors_is_named(folder):
             return [[0.0] * 3 for _ in texts[1:]]
 
     with pytest.raises(Exception, match=r"gave 1 vector for"):
-        writer.embed_texts(Broken(3), ["a", "b"])
+        vectors.embed_texts(Broken(3), ["a", "b"])
 
 
 def test_a_model_that_ollama_lacks_is_named_with_the_command_that_brings_it():
@@ -214,4 +214,4 @@ def test_a_model_that_ollama_lacks_is_named_with_the_command_that_brings_it():
         ollama_shim() as url,
         pytest.raises(EmbeddingError, match=r"1 text .*Cure: ollama pull absent"),
     ):
-        writer.embed_texts(OllamaEmbedding("absent", base_url=url), ["a"])
+        vectors.embed_texts(OllamaEmbedding("absent", base_url=url), ["a"])

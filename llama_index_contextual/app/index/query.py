@@ -17,7 +17,7 @@ from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.caches import Caches, revision_of
 from llama_index_contextual.app.store.database import to_node
 from llama_index_contextual.app.store.locking import WriteLock
-from llama_index_contextual.errors import CopyError, FingerprintError
+from llama_index_contextual.errors import CopyError, StorageError
 from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrieval import POOL, ContextualBM25Retriever, ContextualVectorRetriever
@@ -193,7 +193,7 @@ class IndexView:
         """The ``top_k`` nodes nearest to each vector, best first, ties by id; scores are cosines, -1 to 1.
 
         Raises:
-            FingerprintError: The vectors are by now another model's.
+            StorageError: The vectors are another model's, see :meth:`IndexReader.check_model`.
         """
         self._reader.check_model(self.snapshot)
         among = None if filters is None else self._admitted(filters)
@@ -253,11 +253,12 @@ class IndexReader:
         """Refuse vectors of another model.
 
         Raises:
-            FingerprintError: They are.
+            FingerprintError: The embedding is another one of the same name.
+            StorageError: The index was made again since with another embedding; words find in it as before.
         """
         model = snapshot.state.model
         if model not in ("", self.caches.model):
-            raise FingerprintError(
+            raise StorageError(
                 f"the index in {self.settings.database.path} was made with the embedding {model}, not with "
                 f"{self.caches.model}: their vectors do not compare. Cure: open it again, with the former."
             )
