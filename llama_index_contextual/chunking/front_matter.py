@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import yaml
 
-from llama_index_contextual.chunking.markdown import fence_after
+from llama_index_contextual.chunking.markdown import fence_after, without_code
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text import lines_of
 
@@ -40,7 +40,6 @@ _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C one
 _MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
 _DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer ends the process where there are 100,000
 _FLAGS: Final = frozenset({"", "true", "false"})
-_CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 _TAG: Final = re.compile(r"(?<![^\s(])#([\w/-]{1,200})")
 _VISIBLE: Final = re.compile(r"[^\s]")
@@ -186,7 +185,7 @@ def _prose(text: str) -> Iterator[tuple[int, str]]:
     for line in lines_of(text):
         fence, is_code = fence_after(fence, line)
         if not is_code:
-            yield offset, _CODE.sub(lambda code: " " * len(code[0]), line)
+            yield offset, without_code(line)
         offset += len(line)
 
 

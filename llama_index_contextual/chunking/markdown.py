@@ -25,6 +25,7 @@ _PART: Final = 1_000_000  # characters that are parsed together
 _NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces what follows, as a colon does
 _VISIBLE: Final = re.compile(r"\S")
+_CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
 _TAGS: Final = re.compile("<[^<>]*>")
 # A line that is no rule and stands in a hundred lists and quotes: a million take seconds, and mark nothing.
 _DEEP_LINE: Final = re.compile(
@@ -37,34 +38,50 @@ _COMPONENTS: Final = re.compile(
     r"^(?:[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n)+((?=[ \t]*(?:```|~~~|#{1,6}[ \t])))?", re.MULTILINE
 )
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
-# A heading of HTML that stands alone on its line, as converters write them. One around an image alone has no title.
-HTML_HEADING: Final = re.compile(
-    r"^( {0,3})<h([1-6])(?:[ \t][^<>\n]*)?>((?:(?!</?h[1-6]\b)[^\n])*)</h\2>[ \t]*$", re.MULTILINE | re.IGNORECASE
+# A heading of HTML that stands alone on its lines, as converters write them. One around an image alone has no title.
+_TITLE: Final = (
+    r"(?:<(?:div|center|p)\b[^<>\n]*>[ \t]*)*<h([1-6])(?:\s[^<>]*)?>"
+    r"((?:(?!</?h[1-6]\b|\n[ \t]*(?:\n|`{3}|~{3}))[\s\S])*)</h\2>(?:[ \t]*</(?:div|center|p)>)*[ \t]*$"
 )
-# Comments of several lines in MDX, Hugo, Liquid and Obsidian, and code of Jekyll or Hugo: no line in one is a heading.
+HTML_HEADING: Final = re.compile(rf"^([ \t]*){_TITLE}", re.MULTILINE | re.IGNORECASE)
+# The lines of a block of HTML, such as <div align="center"> and a logo, down to the first heading in it.
+_LISTINGS: Final = r"(?:pre|script|style|table|textarea)\b"
+_HTML_ABOVE: Final = re.compile(
+    rf"(?:\A|(?<=\n\n)|(?<=\n \n))( {{0,3}}<(?=[a-z])(?!{_LISTINGS}|h[1-6]\b)"
+    rf"(?:(?![ \t]*<h[1-6]\b|[^\n]*<(?:!--|{_LISTINGS}))[^\n]*\S[^\n]*\n)+)[ \t]*{_TITLE}",
+    re.MULTILINE | re.IGNORECASE,
+)
+# Comments of several lines in MDX, Hugo, Liquid, Jinja and Obsidian, and code of Jekyll, Hexo or Hugo: no line in one
+# is a heading.
 _OPENING: Final = re.compile(
-    r"(\{/\*)|(\{\{/\*)|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}|^[ \t]*(%%)"
-    r"|^ {0,3}\{(?:%-?|\{<)[ \t]*(highlight)\b[ \t]*([^\s%}>]*)"
+    r"(?:(?:(?<=\{\n)|(?<=\{ \n))[ \t]*|\{[ \t]*)(/\*)|(\{\{/\*)|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}|(\{\#)-?(?=\s)"
+    r"|^[ \t]*(%%)|^ {0,3}\{(?:%-?|\{<)[ \t]*(highlight|codeblock)\b[ \t]*([^\s%}>]*)",
+    re.MULTILINE,
 )
+END_OF_CODE: Final = re.compile(r"^ {0,3}\{(?:%-?|\{<)[ \t]*(?:end|/)[ \t]*(?:highlight|codeblock)\b")
 _CLOSING: Final = {
-    "{/*": re.compile(r"\*/\}"),
+    "/*": re.compile(r"\*/[ \t]*(?:\}|$)"),
     "{{/*": re.compile(r"\*/\}\}"),
     "{%": re.compile(r"\{%-?[ \t]*endcomment[ \t]*-?%\}"),
+    "{#": re.compile(r"#\}"),
     "%%": re.compile("%%"),
-    "highlight": re.compile(r"^ {0,3}\{(?:%-?|\{<)[ \t]*(?:end|/)[ \t]*highlight\b"),
+    "highlight": END_OF_CODE,
+    "codeblock": END_OF_CODE,
 }
 _FENCE: Final = "~" * 8
 # Quick to look for: what may open one of these, a component, a heading of HTML, and what holds others.
-_MAY_OPEN: Final = ("{/*", "endcomment", "%%", "highlight")
+_MAY_OPEN: Final = ("*/", "endcomment", "#}", "%%", "endcodeblock", "highlight")
 _MAY_BE_COMPONENT: Final = re.compile("</[A-Z]")
 _MAY_BE_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)
-_MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|\{\{[%<])", re.MULTILINE)
+_MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|\{[{%][%< \w-])", re.MULTILINE)
 # What stands around a callout, a panel or a step: no heading in it heads what follows.
 _CONTAINER: Final = re.compile(
-    r" {0,3}(?:(:{3,})[ \t]*(\S)?|[<\x01](/)?([A-Z][\w.]*|details|aside)\b[^<>\n]*(?<!/)>[ \t]*$"
-    r"|\{\{[%<][ \t]*(/)?[ \t]*(\w[\w/-]*)[^{}\n]*[%>]\}\}[ \t]*$)"
+    r" {0,3}(?:(:{3,})[ \t]*(\S)?"
+    r"|(?:</[a-z]\w*>)*[<\x01](/)?([A-Z][\w.]*|details|aside)\b[^<>\n]*(?<!/)>(?![^\n]*[<\x01]/\4\b)"
+    r"|\{(?:\{[%<]|%-?)[ \t]*(/|end)?[ \t]*(?!(?:if\w*|unless|case|for|raw|block|capture)\b)"
+    r"(\w[\w/-]*)[^{}\n]*[%>]\}+[ \t]*$)"
 )
-_EDGE: Final = re.compile(r"^ {0,3}(?:`{3}|~{3}|:::|[<\x01]/?[A-Zda]|\{\{[%<])[^\n]*", re.MULTILINE)
+_EDGE: Final = re.compile(r"^ {0,3}(?:`{3}|~{3}|:::|[<\x01]/?[A-Za-z]|\{[{%])[^\n]*", re.MULTILINE)
 _DEEPEST_CONTAINER: Final = 50
 
 
@@ -99,6 +116,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
     if _MAY_BE_COMPONENT.search(text):
         text = _COMPONENTS.sub(lambda run: run[0].replace("<", _TAG_MARK) if run[1] is not None else run[0], text)
     if _MAY_BE_HEADING.search(text):
+        text = _HTML_ABOVE.sub(_as_heading, text)
         text = HTML_HEADING.sub(_as_heading, text)
     text = _DEEP_LINE.sub(lambda line: line[1] + "x" * len(line[2]), text)
     return "\n" * body + text[body:] if body else text
@@ -109,12 +127,14 @@ def _as_markdown(text: str) -> str:
     parts: list[str] = []
     held: list[str] = []  # the lines of what is open; where it does not end, they stay as they are
     opening: re.Match[str] | None = None
-    fence = ""
+    prose, fence, start, end = without_code(text), "", 0, 0
     for line in text.splitlines(keepends=True):
+        end += len(line)
         if opening is None:
+            start = end - len(line)
             fence, is_code = fence_after(fence, line)
-            opening = None if is_code else _OPENING.search(line)
-            if opening and _CLOSING[next(filter(None, opening.groups()))].search(line, opening.end()):
+            opening = None if is_code else _OPENING.search(prose, start, end)
+            if opening and _CLOSING[next(filter(None, opening.groups()))].search(text, opening.end(), end):
                 opening = None
             (held if opening else parts).append(line)
             continue
@@ -123,15 +143,20 @@ def _as_markdown(text: str) -> str:
         if not closing:
             continue
         code = "".join(held)
-        if opening[5]:
-            first, end = held[0].rstrip("\n"), line.rstrip("\n")
+        if opening[6]:
+            first, last = held[0].rstrip("\n"), line.rstrip("\n")
             inside = code[len(first) : -len(line)]
-            parts += [f"{_FENCE} {opening[6]}".ljust(len(first)), inside, _FENCE.ljust(len(end)), line[len(end) :]]
+            parts += [f"{_FENCE} {opening[7]}".ljust(len(first)), inside, _FENCE.ljust(len(last)), line[len(last) :]]
         else:
-            after = len(code) - len(line) + closing.end()
-            parts += [code[: opening.start()], _VISIBLE.sub("x", code[opening.start() : after]), code[after:]]
+            before, after = opening.start() - start, len(code) - len(line) + closing.end()
+            parts += [code[:before], _VISIBLE.sub("x", code[before:after]), code[after:]]
         held, opening = [], None
     return "".join([*parts, *held])
+
+
+def without_code(text: str) -> str:
+    """A text of the same length in which spans of code, each on one line, are blank."""
+    return _CODE.sub(lambda code: " " * len(code[0]), text)
 
 
 def containers_of(masked: str) -> list[tuple[int, int]]:
@@ -173,10 +198,12 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
     return ("" if closes else fence), True
 
 
-def _as_heading(line: re.Match[str]) -> str:
-    """A heading of Markdown that is as long as one of HTML."""
-    title = _TAGS.sub("", line[3]).strip()
-    return f"{line[1]}{'#' * int(line[2])} {title}".ljust(len(line[0])) if title else line[0]
+def _as_heading(match: re.Match[str]) -> str:
+    """A heading of Markdown that is as long as one of HTML; where lines of HTML stand above it, a paragraph of them."""
+    above, title = match[1], " ".join(_TAGS.sub("", match[3]).split())
+    if not title:
+        return match[0]
+    return f"{above.replace('<', _TAG_MARK)}{'#' * int(match[2])} {title}".ljust(len(match[0]))
 
 
 def blocks_of(masked: str) -> Iterator[Block]:

@@ -432,7 +432,8 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
     defined: set[str] | None = None
     numbers = iter(outline.headings)
     for mark, level, start, end in zip(numbers, numbers, numbers, numbers, strict=True):
-        source = HTML_HEADING.sub(r"# \3", text[start:end].replace("\r\n", "\n").replace("\r", "\n"))
+        source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
+        source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[3].split())}", source)
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
         if "{{" in title:
             title = _SHORTCODE.sub(r"\1", title)

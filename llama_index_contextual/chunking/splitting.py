@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from llama_index_contextual.chunking import outline as ruler
 from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
+from llama_index_contextual.chunking.markdown import END_OF_CODE
 from llama_index_contextual.chunking.outline import Atom, Outline, Path, Section
 from llama_index_contextual.errors import Checked, SettingError
 from llama_index_contextual.text import sentence_starts
@@ -277,7 +278,7 @@ def _inside(text: str, start: int, end: int, kind: str, atom: Atom | None) -> It
     head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
     for number, (before, line) in enumerate(pairwise(lines), start=1):
         is_last = atom and atom.kind == "code" and number == len(lines) - 1  # of a fence, as {% endhighlight %}
-        if atom and (number <= head or (is_last and (not line[0].strip("`~> \t\r\n") or "highlight" in line[0]))):
+        if atom and (number <= head or (is_last and (not line[0].strip("`~> \t\r\n") or END_OF_CODE.match(line[0])))):
             yield line.start(), ruler.GLUED
         elif kind == "html" and _ROW.match(line[0]):
             yield line.start(), ruler.PIECE

@@ -56,12 +56,48 @@ def test_of_a_piece_that_begins_inside_a_section():
         ("{%- comment -%}", "{%- endcomment -%}", "guide.md"),
         ("{{/*", "*/}}", "guide.md"),
         ("%%", "%%", "guide.md"),
+        ("{#", "#}", "guide.md"),
+        ("{ /*", "*/ }", "guide.mdx"),
+        ("{\n  /*", "  */\n}", "guide.mdx"),
         ("<!--", "-->", "guide.md"),
     ],
 )
 def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
     text = f"# Guide\n\nIntro.\n\n{opening}\n## Old\n\n```\nx\n{closing}\n\nReal text.\n\n## New\n\nMore.\n"
     assert [found for found, _ in paths(text, path)] == ["Guide", "Guide > New"]
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("{/*", "*/}"), ("{% comment %}", "{% endcomment %}"), ("%%", "%%")])
+def test_a_span_of_code_begins_no_comment(opening, closing):
+    text = f"# Guide\n\n`{opening}` begins one.\n\n## Real\n\nWords.\n\n`{closing}` ends it.\n"
+    assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
+
+
+def test_code_of_hexo_holds_no_heading():
+    text = "# Guide\n\n{% codeblock lang:sh %}\n# Old\n{% endcodeblock %}\n\nWords.\n"
+    assert {found for found, _ in paths(text)} == {"Guide"}
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        '<h1 align="center">\n  <br>\n  Gu<b>i</b>de\n</h1>',
+        '<div align="center">\n  <img src="logo.png"/>\n    <h1>Guide</h1>\n  <p>Its line</p>\n</div>',
+        '<p align="center">\n<img src="a.png">\n</p>\n<h1>\nGuide\n</h1>',
+        '<div align="center"><h1>Guide</h1></div>',
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_heading_of_html_over_lines_or_in_a_block(head, newline):
+    text = f"{head}\n\nWords.\n\n## Install\n\nLike this.\n".replace("\n", newline)
+    assert [found for found, _ in paths(text)][-1] == "Guide > Install"
+    code = f"```html\n{head}\n```\n\nWords.\n\n## Install\n\nLike this.\n"
+    assert [found for found, _ in paths(code)][-1] == "Install"
+
+
+@pytest.mark.parametrize("text", ["<table>\n<tr><td>\n<h3>Cell</h3>\n</td></tr>\n</table>", "<!--\n<h1>Old</h1>\n-->"])
+def test_what_is_no_heading_of_html(text):
+    assert {found for found, _ in paths(f"# Guide\n\n{text}\n\nWords.\n")} == {"Guide"}
 
 
 def test_code_begins_no_comment_and_a_comment_without_an_end_is_none():
@@ -78,6 +114,11 @@ def test_code_begins_no_comment_and_a_comment_without_an_end_is_none():
         ("<Note>\n", "\n</Note>"),
         ("<details open>\n", "\n</details>"),
         ("{{% notice %}}", "{{% /notice %}}"),
+        ("<details><summary>More</summary>\n<p>\n", "</p>\n</details>"),
+        ("<details><summary>More</summary>\n", "\n</p></details>"),
+        ('{% hint style="info" %}', "{% endhint %}"),
+        ("{% note %}\n", "\n{% endnote %}"),
+        ('{% callout type="note" %}', "{% /callout %}"),
     ],
 )
 def test_what_follows_a_callout_does_not_stand_under_its_title(opening, closing):
@@ -92,6 +133,11 @@ def test_what_follows_a_callout_does_not_stand_under_its_title(opening, closing)
 def test_a_title_inside_a_container_heads_the_document():
     text = "<Header>\n\n# Product\n\n</Header>\n\nWhat it is.\n\n## Install\n\nLike this.\n"
     assert paths(text)[-1][0] == "Product > Install"
+
+
+def test_what_stands_under_a_condition_heads_what_follows():
+    text = "# A\n\n{% if cloud %}\n## B\n\nText.\n{% endif %}\n\nMore.\n"
+    assert [found for found, _ in paths(text)][-1] == "A > B"
 
 
 def test_a_container_that_is_code_or_ends_nowhere_is_none():
