@@ -37,7 +37,7 @@ _FENCE_MARK: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COMPONENTS: Final = re.compile(
     r"^(?:[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n)+((?=[ \t]*(?:```|~~~|#{1,6}[ \t])))?", re.MULTILINE
 )
-_TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
+TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 # A heading of HTML that stands alone on its lines, as converters write them. One around an image alone has no title.
 _TITLE: Final = (
     r"(?:<(?:div|center|p)\b[^<>\n]*>[ \t]*)*<h([1-6])(?:\s[^<>]*)?>"
@@ -48,7 +48,7 @@ HTML_HEADING: Final = re.compile(rf"^([ \t]*){_TITLE}", re.MULTILINE | re.IGNORE
 _LISTINGS: Final = r"(?:pre|script|style|table|textarea)\b"
 _HTML_ABOVE: Final = re.compile(
     rf"(?:\A|(?<=\n\n)|(?<=\n \n))( {{0,3}}<(?=[a-z])(?!{_LISTINGS}|h[1-6]\b)"
-    rf"(?:(?![ \t]*<h[1-6]\b|[^\n]*<(?:!--|{_LISTINGS}))[^\n]*\S[^\n]*\n)+)[ \t]*{_TITLE}",
+    rf"(?:(?![ \t]*<h[1-6]\b|[^\n]*<(?:!--|{_LISTINGS}))(?=[ \t]*\S)[^\n]*\n)+)[ \t]*{_TITLE}",
     re.MULTILINE | re.IGNORECASE,
 )
 # Comments of several lines in MDX, Hugo, Liquid, Jinja and Obsidian, and code of Jekyll, Hexo or Hugo: no line in one
@@ -114,7 +114,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
     if any(mark in text for mark in _MAY_OPEN):
         text = _as_markdown(text)
     if _MAY_BE_COMPONENT.search(text):
-        text = _COMPONENTS.sub(lambda run: run[0].replace("<", _TAG_MARK) if run[1] is not None else run[0], text)
+        text = _COMPONENTS.sub(lambda run: run[0].replace("<", TAG_MARK) if run[1] is not None else run[0], text)
     if _MAY_BE_HEADING.search(text):
         text = _HTML_ABOVE.sub(_as_heading, text)
         text = HTML_HEADING.sub(_as_heading, text)
@@ -203,7 +203,7 @@ def _as_heading(match: re.Match[str]) -> str:
     above, title = match[1], " ".join(_TAGS.sub("", match[3]).split())
     if not title:
         return match[0]
-    return f"{above.replace('<', _TAG_MARK)}{'#' * int(match[2])} {title}".ljust(len(match[0]))
+    return f"{above.replace('<', TAG_MARK)}{'#' * int(match[2])} {title}".ljust(len(match[0]))
 
 
 def blocks_of(masked: str) -> Iterator[Block]:

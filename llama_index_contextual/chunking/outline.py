@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyromark
 
 from llama_index_contextual.chunking.front_matter import read_front_matter
-from llama_index_contextual.chunking.markdown import HTML_HEADING, KINDS, blocks_of, containers_of, mask
+from llama_index_contextual.chunking.markdown import HTML_HEADING, KINDS, TAG_MARK, blocks_of, containers_of, mask
 from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import date_from_heading, names_in_passing
 
@@ -46,8 +46,11 @@ _DEEP: Final = 10  # containers, every second one a list: any deeper, and an ite
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
 _MARKUP: Final = frozenset({"text", "html"})  # kinds that may be no more than anchors, comments, closing tags
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
-# A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
-_ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
+# A block of anchors and comments, or tags around an HTML heading: right above a heading it belongs to that, as does
+# what it stands for.
+_ANCHORS: Final = re.compile(
+    rf"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)|{TAG_MARK}/?[a-z][^<>{TAG_MARK}]*>))+\s*", re.DOTALL
+)
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 _TITLE_PARSER: Final = pyromark.Markdown(
@@ -196,8 +199,10 @@ class _Marker:
         """Move a heading's start to the anchors and comments right above it; return False where there are none."""
         marks = self.outline
         total = first = len(marks.offsets)
-        while first and marks.kinds[first - 1] in _MARKUP and start - marks.offsets[first - 1] <= _LONGEST_ANCHORS:
+        while first and marks.kinds[first - 1] in _MARKUP:
             at = marks.offsets[first - 1]
+            if start - at > _LONGEST_ANCHORS and self._masked[at] != TAG_MARK:
+                break
             line_before = self._masked[self._masked.rfind("\n", 0, max(0, at - 1)) + 1 : at]
             if not _ANCHORS.fullmatch(self._masked, at, start) or line_before.strip():
                 break  # "<!-- tocstop -->" right under a list is of the list

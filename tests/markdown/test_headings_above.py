@@ -91,6 +91,8 @@ def test_code_of_hexo_holds_no_heading():
 def test_a_heading_of_html_over_lines_or_in_a_block(head, newline):
     text = f"{head}\n\nWords.\n\n## Install\n\nLike this.\n".replace("\n", newline)
     assert [found for found, _ in paths(text)][-1] == "Guide > Install"
+    whole = f"{head}\n\nWords.\n".replace("\n", newline)
+    assert [found for found, _ in paths(whole, min_chunk_size=50)] == ["Guide"]
     code = f"```html\n{head}\n```\n\nWords.\n\n## Install\n\nLike this.\n"
     assert [found for found, _ in paths(code)][-1] == "Install"
 
