@@ -30,6 +30,8 @@ _LEAST_WIDTH: Final = 0.12  # of a page, of such a column
 _HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
 _NAME: Final = re.compile(r"\(?[^\W\d]")
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
+_SIDES: Final = (0.2, 0.8)  # where it begins if lines of the left one are on other heights
+_WORDY: Final = 4  # words of a line on average: then a column is prose
 LEAST_ROWS: Final = 3  # of a table
 _CURRENCIES: Final = frozenset("$€£¥")
 _BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
@@ -198,15 +200,45 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
     many = _narrow_columns(lines, {at: count for at, count in starts.items() if count >= _LEAST_NARROW}, left, right)
     if len(many) > 1:
         return many
-    low, high = (left + share * (right - left) for share in _MIDDLE)
-    middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
-    at = max(middle, key=middle.__getitem__, default=0)
-    if middle.get(at, 0) < _LEAST_COLUMN:
-        return []
-    gutter = _place(lines, at)
-    ends = [max(word.right for word in line if word.left < gutter) for line in _beside(lines, gutter)]
-    filled = sum(end > gutter - 0.12 * (right - left) for end in ends)
-    return [gutter] if filled > 0.3 * len(ends) else []
+    for shares in (_MIDDLE, _SIDES):
+        low, high = (left + share * (right - left) for share in shares)
+        middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
+        at = max(middle, key=middle.__getitem__, default=0)
+        if middle.get(at, 0) >= LEAST_ROWS:
+            gutter, is_wide = _place(lines, at), shares is _MIDDLE and middle[at] >= _LEAST_COLUMN
+            if _is_uneven(lines, gutter) or (is_wide and _is_filled(lines, gutter, right - left)):
+                return [gutter]
+    return []
+
+
+def _is_filled(lines: Sequence[list[Word]], gutter: float, width: float) -> bool:
+    """Whether lines before a gutter run up to it, or those on both sides are prose."""
+    sides = [
+        (_before(line, gutter), line[len(_before(line, gutter)) :]) for line in lines if not _bridges(line, gutter)
+    ]
+    columns = [[piece for piece in column if piece] for column in zip(*sides, strict=True)]
+    words = ([word.text[:1].isalpha() for piece in column for word in piece] for column in columns)
+    ends = [piece[-1].right for piece in columns[0]]
+    is_prose = all(sum(some) >= _WORDY * len(column) for some, column in zip(words, columns, strict=True))
+    return is_prose or sum(end > gutter - 0.12 * width for end in ends) > 0.3 * len(ends)
+
+
+def _before(line: list[Word], gutter: float) -> list[Word]:
+    return [word for word in line if word.left < gutter]
+
+
+def _is_uneven(lines: Sequence[list[Word]], gutter: float) -> bool:
+    """Whether lines on both sides of a gutter overlap in height, more of them than stand on one height."""
+    shown = [(len(_before(line, gutter)), line) for line in lines if not _bridges(line, gutter)]
+    even = sum(0 < count < len(line) for count, line in shown)
+    uneven = sum(
+        bool(count) != bool(other)
+        and count in (0, len(line))
+        and other in (0, len(below))
+        and line[0].base - below[0].base < min(line[0].size, below[0].size)
+        for (count, line), (other, below) in pairwise(shown)
+    )
+    return uneven >= max(LEAST_ROWS, even + 1)
 
 
 def _place(lines: Sequence[list[Word]], at: int) -> float:
