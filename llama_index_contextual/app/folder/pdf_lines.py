@@ -32,6 +32,7 @@ _NAME: Final = re.compile(r"\(?[^\W\d]")
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
 _SIDES: Final = (0.2, 0.8)  # where it begins if lines of the left one are on other heights
 _WORDY: Final = 4  # words of a line on average: then a column is prose
+_LEADING: Final = 1.8  # of a letter's size: lines of a column that are further apart do not run on
 LEAST_ROWS: Final = 3  # of a table
 _CURRENCIES: Final = frozenset("$€£¥")
 _BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
@@ -211,34 +212,37 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
     return []
 
 
+def _sides(lines: Sequence[list[Word]], gutter: float) -> list[tuple[list[Word], list[Word]]]:
+    """Words before and behind a gutter, of each line that does not run over it."""
+    counts = ((sum(word.left < gutter for word in line), line) for line in lines if not _bridges(line, gutter))
+    return [(line[:count], line[count:]) for count, line in counts]
+
+
 def _is_filled(lines: Sequence[list[Word]], gutter: float, width: float) -> bool:
     """Whether lines before a gutter run up to it, or those on both sides are prose."""
-    sides = [
-        (_before(line, gutter), line[len(_before(line, gutter)) :]) for line in lines if not _bridges(line, gutter)
-    ]
-    columns = [[piece for piece in column if piece] for column in zip(*sides, strict=True)]
+    columns = [[piece for piece in column if piece] for column in zip(*_sides(lines, gutter), strict=True)]
     words = ([word.text[:1].isalpha() for piece in column for word in piece] for column in columns)
     ends = [piece[-1].right for piece in columns[0]]
     is_prose = all(sum(some) >= _WORDY * len(column) for some, column in zip(words, columns, strict=True))
     return is_prose or sum(end > gutter - 0.12 * width for end in ends) > 0.3 * len(ends)
 
 
-def _before(line: list[Word], gutter: float) -> list[Word]:
-    return [word for word in line if word.left < gutter]
-
-
 def _is_uneven(lines: Sequence[list[Word]], gutter: float) -> bool:
-    """Whether lines on both sides of a gutter overlap in height, more of them than stand on one height."""
-    shown = [(len(_before(line, gutter)), line) for line in lines if not _bridges(line, gutter)]
-    even = sum(0 < count < len(line) for count, line in shown)
-    uneven = sum(
-        bool(count) != bool(other)
-        and count in (0, len(line))
-        and other in (0, len(below))
-        and line[0].base - below[0].base < min(line[0].size, below[0].size)
-        for (count, line), (other, below) in pairwise(shown)
+    """Whether lines run on in both columns, and more of them overlap in height than stand on one height."""
+    sides = _sides(lines, gutter)
+    for column in zip(*sides, strict=True):
+        pieces = pairwise(piece[0] for piece in column if piece)
+        near = [above.base - below.base < _LEADING * above.size for above, below in pieces]
+        if sum(near) < 0.75 * len(near):  # names of rows, say
+            return False
+    overlapping = sum(
+        bool(left) != bool(right)
+        and bool(left) == bool(below)
+        and bool(right) == bool(before)
+        and (left or right)[0].base - (before or below)[0].base < (left or right)[0].size
+        for (left, right), (before, below) in pairwise(sides)
     )
-    return uneven >= max(LEAST_ROWS, even + 1)
+    return overlapping >= max(LEAST_ROWS, 1 + sum(bool(left and right) for left, right in sides))
 
 
 def _place(lines: Sequence[list[Word]], at: int) -> float:
