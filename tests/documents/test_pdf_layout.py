@@ -43,6 +43,55 @@ def test_two_columns_of_a_page_are_read_one_after_the_other(drawn):
     assert lines == ["A line that runs over both columns of the page"] + ["Left column"] * 8 + ["Right column"] * 8
 
 
+@pytest.mark.parametrize(("gap", "shift", "order"), [(70, 0, "columns"), (70, 0, "rows"), (90, 5, "rows")])
+def test_columns_with_a_wide_gutter_are_read_one_after_the_other(drawn, gap, shift, order):
+    words = ["of", "pumps", "and", "how", "they", "are", "primed", "before", "the", "season"]
+    sides = [[f"{side}{at} {' '.join(words[: 5 + at % 3])}" for at in range(9)] for side in ("Left", "Right")]
+    cells = [(50, 760 - 13 * at, line) for at, line in enumerate(sides[0])]
+    cells += [(250 + gap, 760 - shift - 13 * at, line) for at, line in enumerate(sides[1])]
+    [text] = drawn(sorted(cells, key=lambda cell: (-cell[1], cell[0])) if order == "rows" else cells)
+    assert text.split() == " ".join(sides[0] + sides[1]).split()
+
+
+def test_a_side_bar_whose_lines_stand_on_other_heights_is_read_first(drawn):
+    side = ["Ana Ruiz", "ana@example.com", "Lima, Peru", "Skills", "Pumps and valves", "Welding"]
+    main = [
+        "Experience",
+        "2019 to 2024 keeper of the works",
+        "where seals were changed",
+        "2014 to 2019 engineer",
+        "with a crew",
+        "Education",
+    ]
+    cells = [(50, 760 - 16 * at, line) for at, line in enumerate(side)]
+    [text] = drawn([*cells, *((230, 760 - 14 * at, line) for at, line in enumerate(main))])
+    assert text.split() == " ".join(side + main).split()
+
+
+@pytest.mark.parametrize(
+    ("lines", "joined"),
+    [
+        (["a state-of-the-", "art method"], "a state-of-the-art method"),
+        (["the X-", "ray of Anna-", "Lena in 2019-", "2020"], "the X-ray of Anna-Lena in 2019-2020"),
+        (["a con-", "denser"], "a condenser"),
+    ],
+)
+def test_a_hyphen_at_the_end_of_a_line_stays_where_the_word_has_it(drawn, lines, joined):
+    assert drawn([(50, 760 - 14 * at, line, "Helvetica", 12) for at, line in enumerate(lines)]) == [joined]
+
+
+def test_raised_digits_are_a_power_and_a_heading_goes_on_with_a_small_letter(drawn):
+    title = [(50, 780, "How the seals of the north basin", "Helvetica", 20), (50, 757, "are kept", "Helvetica", 20)]
+    number = [
+        (50, 700, "Count: 10", "Helvetica", 12),
+        (98.7, 705, "6", "Helvetica", 7),
+        (104, 700, "cells.", "Helvetica", 12),
+    ]
+    [text] = drawn([*title, *number, *((50, 680 - 14 * at, PROSE) for at in range(5))])
+    assert "# How the seals of the north basin are kept\n" in text
+    assert "Count: 10^6 cells." in text
+
+
 def test_tables_side_by_side_are_two_also_where_bullets_hang_between_them(drawn):
     names = ("Advisory", "Equity", "Debt", "Loans", "Total")
     left = table(50, 700, [(f"{name} of the north berth", "120", "80") for name in names], width=180)

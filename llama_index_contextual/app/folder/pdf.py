@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ _MOST_ABOVE: Final = 2  # lines at the top of a page that name what its first he
 _LONGEST_ABOVE: Final = 60  # characters of each
 _DIGITS: Final = re.compile(r"\d+")
 _BULLET: Final = re.compile(r"[•●▪■◦‣·o–-](?=\s)\s*")
+_BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 _DATE: Final = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
@@ -116,6 +117,10 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
     ranks = sorted({rank for _, rank in headings}, reverse=True)
     for line, rank in headings:
         line.level = min(ranks.index(rank) + 1, _LEVELS)
+    for above, line in (pair for lines in pages for pair in pairwise(lines)):
+        is_large = above.level > 0 == line.level and line.size >= body * LARGER and _style(line) == _style(above)
+        if is_large and line.text[0].islower() and 0 < above.base - line.base < 1.8 * line.size:
+            line.level = above.level  # a heading of two lines
 
 
 def _running(lines: Sequence[Line], wide: float) -> int:
@@ -176,7 +181,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         text = line.text
         if line.level:
             near = last is not None and last.level == line.level and last.base - line.base < 1.8 * last.size
-            if near and last is not None and (last.width > _FULL * width or last.is_name):
+            if near and last is not None and (last.width > _FULL * width or last.is_name or text[0].islower()):
                 blocks[-1] += f" {text}"  # a heading of two lines
             else:
                 blocks.append(heading(line.level, text))
@@ -189,8 +194,9 @@ def _prose(lines: Sequence[Line]) -> list[str]:
             near = last is not None and not last.level and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
             if not near:
                 blocks.append(text)
-            elif blocks[-1].endswith("-") and blocks[-1][-2:-1].isalpha() and text[0].islower():
-                blocks[-1] = blocks[-1][:-1] + text
+            elif (word := _BROKEN.search(blocks[-1])) and text[0].isalnum():
+                is_whole = "-" in word[1] or len(word[1]) == 1 or not (word[1][-1].isalpha() and text[0].islower())
+                blocks[-1] = (blocks[-1] if is_whole else blocks[-1][:-1]) + text
             else:
                 blocks[-1] += f"\n{text}"
         last = line

@@ -21,6 +21,7 @@ _NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0x
 _SPACES: Final = frozenset({0, 2, 9, 10, 13, 32, 160, 0xFFFE})
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
 _SAME_HEIGHT: Final = 0.35  # of a letter's size: words that differ less are on one line
+_RAISED: Final = 0.25  # of a letter's size
 _GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
 _NARROW_GAP: Final = 0.6  # of a letter's size: at a gutter, a wider one parts columns
@@ -143,8 +144,20 @@ def _words(page: Any) -> dict[int, list[Word]]:
             begin, base = x.value * along + y.value * across, y.value * along - x.value * across
             end = max(one.value * along + other.value * across for one in (left, right) for other in (bottom, top))
             size = size if abs(along) > abs(across) else abs(box.right - box.left)
+        elif len(text) > 1 and text.isdecimal():
+            text = _with_power(raw, first, text, base + _RAISED * size)
         words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
     return words
+
+
+def _with_power(raw: Any, first: int, text: str, raised: float) -> str:
+    """A number of a page, and a sign before raised digits at its end."""
+    import pypdfium2.raw as pdfium
+
+    x, y, end = ctypes.c_double(), ctypes.c_double(), len(text)
+    while end > 1 and pdfium.FPDFText_GetCharOrigin(raw, first + end - 1, x, y) and y.value > raised:
+        end -= 1
+    return f"{text[:end]}^{text[end:]}" if end < len(text) else text
 
 
 def _text_of(codes: Sequence[int]) -> str:
