@@ -64,6 +64,7 @@ def measure(folder: str, queries: list[str]) -> list[tuple[float, float, float]]
     three = [ours(folder), ours(folder, mode="reciprocal_rerank"), stock(store, keyword)]
     times = list(query_times(three, queries))
     twin = BM25Retriever(existing_bm25=keyword.bm25, similarity_top_k=100)
+    twin.corpus = keyword.corpus  # an index that was not read from a file has none
     return [*times, *query_times([stock(store, twin, 100)], queries[:200])]
 
 

@@ -136,7 +136,7 @@ def half_known(keyword: ContextualBM25Retriever) -> list[str]:
     rng = random.Random(7)  # noqa: S311  no secret
     texts = " ".join(node.get_content() for node in keyword.nodes(keyword.selected_ids()).values())
     words = sorted({word.lower() for word in re.findall(r"[A-Za-z]{4,12}", texts)})
-    words = [word for word in words if any(keyword.document_frequency(word).values())]
+    words = [word for word in words if any(keyword.term_scores(word, []).frequencies)]
     invented = [word for query in NONSENSE["mash"] for word in query.split() if word.isalpha()]
     return [f"{word} {rng.choice(invented)}" for word in rng.choices(words, k=100)]
 

@@ -124,9 +124,10 @@ def of_code(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[t
 
 def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the people of realmem-notes; a message is asked of the notes before its own."""
-    for person in conversations("realmem-notes", realmem_notes(), embedding):
+    wanted = [message for message in realmem_notes() if message.conversation in names or not names]
+    for person in conversations("realmem-notes", wanted, embedding):
         pools, name = [], person.questions[0].conversation
-        for message in person.questions if name in names or not names else ():
+        for message in person.questions:
             arms = [one.with_filters(message.before) for one in person.index.as_retriever().retrievers]
             retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=POOL)
             hits = retriever.explain(message.text).hits

@@ -4,7 +4,7 @@
 match      BM25 as a share of the summed rarity (idf) of the question's words: how much of the question is found
 nearness   how near to each other the question's neighbouring words stand, weighted by their rarity
 date       1 on a day that the question names, less over the week after it
-names      1 for the best chunk of a document whose name (file, title, alias) is the question, 0.5 for a heading
+names      1 for the best chunk of a document whose name (file, title, alias) is the question, less for a heading
 opening    share of the question's words, by rarity, in the headings with which the chunk begins
 ========== ==========================================================================================================
 
@@ -78,7 +78,7 @@ _ALIASES: Final = ("aliases", "alias")
 _OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
 _DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
 _FIRST: Final = 50  # candidates whose openings are read
-_DOCUMENT, _HEADING = 1.0, 0.5
+_NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
 
 SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
 FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
@@ -164,16 +164,14 @@ class ChunkRecord:
 
     Args:
         path: Of its file; "" where it has none.
-        names: Names of its document: file, title, aliases, folded.
-        headings: The first and the last heading above it, folded.
+        names: What it is called, folded, by the value of each: names of its document, and the first and last heading.
         opening: The headings with which it begins.
         code: Names in it, where it is of a source file.
         dated: The part of its metadata that may name its day.
     """
 
     path: str
-    names: frozenset[str]
-    headings: frozenset[str]
+    names: Mapping[str, float]
     opening: str
     code: CodeRecord | None
     dated: Mapping[str, Any]
@@ -190,8 +188,7 @@ def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> Chu
     code = code_record(analyzer, path, text)
     return ChunkRecord(
         path,
-        _document_names(path, *(str(metadata.get(key) or "") for key in (TITLE, *_ALIASES))),
-        _section_names(str(metadata.get(HEADER_PATH) or "")),
+        _names_of(path, *(str(metadata.get(key) or "") for key in (HEADER_PATH, TITLE, *_ALIASES))),
         "" if code else opening_of(text),
         code,
         {key: metadata[key] for key in _DATED if key in metadata},
@@ -302,23 +299,22 @@ def opening_of(text: str) -> str:
 
 
 @lru_cache(maxsize=65_536)
-def _document_names(path: str, title: str, *aliases: str) -> frozenset[str]:
-    """Names of a document: its path, the file's name, both without the suffix, its title and aliases, folded."""
+def _names_of(path: str, header_path: str, title: str, *aliases: str) -> Mapping[str, float]:
+    """Values of the names of a chunk, folded: its outermost and innermost heading, and the names of its document.
+
+    Those are its path, the file's name, both without the suffix, its title and aliases.
+    """
     pure = PurePosixPath(path.replace("\\", "/"))
     both = (pure.parts, pure.with_suffix("").parts if pure.suffix and pure.stem else ())
     named = [title, *(part for one in aliases for part in one.split(","))]
     named += ["/".join(parts[start:]) for parts in both for start in range(len(parts))]
-    return frozenset(map(folded_name, named))
-
-
-@lru_cache(maxsize=65_536)
-def _section_names(header_path: str) -> frozenset[str]:
     titles = heading_titles({HEADER_PATH: header_path, HEADING_LEVEL: 1})
-    return frozenset(map(folded_name, (*titles[:1], *titles[-1:])))
+    values = {_HEADING: titles[-1:], _TOP_HEADING: titles[:1], _NAME: named}
+    return {folded_name(one): value for value, several in values.items() for one in several}
 
 
 def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -> dict[int, float]:
-    """Rows of the best chunk of each document that the question names, and 1, or 0.5 where it is a heading's name.
+    """Rows of the best chunk of each document that the question names, with the value of the name.
 
     Args:
         query: The question.
@@ -328,11 +324,7 @@ def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -
     name = folded_name(query) if len(query) <= _LONGEST else ""
     if not 0 < len(name.split()) <= _MOST_WORDS:
         return {}
-    shares = {
-        row: _DOCUMENT if name in record.names else _HEADING
-        for row, record in enumerate(records)
-        if record is not None and (name in record.names or name in record.headings)
-    }
+    shares = {row: one.names[name] for row, one in enumerate(records) if one is not None and name in one.names}
     paths = {row: PurePosixPath(record.path) for row in shares if (record := records[row])}
     written = _unlinked(query)
     if exact := {row for row, path in paths.items() if written in (str(path), path.name, path.stem)}:

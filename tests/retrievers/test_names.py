@@ -101,10 +101,27 @@ def test_names_are_folded(text, folded):
 
 def test_the_names_of_a_path():
     for path, names in (("a/B.md", {"a b md", "b md", "a b", "b"}), (".env", {"env"})):
-        assert record_of(Analyzer(), {"path": path}, "").names - {""} == names
+        assert record_of(Analyzer(), {"path": path}, "").names.keys() - {""} == names
 
 
 def test_a_name_without_a_path_is_a_title():
     nodes = [TextNode(id_="x", text="kite kite kite"), TextNode(id_="y", text="wind", metadata={"title": "Kite"})]
     words = ContextualBM25Retriever(nodes)
     assert ContextualFusionRetriever([words], mode="learned").explain("kite").hits[0].node_id == "y"
+
+
+@pytest.mark.parametrize(
+    ("question", "path"), [("hammer", "tools.md"), ("nails", "nails.md"), ("sharp saw", "saws.md")]
+)
+def test_a_name_counts_more_than_a_top_heading_and_that_more_than_another(question, path):
+    texts = {
+        "tools.md": "# Hammer\n\nIt drives them.\n\n## Care\n\nOil it.",
+        "chest.md": "# Chest\n\n## Hammer\n\nHammer, hammer and hammers.\n\n## Sharp saw\n\nA sharp saw, a saw.",
+        "nails.md": "They are in a box.",
+        "box.md": "# Nails\n\nNails, nails, nails and nails.",
+        "saws.md": "---\ntitle: Sharp saw\n---\n# Teeth\n\nFive.",
+    }
+    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()]
+    words = ContextualBM25Retriever(HeadingAwareMarkdownNodeParser(chunk_size=20)(documents))
+    found = ContextualFusionRetriever([words], mode="learned").retrieve(question)
+    assert found[0].node.metadata["path"] == path
