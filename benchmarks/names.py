@@ -10,7 +10,6 @@ first heading, and by each of its aliases. Where several documents share a name,
 from __future__ import annotations
 
 import argparse
-import re
 from collections import defaultdict
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -27,14 +26,13 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
+from llama_index_contextual.chunking.outline import headings_of
 from llama_index_contextual.retrieval.signals import folded_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from llama_index.core.schema import BaseNode
-
-FIRST_HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 
 
 def vault(folder: Path) -> list[Document]:
@@ -56,8 +54,8 @@ def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[st
     title = next((str(node.metadata["title"]) for node in nodes if node.metadata.get("title")), "")
     if title:
         yield "title", title
-    if heading := FIRST_HEADING.search(document.text):
-        yield "first heading", heading[1]
+    for heading, _, _ in headings_of(document.text)[:1]:
+        yield "first heading", heading
     for alias in str(nodes[0].metadata.get("aliases", "")).split(",") if nodes else ():
         if alias.strip():
             yield "alias", alias.strip()
