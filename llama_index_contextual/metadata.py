@@ -338,7 +338,7 @@ def put_context(metadata: dict[str, Any], text: str, source: str, version: str, 
     drop_context(metadata)
     values = {CONTEXT: text, CONTEXT_SOURCE: source, CONTEXT_VERSION: version, LEXICAL_CONTEXT: lexical}
     for key, value in values.items():
-        if value or key in {CONTEXT_SOURCE, CONTEXT_VERSION} or key in metadata:
+        if value or key != LEXICAL_CONTEXT or key in metadata:
             metadata[prefixed_key(key) if key in metadata else key] = value
 
 
@@ -370,8 +370,9 @@ def set_views(
     """
     reset_views(node)
     metadata, is_ours = node.metadata, has_context(node.metadata)
-    about = [key_in(metadata, key) for key in _ABOUT_CONTEXTS] if is_ours else []
     context, lexical = (str(value_of(metadata, key) or "") if is_ours else "" for key in (CONTEXT, LEXICAL_CONTEXT))
+    unshown = _ABOUT_CONTEXTS if context else (CONTEXT, *_ABOUT_CONTEXTS)
+    about = [key_in(metadata, key) for key in unshown] if is_ours else []
     embedded, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
     repeated = [
         name

@@ -171,15 +171,19 @@ _DATA_URI: Final = re.compile(
 )
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60,}")
 _LEAST_RUN: Final = 120  # characters on one line
-# base64 in lines, as mail and certificates have it; ">" before each where it is quoted.
+# base64 in lines, as mail and certificates have it; ">" before each where it is quoted, and in programs and JSON quotes
+# around each or "\n" between them.
+_NEXT: Final = r"(?:(?:\\r)?(?:\\n)?[\"']?[ \t]*[,+\\]?[ \t]*(?:\r\n?|\n)[ \t>]*b?[\"']?|(?:\\r)?\\n)"
 _LINES: Final = re.compile(
-    r"^[ \t>]*([A-Za-z0-9+/]{60,}[ \t]*(?:(?:\r\n?|\n)[ \t>]*[A-Za-z0-9+/]{60,}[ \t]*)+"
-    r"(?:(?:\r\n?|\n)[ \t>]*(?:[A-Za-z0-9+/]{20,}|[A-Za-z0-9+/]{2,}={1,2})[ \t]*$)?)",
+    rf"(?:^[ \t>]*b?[\"']?|(?<=[\"']))([A-Za-z0-9+/]{{60,}}(?:{_NEXT}[A-Za-z0-9+/]{{60,}})+"
+    rf"(?:{_NEXT}(?:[A-Za-z0-9+/]{{20,}}|[A-Za-z0-9+/]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?)",
     re.MULTILINE,
 )
+_AROUND_BYTES: Final = re.compile(r"\\[rn]|[^\w+/=-]+")
 _SEPARATORS: Final = re.compile("[-_/+=]+")
 _WORD_OR_NUMBER: Final = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long address
 _HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
+_LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people search for
 _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 _BYTES_CHANGE: Final = 0.45  # share of neighbours of different kinds: 0.65 in base64, 0.3 in a name of many words
 _CERTAIN: Final = 1000  # characters; no name or address is so long
@@ -222,9 +226,9 @@ def without_runs(text: str, runs: Sequence[tuple[int, int]], start: int = 0, end
 
 
 def _is_encoded(run: str) -> bool:
-    sample = "".join(run[:_SAMPLE].split())
+    sample = _AROUND_BYTES.sub("", run[:_SAMPLE])
     if _HEX.match(sample):
-        return not sample.isalpha() and not sample.isdecimal()
+        return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
     kinds = sample.translate(_KINDS)
     if not {"A", "a", "0"} <= set(kinds):
         return False

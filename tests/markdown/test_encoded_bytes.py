@@ -29,6 +29,9 @@ SVG = "%3Csvg xmlns=%22http://www.w3.org/2000/svg%22 viewBox=%220 0 9 9%22%3E%3C
         (f'"image/png": "{BYTES}\\n"', '"image/png": "…\\n"'),
         (f"Signed.\n\n{LINES}\n\nBye", "Signed.\n\n…\n\nBye"),
         (f"Signed.\n\n{LINES}\nBye".replace("\n", "\n> "), "Signed.\n> \n> …\n> Bye"),
+        ('"image/png": "' + LINES.replace("\n", "\\n") + '\\n",', '"image/png": "…\\n",'),
+        ("IMG = (\n    b'" + LINES.replace("\n", "'\n    b'") + "'\n)", "IMG = (\n    b'…'\n)"),
+        ('x = "' + LINES.replace("\n", '\\n" +\n  "') + '"', 'x = "…"'),
         ("key " + RANDOM.randbytes(100).hex(), "key …"),
     ],
 )
@@ -48,6 +51,7 @@ def test_of_each_form(text, shown):
         "漢字" * 500,
         "getUserNameFromTheRequestOfTheVeryLongTestThatSaysEverythingItDoesInItsName" * 2,
         "data:text/plain,short",
+        "SHA-512: " + RANDOM.randbytes(64).hex(),
     ],
 )
 def test_text_is_text(text):

@@ -2,6 +2,7 @@
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.metadata import CONTEXT
@@ -38,6 +39,16 @@ def test_the_context_names_no_heading_below_the_text():
         HeadingAwareMarkdownNodeParser()([Document(text="One.\n\n## Recipes\n\nLeek.\n", metadata={"path": "a.md"})])
     )
     assert node.metadata[CONTEXT] == "Document: a.md"
+
+
+@pytest.mark.parametrize("document", [{}, {"path": "1234.md"}, {"path": "a.md"}])
+def test_the_context_is_a_key_that_is_always_there_and_shown_where_it_says_something(document):
+    [node] = ContextualNodePostprocessor()(
+        HeadingAwareMarkdownNodeParser()([Document(text="No heading.", metadata=document)])
+    )
+    assert node.metadata[CONTEXT] == ("Document: a.md" if document.get("path") == "a.md" else "")
+    assert ("context:" in node.get_content(MetadataMode.EMBED)) == bool(node.metadata[CONTEXT])
+    assert "context:" not in node.get_content(MetadataMode.LLM)
 
 
 def test_of_a_piece_that_begins_inside_a_section():
