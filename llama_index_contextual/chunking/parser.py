@@ -269,7 +269,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             seen[identity, chunk] += 1
             if self.id_func is not node_metadata.hash_id:
                 node_id = self.id_func(number, document)
-            about = {"headers": self.preserve_headers, "has_day": metadata.DATE_TS in ours, "size": self.chunk_size}
+            about: dict[str, Any] = {"headers": self.preserve_headers, "size": self.chunk_size}
+            about["has_day"] = metadata.DATE_TS in ours
             values = node_metadata.span_metadata(chunk, placed, (lines[0], lines[1]), theirs, **about)
             shown = without_runs(text, runs, span.start, span.end) if runs else chunk
             if self.tokenizer == "minilm" and is_unread(shown):
