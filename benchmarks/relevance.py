@@ -179,6 +179,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="replace the weights of the package")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
+    if len(options.sets or SETS[options.embedding]) == 1:
+        parser.error("--sets: each is left out of a fit, so there have to be two")
     rng = random.Random(7)  # noqa: S311  no secret
     embedding, models, known = (
         RememberingEmbedding(options.embedding),
