@@ -188,7 +188,7 @@ PAGES = {
     "signs of notes": (
         (
             "<p>40<a epub:type=noteref href=n.xhtml#1>1</a>, 50<a role=doc-noteref href=#2><sup>2</sup></a>, 60<a "
-            "class=footnote-ref href=#3>[3]</a>, 70<sup><a href=#4>4</a></sup><sup><a href=#5>5</a></sup>"
+            "class=footnote-ref>[3]</a>, 70<sup><a href=#4>4</a></sup><sup><a href=#5>5</a></sup>"
         ),
         "40 [1], 50 [2], 60 [3], 70 [4] [5]\n",
     ),
@@ -196,7 +196,14 @@ PAGES = {
         "<p>10<sup>1</sup><b><sup>2</sup></b> and 10<span style='vertical-align: super'>6</span>",
         "10^12 and 10^6\n",
     ),
-    "readings above letters": ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>字", "漢(kan)字\n"),
+    "readings above letters": (
+        "<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>字<ruby>文<rt>b</rt></ruby>",
+        "漢(kan)字文(b)\n",
+    ),
+    "answers of buttons without a role": (
+        "<div><button>How do I return my shoes?</button><p hidden>By post.</div><button>Copy</button><p hidden>Copied",
+        "How do I return my shoes?\n\nBy post.\n",
+    ),
 }
 
 

@@ -133,6 +133,9 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
         element.name = f"h{max(1, min(_integer(element, 'aria-level', 2), 6))}"
     for element in soup.find_all("span", style=_RAISED):
         element.name = "sup"
+    for element in soup.find_all("rt"):
+        if element.find_next_sibling("rp") is None:
+            element.string = f"({element.get_text()})"
     left_out = _without_hidden(soup)
     main = _main_part(soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
@@ -148,8 +151,8 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
     left_out: Counter[str] = Counter(picture=len(soup.find_all(["img", "svg", "canvas"])))
     controlled = {name for one in soup.find_all() for name in str(one.get("aria-controls") or "").split()}
     for element in soup.find_all(hidden=True):
-        if element.get("id") in controlled and element.get("role") not in _MENUS:
-            del element["hidden"]  # a panel that its heading unfolds
+        if _is_panel(element, controlled):
+            del element["hidden"]
     for element in soup.find_all():
         if element.decomposed or not _is_hidden(element):
             continue
@@ -168,8 +171,22 @@ def _is_hidden(element: Tag) -> bool:
         element.name in _SKIPPED
         or role in ("navigation", "banner")
         or not _HIDDEN.isdisjoint(element.get("class") or ())
-        or (element.get("hidden", "until-found") != "until-found" and role not in ("tabpanel", "region"))
+        or element.has_attr("hidden")
         or (judge is not None and judge(element))
+    )
+
+
+def _is_panel(element: Tag, controlled: set[str]) -> bool:
+    """Whether a heading, a tab or a button unfolds a hidden element."""
+    role, before = element.get("role"), element.find_previous_sibling()
+    if before is not None and before.name in (*_HEADINGS, "dt"):
+        before = before.find("button")
+    return role not in _MENUS and (
+        element.get("hidden") == "until-found"
+        or role in ("tabpanel", "region")
+        or element.has_attr("aria-labelledby")
+        or element.get("id") in controlled
+        or (before is not None and before.name == "button" and not _is_small_button(before))
     )
 
 
@@ -323,7 +340,8 @@ def _raised(element: Tag, before: str) -> str:
     """A number above or below the line so that it stays apart from the one beside it: 10^6, log_10."""
     text, after = element.get_text().strip(), str(element.next_sibling or "")[:1]
     link = element if element.name == "a" else element.find("a", href=True) or element.find_parent("a", href=True)
-    if text and link is not None and "#" in str(link["href"]) and len(text) <= 5:  # noqa: PLR2004  of a note
+    is_note = element.name == "a" or (link is not None and "#" in str(link["href"]))
+    if text and is_note and len(text) <= 5:  # noqa: PLR2004  of a note
         return f" [{text.strip('[]()')}]"
     previous = element.find_previous(string=True) if text else None
     if previous is not None and previous.find_parent(element.name):  # it goes on
