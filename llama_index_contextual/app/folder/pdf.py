@@ -194,7 +194,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
             near = last is not None and not last.level and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
             if not near:
                 blocks.append(text)
-            elif (word := _BROKEN.search(blocks[-1])) and text[0].isalnum():
+            elif blocks[-1][-1] == "-" and text[0].isalnum() and (word := _BROKEN.search(blocks[-1][-100:])):
                 is_whole = "-" in word[1] or len(word[1]) == 1 or not (word[1][-1].isalpha() and text[0].islower())
                 blocks[-1] = (blocks[-1] if is_whole else blocks[-1][:-1]) + text
             else:

@@ -145,19 +145,12 @@ def _words(page: Any) -> dict[int, list[Word]]:
             end = max(one.value * along + other.value * across for one in (left, right) for other in (bottom, top))
             size = size if abs(along) > abs(across) else abs(box.right - box.left)
         elif len(text) > 1 and text.isdecimal():
-            text = _with_power(raw, first, text, base + _RAISED * size)
+            cut, raised = len(text), base + _RAISED * size
+            while cut > 1 and pdfium.FPDFText_GetCharOrigin(raw, first + cut - 1, x, y) and y.value > raised:
+                cut -= 1
+            text = f"{text[:cut]}^{text[cut:]}" if cut < len(text) else text
         words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
     return words
-
-
-def _with_power(raw: Any, first: int, text: str, raised: float) -> str:
-    """A number of a page, and a sign before raised digits at its end."""
-    import pypdfium2.raw as pdfium
-
-    x, y, end = ctypes.c_double(), ctypes.c_double(), len(text)
-    while end > 1 and pdfium.FPDFText_GetCharOrigin(raw, first + end - 1, x, y) and y.value > raised:
-        end -= 1
-    return f"{text[:end]}^{text[end:]}" if end < len(text) else text
 
 
 def _text_of(codes: Sequence[int]) -> str:
@@ -214,11 +207,13 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
     many = _narrow_columns(lines, {at: count for at, count in starts.items() if count >= _LEAST_NARROW}, left, right)
     if len(many) > 1:
         return many
-    for shares in (_MIDDLE, _SIDES):
+    heights = [(line[0].base, line[0].size) for line in lines]
+    close = sum(above - below < min(size, other) for (above, size), (below, other) in pairwise(heights))
+    for shares in (_MIDDLE, _SIDES) if close >= LEAST_ROWS else (_MIDDLE,):
         low, high = (left + share * (right - left) for share in shares)
         middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
         at = max(middle, key=middle.__getitem__, default=0)
-        if middle.get(at, 0) >= LEAST_ROWS:
+        if middle.get(at, 0) >= (LEAST_ROWS if close >= LEAST_ROWS else _LEAST_COLUMN):
             gutter, is_wide = _place(lines, at), shares is _MIDDLE and middle[at] >= _LEAST_COLUMN
             if _is_uneven(lines, gutter) or (is_wide and _is_filled(lines, gutter, right - left)):
                 return [gutter]
