@@ -101,7 +101,7 @@ class StorageError(ContextualError):
 
 
 class FingerprintError(StorageError):
-    """The stored index was made with settings that do not fit the ones given now."""
+    """The stored index was made with settings that do not fit the present ones."""
 
 
 class ConfirmationError(StorageError):
@@ -158,7 +158,7 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
 
 
 def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
-    """The count as an int, or None where that was given; see :func:`whole`."""
+    """The count as an int, or None where that is the value; see :func:`whole`."""
     return None if value is None else whole(name, value, least=least)
 
 
@@ -167,7 +167,7 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
 
     Args:
         name: The setting.
-        value: What was given for it.
+        value: The value of the setting.
         zero: Whether 0 is allowed.
         most: What it may be at most.
         endless: Whether infinity is allowed.

@@ -3,7 +3,7 @@ r"""Names and shapes of the node metadata that the rooms of this package share.
 Values are flat (str, int, float, bool), because vector stores such as Chroma refuse anything else.
 
 A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included. A separator inside a
-title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given. A
+title is escaped (``"A \> B"``), so that :func:`split_header_path` is the inverse of :func:`join_header_path`. A
 chunk of small sections has the path of the headings above all of them.
 
 A key that a document brought keeps its value, whatever it is called. Where it is called as one of ours, ours has the

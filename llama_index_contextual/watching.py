@@ -2,7 +2,7 @@
 
 Each step is a span, and a :class:`StepEvent` at its end. LlamaIndex itself tells of a retriever's ``retrieve()``, of
 each batch that an embedding makes and of each call of a language model; its spans lie inside of ours and around them.
-Nothing of a text, a vector or a question is told here, unless the message of an error quotes it.
+Nothing of a text, a vector or a question is recorded here, unless the message of an error quotes it.
 """
 
 from __future__ import annotations

@@ -180,11 +180,11 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
     """Return the order in which documents are read, which matters for those that are pages of one file.
 
     Pages of one file have the same path or file name, and a ``page_label`` or ``page_number``. They are read by number,
-    or in the order given where a label is no number; numbers may be left out, as of cells of a notebook and of empty
+    or in the list's order where a label is no number; numbers may be left out, as of cells of a notebook and of empty
     pages. Where a label comes twice, there are two files of one path, and no page follows another.
 
     Returns:
-        For each document its position, and the position of the page before it, if one is given.
+        For each document its position, and the position of the page before it, if there is one.
     """
     files: dict[str, list[tuple[str, int]]] = {}
     for position, document in enumerate(documents):

@@ -91,7 +91,7 @@ class ContextUsage:
     """What a generator has done since it was made.
 
     Attributes:
-        chunks: Chunks that it was asked about.
+        chunks: Chunks of the call.
         from_cache: Those whose context was in the cache.
         generated: Those whose context the model gave.
         failed: Those that got none from it, by reason; those that were left alone by the last reason and "3 times".

@@ -126,7 +126,7 @@ def _join_slices(chunks: Sequence[BaseNode]) -> str:
 def _agree(chunks: Sequence[BaseNode]) -> bool:
     """Whether chunks in order of their offsets overlap in the same words.
 
-    They do not where one parser cut what another had cut: its offsets may count from the piece that it was given.
+    They do not where one parser cut what another had cut: its offsets may count from the piece that it cut.
     """
     earlier, last = "", -1
     for chunk in chunks:

@@ -81,7 +81,7 @@ class LLMContextGenerator(ContextGenerator):
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
             names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
         fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None.
-        options: How the model is asked.
+        options: Settings of the calls.
 
     Raises:
         SettingError: A setting cannot work.

@@ -64,7 +64,7 @@ _LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a caller was in
 
 @dataclass(frozen=True, slots=True)
 class LLMOptions:
-    """How a language model is asked for contexts.
+    """Settings of the calls of a language model for contexts.
 
     Attributes:
         batch_size: Chunks per call.

@@ -107,7 +107,7 @@ class PromptBudget:
         return self._tokens > _LEAST_WINDOW
 
     def note_batch(self, *, matched: bool) -> None:
-        """Note whether an answer about several chunks could be matched to them; else they are asked about singly."""
+        """Note whether an answer about several chunks could be matched to them; else each gets a call of its own."""
         self._unmatched_batches = 0 if matched else self._unmatched_batches + 1
         if self._unmatched_batches >= _GIVE_UP_BATCHES:
             self.size = self._batch_size = 1

@@ -210,7 +210,7 @@ class State:
         return self._admitted[key]
 
     def _column(self, key: str) -> Column | None:
-        """Values of a metadata key; all are read from the nodes when the first is asked for."""
+        """Values of a metadata key; all are read from the nodes when the first is needed."""
         if not self._columns and len(self.engine):
             metadata = [metadata_of(self.stored[row][1]) for row in self.engine.rows.tolist()]
             keys = dict.fromkeys(key for values in metadata for key in values)

@@ -7,36 +7,33 @@ likely an index answers a message at all, so memory does not abstain from the hi
 from __future__ import annotations
 
 import asyncio
-import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
 
-from llama_index_contextual.errors import Checked, SettingError, whole
+from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, Analyzer, check_filters, days_filter, lexicon_of, parse_query
 from llama_index_contextual.memory.current import PoolHit, newer_values_first, newest_first
-from llama_index_contextual.memory.derived import OVERLAP_BOOST, derive_queries, derived_score
-from llama_index_contextual.memory.digest import Current, MemoryDigest, MemoryEntry, Place, on_one_line, visible
+from llama_index_contextual.memory.derived import derive_queries
+from llama_index_contextual.memory.digest import Current, MemoryDigest, on_one_line
+from llama_index_contextual.memory.entries import entries_of, is_seen
 from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
-from llama_index_contextual.memory.snippet import choose_snippet
+from llama_index_contextual.memory.ranking import (
+    HitPool,
+    MemorySettings,
+    aged_hits,
+    best_first,
+    by_formulas,
+    fresh_hits,
+)
 from llama_index_contextual.metadata import (
-    END_LINE,
-    FRONT_MATTER,
-    HEADER_PATH,
-    PAGE_LABEL,
-    START_LINE,
     day_of,
-    path_of,
-    value_of,
 )
 from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
-    Judgement,
     Mode,
-    NearDuplicates,
     Question,
     RecencyPostprocessor,
     answer_question,
@@ -45,13 +42,12 @@ from llama_index_contextual.retrieval import (
     min_score_for,
     run,
 )
-from llama_index_contextual.text import counted, date_from_path, readable
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from llama_index.core.vector_stores.types import MetadataFilters
-    from typing_extensions import Self
 
     from llama_index_contextual.retrieval import Explanation, Hit
 
@@ -65,81 +61,6 @@ _SESSIONS_LIVE: Final = 3.0
 _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
-_WIDE: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
-_LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
-
-
-def _as_number(value: Any) -> Any:
-    if isinstance(value, bool):  # which pydantic takes for 0 or 1
-        raise ValueError("input should be a number")  # noqa: TRY004  pydantic knows no other
-    return value.item() if hasattr(value, "item") else value  # numpy's
-
-
-_Number = BeforeValidator(_as_number)
-_Share = Annotated[float, _Number, Field(ge=0, le=1)]
-_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-
-
-class MemorySettings(Checked, BaseModel):
-    """How notes answer an agent.
-
-    Attributes:
-        enabled: Whether memory answers at all.
-        max_results: The most hits of a digest.
-        max_tokens: The most tokens of a digest; its first hit is shown whatever it costs.
-        include_recency: Whether newer notes win among near equals. Where a message names a date, that counts instead.
-        half_life_days: Days after which a dated note's recency factor is a half.
-        recency_weight: The share of a score that age may take, 0 to 1. benchmarks/results/memory.md: a weight of 0.1
-            costs 0.1 points of recall@4; one of 1, as the source has it, 34.
-        ranking: How a digest orders its hits: ``"learned"`` searches for the message once and compares by a trained
-            model; ``"derived"`` searches for it, its keywords and its names, and multiplies by age and by agreement.
-        min_relevance: How likely a hit has to answer the message, 0 to 1; 0 leaves out none; ``"auto"`` is 0.05, or 0
-            with another embedding than the local one.
-        evergreen: Patterns of notes that never age.
-
-    Raises:
-        SettingError: A value cannot work.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    enabled: bool = True
-    max_results: Annotated[int, _Number, Field(ge=1, le=100_000)] = 4
-    max_tokens: Annotated[int, _Number, Field(ge=1, le=10**9)] = 600
-    include_recency: bool = True
-    half_life_days: Annotated[float, _Number, Field(gt=0, le=1_000_000)] = 30.0
-    recency_weight: _Share = 0.1
-    ranking: Literal["learned", "derived"] = "learned"
-    min_relevance: _Share | Literal["auto"] = "auto"
-    evergreen: _Texts = ("MEMORY.md",)
-
-    def changed(self, **values: Any) -> Self:
-        """The same with other values, which are checked.
-
-        Raises:
-            SettingError: A value cannot work.
-        """
-        explicit = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**explicit, **values}) if values else self
-
-
-@dataclass(frozen=True, slots=True)
-class HitPool:
-    """Hits of a search.
-
-    Args:
-        hits: Best first.
-        judgement: How likely the best hit answers the message.
-        notes: What was degraded, ignored, or left out.
-        queries: The text, and the sentences of a message.
-        left_out: How many more were found, which are not relevant enough.
-    """
-
-    hits: tuple[PoolHit, ...] = ()
-    judgement: Judgement = field(default_factory=Judgement)
-    notes: tuple[str, ...] = ()
-    queries: tuple[str, ...] = ()
-    left_out: int = 0
 
 
 def gate_digest(message: str) -> MemoryDigest | None:
@@ -213,10 +134,10 @@ class MemoryContext:
         ordered, current = ranked, dict[str, Current]()
         if parsed.form == "question" and not parsed.dates:
             ordered = newer_values_first(ranked, parsed.text, self._analyzer.tokens)
-        chosen = _fresh(ordered, settings.max_results, seen)
+        chosen = fresh_hits(ordered, settings.max_results, seen)
         if not parsed.dates:  # "what was the timeout in March?" asks for what is older
             chosen, current = newest_first(chosen, ranked, self._analyzer.tokens)
-            chosen = [one for one in chosen if not _is_seen(one, seen)]
+            chosen = [one for one in chosen if not is_seen(one, seen)]
         shown = tuple("/".join(dict.fromkeys([one.first.isoformat(), one.last.isoformat()])) for one in parsed.dates)
         notes = [f"Message: only its first {MAX_MESSAGE:,} characters were read."] if parsed.is_cut else []
         found = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
@@ -233,8 +154,8 @@ class MemoryContext:
         pool = max(pools, key=lambda one: one.judgement.relevance or 0.0)
         least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
         likely = pool.judgement.relevance
-        ranked = _by_formulas(pools, today, settings) if likely is None or likely >= least else []
-        digest = self._digest(text, pool, ranked, _fresh(ranked, settings.max_results, seen), settings)
+        ranked = by_formulas(pools, today, settings) if likely is None or likely >= least else []
+        digest = self._digest(text, pool, ranked, fresh_hits(ranked, settings.max_results, seen), settings)
         return replace(digest, queries=queries)
 
     def _ranked(self, parsed: ParsedMessage, moment: datetime) -> tuple[HitPool, list[PoolHit]]:
@@ -256,9 +177,9 @@ class MemoryContext:
                 score = _DATED_SHARE * one.score
                 if score >= (0.0 if hits else least) and (one.id not in hits or hits[one.id].score < score):
                     hits[one.id] = replace(one, score=score)
-        ranked = _best_first(hits.values())
+        ranked = best_first(hits.values())
         if settings.include_recency and is_question and not parsed.dates:
-            ranked = _aged(ranked, settings, moment)
+            ranked = aged_hits(ranked, settings, moment)
         if least and is_question and pool.judgement.relevance is not None:
             ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
         return pool, ranked
@@ -287,8 +208,8 @@ class MemoryContext:
         most = whole("max_results", max_results, most=100_000)
         settings = self.settings.changed(max_results=most, max_tokens=_SEARCH_TOKENS * most)
         pool = self._search(query, filters, least=settings.min_relevance, most=most)
-        ranked = _best_first(pool.hits)
-        digest = self._digest(clean_message(query), pool, ranked, _fresh(ranked, most), settings)
+        ranked = best_first(pool.hits)
+        digest = self._digest(clean_message(query), pool, ranked, fresh_hits(ranked, most), settings)
         return replace(digest, queries=(query,))
 
     async def asearch(
@@ -423,115 +344,3 @@ def _reasons(hit: Hit) -> tuple[str, ...]:
 def _note(text: str) -> str:
     """A remark of a search as a line below the hits."""
     return f"Search: {on_one_line(text)}."
-
-
-# From hits to entries
-
-
-def _best_first(hits: Collection[PoolHit]) -> list[PoolHit]:
-    return sorted(hits, key=lambda one: (-one.score, one.id))
-
-
-def _by_formulas(pools: Sequence[HitPool], today: date, settings: MemorySettings) -> list[PoolHit]:
-    """Hits of all queries by :func:`derived_score`, best first; only a date in a path has an age."""
-    ranked = []
-    for one in {hit.id: hit for pool in reversed(pools) for hit in pool.hits}.values():
-        scores = [hit.score for pool in pools for hit in pool.hits if hit.id == one.id]
-        day = date_from_path(path_of(one.node.metadata)) if settings.include_recency else None
-        age = None if day is None else float((today - day).days)
-        reasons = [f"found by {len(scores)} queries x{OVERLAP_BOOST}"] if len(scores) > 1 else []
-        reasons += [] if age is None else [f"{age:.0f} days old"]
-        score = derived_score(scores, age, settings.half_life_days)
-        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
-    return _best_first(ranked)
-
-
-def _aged(ranked: Sequence[PoolHit], settings: MemorySettings, now: datetime) -> list[PoolHit]:
-    """Hits whose scores are lowered by the age of their notes, best first."""
-    recency = RecencyPostprocessor(
-        half_life_days=settings.half_life_days, weight=settings.recency_weight, evergreen=settings.evergreen, now=now
-    )
-    hits = {one.id: one for one in ranked}
-    aged = []
-    for why in recency.explain([NodeWithScore(node=one.node, score=one.score) for one in ranked]):
-        reason = f"recency x{why.multiplier:.2f} ({why.age_days:.0f} days, {why.reason})" if why.multiplier != 1 else ""
-        one = hits[why.node_id]
-        aged.append(replace(one, score=why.score_after, reasons=(*one.reasons, *filter(None, [reason]))))
-    return _best_first(aged)
-
-
-def _fresh(ranked: Sequence[PoolHit], most: int, seen: Collection[str] = ()) -> list[PoolHit]:
-    """The best hits without near-duplicates and those that were shown before."""
-    unseen = [one for one in ranked if not _is_seen(one, seen)]
-    repeated = NearDuplicates()
-    return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content())][:most]
-
-
-def _is_seen(one: PoolHit, seen: Collection[str]) -> bool:
-    """Whether a hit was shown before, by its id or its citation."""
-    return bool(seen) and (one.id in seen or _entry(one, "", None).citation in seen)
-
-
-def entries_of(
-    chosen: Sequence[PoolHit],
-    groups: Sequence[tuple[str, ...]],
-    terms: Callable[[str], Collection[str]],
-    max_tokens: int,
-    current: Mapping[str, Current],
-) -> tuple[MemoryEntry, ...]:
-    """Entries whose snippets share the budget; what one leaves goes to those after it.
-
-    Args:
-        chosen: Best first.
-        groups: The query's terms with their alternatives.
-        terms: Cuts a text into terms.
-        max_tokens: For all lines together, estimated. Where it is short, later hits are left out; the first never is.
-        current: By id what a hit has of a fact that has changed.
-    """
-    entries: list[MemoryEntry] = []
-    left = max_tokens
-    for position, one in enumerate(chosen):
-        weights = {
-            alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
-        }
-        text = readable(one.node.get_content())
-        properties = str(one.node.metadata.get(FRONT_MATTER) or "")
-        if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
-            text = "\n\n".join([*properties.split("; "), text])
-        now = current.get(one.id)
-        share = left // (len(chosen) - position) - estimate_tokens(_entry(one, "", None, now).block)
-        if share < _LEAST_TOKENS and entries:
-            break
-        limit = int(max(share, _LEAST_TOKENS) * len(text) / max(1, estimate_tokens(text)))
-        snippet, day = choose_snippet(text, weights, terms, limit=limit)
-        if now is not None and now.text not in snippet:
-            snippet = now.text
-        entries.append(_entry(one, visible(snippet), day, now))
-        left -= estimate_tokens(entries[-1].block)
-    return tuple(entries)
-
-
-def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None = None) -> MemoryEntry:
-    metadata, document = one.node.metadata, one.node.ref_doc_id or ""
-    day = day or day_of(metadata)
-    start, end = (
-        value if isinstance(value := value_of(metadata, key), int) else None for key in (START_LINE, END_LINE)
-    )
-    return MemoryEntry(
-        id=one.id,
-        place=Place(path_of(metadata) or document or one.id, start, end, str(metadata.get(PAGE_LABEL) or ""), document),
-        snippet=snippet,
-        score=round(min(one.score, 1.0), 6),
-        date=day.isoformat() if day else None,
-        header_path=on_one_line(str(value_of(metadata, HEADER_PATH) or "")),
-        cosine=None if one.cosine is None else round(one.cosine, 4),
-        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.terms),  # without the analyzer's language
-        reasons=one.reasons,
-        current=current,
-    )
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimated LLM tokens without a tokenizer: four characters each, one character each beyond Latin scripts."""
-    wide = 0 if text.isascii() else len(_WIDE.findall(text))
-    return wide + -(-(len(text) - wide) // 4)

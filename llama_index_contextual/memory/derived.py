@@ -1,7 +1,7 @@
 """``ranking="derived"``: up to three queries of a message, and their hits by formulas instead of a trained model.
 
-It is the ranking of ``memory_context`` as its authors describe it. A message is asked as it is, by its keywords, and by
-the names in it. A chunk has the best of its scores over these queries. Age halves the score of a note with a date in
+It is the ranking of ``memory_context`` as its authors describe it. The queries are the message, its keywords, and the
+names in it. A chunk has the best of its scores over these queries. Age halves the score of a note with a date in
 its path at each half-life, and a chunk that two or more queries found gains 15 %.
 """
 

@@ -65,7 +65,7 @@ class Current:
     since: str
     """The day from which notes say so."""
     older: tuple[OlderStatement, ...]
-    """What they said before, the latest first."""
+    """Earlier values, the latest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class MemoryEntry:
     reasons: tuple[str, ...] = ()
     """What raised or lowered its score, in words."""
     current: Current | None = None
-    """What it says of a fact of which notes said something else before."""
+    """The present value of a fact that has changed."""
 
     @property
     def path(self) -> str:
@@ -172,7 +172,7 @@ class MemoryDigest:
         return "\n".join([format_digest(self.entries), *apart, *(f"({note})" for note in self.notes)])
 
     def with_freshness_note(self, freshness: str) -> MemoryDigest:
-        """Return the digest with a line that says how far the index is behind; without one where nothing is said."""
+        """The digest with a line about how far the index is behind; the same digest where that is empty."""
         return replace(self, notes=(*self.notes, f"Index: {freshness}.")) if freshness else self
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword import Lexicon
 
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
-MAX_QUERY_CHARS: Final = 1_000  # of them are asked; twice as many take twice as long
+MAX_QUERY_CHARS: Final = 1_000  # of them are searched for; twice as many take twice as long
 _MIN_WORDS: Final = 3
 _LONGEST_SMALL_TALK: Final = 16  # words
 _CJK_CHARS_A_WORD: Final = 2  # Chinese words have about two characters

@@ -46,7 +46,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     Args:
         context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"`` (see :func:`resolve_generator`), or a generator of
             your own.
-        documents: The whole documents, where the nodes given here are only some of a document's chunks.
+        documents: The whole documents, where the nodes are only some of a document's chunks.
         docstore: Where to look for them otherwise; an outdated text in it is noticed and not used.
         root: The folder that absolute paths, as ``SimpleDirectoryReader`` gives them, are shown relative to. None is
             the working directory. Of a path outside of it the last two parts are shown (``guide/README.md``).
@@ -125,7 +125,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
         Args:
             nodes: As for a call.
-            documents: Whole documents, instead of those given before.
+            documents: Whole documents, instead of those of the constructor.
         """
         if self.generator is None:
             return ContextEstimate(0)
@@ -144,7 +144,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
         Args:
             nodes: Chunks of any parser, of any number of documents.
-            documents: The whole documents that they were cut from, instead of those given before. Without any, a
+            documents: The whole documents that they were cut from, instead of those of the constructor. Without any, a
                 document is put together from its chunks.
             **kwargs: ``show_progress`` is read, and ``progress``, which is called with a ``ContextProgress``. What
                 LlamaIndex passes besides is ignored.

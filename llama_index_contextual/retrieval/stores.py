@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number
-_PAGE: Final = 1000  # nodes that a store is asked for by id at a time
+_PAGE: Final = 1000  # nodes that are read by id at a time
 _MORE: Final = 4  # times as many, each time that too few hits pass
 _UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
 # Modes in which similarity_top_k is the number of hits.

@@ -187,7 +187,7 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
     model = pipeline.model
     if model is not None:
         model.require_key()
-    with warnings.catch_warnings():  # of each group of documents; here it is told once, of all
+    with warnings.catch_warnings():  # of each group of documents; here there is one, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for repair in report.repaired:

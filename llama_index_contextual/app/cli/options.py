@@ -59,7 +59,7 @@ class Target:
 
     @property
     def folder(self) -> Path | None:
-        """The folder whose index is asked; None for that of the storage, or of the user's own ``[collections]``."""
+        """The folder whose index is searched; None for that of the storage, or of the user's ``[collections]``."""
         if self.named or self.storage is not None:
             return self.named
         here = Path.cwd()

@@ -1,4 +1,4 @@
-"""Retrievers that are asked the same questions: recall, ranks, differences with intervals, as a table and a page."""
+"""Retrievers that answer the same questions: recall, ranks, differences with intervals, as a table and a page."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Comparison:
     """Retrievers side by side. It prints itself, also in a notebook.
 
     Attributes:
-        questions: The questions that were asked.
+        questions: The questions.
         top_k: The numbers of hits that were counted, smallest first.
         rows: The retrievers.
         baseline: The row that the others are compared with.

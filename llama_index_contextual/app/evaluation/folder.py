@@ -1,4 +1,4 @@
-"""Compare settings on a folder: each is indexed, and all indexes are asked the same questions."""
+"""Compare settings on a folder: each is indexed, and all indexes answer the same questions."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The place of an answer. A chunk holds it if path, lines and text all fit, as far as they are given.
+    """The place of an answer. A chunk holds it if path, lines and text all fit, as far as the place names them.
 
     Attributes:
         path: The file, relative to the folder. Its last parts are enough.

@@ -76,7 +76,7 @@ class Folders:
             raise SettingError(f"no folder of the index is called {unknown[0]!r}. Cure: {cure}")
 
     def place(self, path: str) -> Path:
-        """Where a document is. One that no folder has, as it was given by hand, is nowhere below the root."""
+        """Where a document is. One that no folder has, as it was passed as an object, is nowhere below the root."""
         with contextlib.suppress(SettingError):
             return Path(*self.home(path))
         return self.root / path

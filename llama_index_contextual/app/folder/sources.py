@@ -1,4 +1,4 @@
-"""What is read: files of a folder, or documents given by hand, as sources with an id and a hash.
+"""What is read: files of a folder, or documents passed as objects, as sources with an id and a hash.
 
 A source is read when its turn comes, so that a folder is never in memory as a whole, and what is remembered of it is
 the hash of the bytes that were read then, not of what had been seen earlier. Its documents have ids that last and
@@ -301,7 +301,7 @@ def file_sources(files: Sequence[FolderFile], reading: Reading, known: Mapping[s
 
 
 def document_sources(documents: Iterable[Document], folders: Folders, failed: list[Problem]) -> list[Source]:
-    """A source for each identity among documents given by hand; those without one are added to ``failed``."""
+    """A source for each identity among documents passed as objects; those without one are added to ``failed``."""
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
         identity = _identity(document, folders)

@@ -1,4 +1,4 @@
-"""The index: opened, refreshed, asked."""
+"""The index: opened, refreshed, searched."""
 
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index.background import BackgroundRefresh, is_refreshing

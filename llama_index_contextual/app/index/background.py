@@ -31,7 +31,7 @@ def is_refreshing() -> bool:
 
 
 class BackgroundRefresh:
-    """Keeps an index up to date while it is asked, with the index's own settings, in a thread of its own.
+    """Keeps an index up to date while it is searched, with the index's own settings, in a thread of its own.
 
     ::
 

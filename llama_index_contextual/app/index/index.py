@@ -1,4 +1,4 @@
-"""`ContextualIndex`: a folder of documents that can be asked, kept up to date at the least cost."""
+"""`ContextualIndex`: a folder of documents that can be searched, kept up to date at the least cost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`Co
 
 
 class ContextualIndex:
-    """A folder of documents, indexed with contexts, kept up to date, and asked.
+    """A folder of documents, indexed with contexts, kept up to date, and searched.
 
     ::
 

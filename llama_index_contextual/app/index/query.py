@@ -291,7 +291,7 @@ class IndexReader:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Open one view: all that is asked in this context meanwhile, by its threads too, sees one moment."""
+        """Open one view: all that is read in this context meanwhile, by its threads too, sees one moment."""
         with self.reading() as view:
             token = self._current.set(view)
             try:

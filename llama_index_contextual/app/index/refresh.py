@@ -233,7 +233,7 @@ class Refresh:
         return {key: row for key, row in changes.items() if row != documents.get(key)}
 
     def _index(self, sources: Sequence[Source]) -> None:
-        """Embed and write each batch in a thread of its own, while the next one is read, parsed and given contexts.
+        """Embed and write each batch in a thread of its own, while the next one is read, parsed and put into context.
 
         A language model, an embedding and the disk so work at the same time. Batches are those that would be made one
         after the other; they are written in order, and no more than two are in memory.

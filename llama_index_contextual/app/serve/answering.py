@@ -1,6 +1,6 @@
 """Answers of a language model whose sentences name their sources, and whether those sources hold what is quoted.
 
-The model reads numbered chunks and ends each sentence with the number of one, ``[1]``. A sentence is given out as soon
+The model reads numbered chunks and ends each sentence with the number of one, ``[1]``. A sentence is passed on as soon
 as it is whole, with what is wrong with it: a number that no source has, a quotation that its source does not contain,
 or no number at all. Nothing here says that a sentence follows from its source: only a reader can.
 """
@@ -231,7 +231,7 @@ class CitedSynthesizer(BaseSynthesizer):
         """Ask the model, and yield its answer sentence by sentence; without sources no model is asked.
 
         Args:
-            question: As it was asked.
+            question: The question.
             sources: The texts of the sources, best first. Those that the model's window has no room for are left out.
 
         Raises:

@@ -55,7 +55,7 @@ _MOST_CHOICES: Final = 200  # folders, and tags
 _RECENT: Final = 6
 _EXAMPLES: Final = 3
 _LOOK_SECONDS: Final = 0.3
-_FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # asked at every letter; others when a question is whole
+_FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # run at every letter; others when a question is whole
 
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost")

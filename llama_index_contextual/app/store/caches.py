@@ -98,7 +98,7 @@ class Caches:
             self._vectors.save(snapshot, rows)
 
     def forget(self) -> None:
-        """Read all of it again when it is asked next."""
+        """Read all of it again at the next question."""
         self._moment, self._values = None, {}
         self._keywords.forget()
         self._vectors.forget()

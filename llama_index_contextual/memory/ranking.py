@@ -1,0 +1,137 @@
+"""Settings of memory, the hits of a search, and their orders: by score, by age, by the formulas of the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from llama_index.core.schema import NodeWithScore
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from llama_index_contextual.errors import Checked
+from llama_index_contextual.memory.derived import OVERLAP_BOOST, derived_score
+from llama_index_contextual.memory.entries import is_seen
+from llama_index_contextual.metadata import path_of
+from llama_index_contextual.retrieval import Judgement, NearDuplicates, RecencyPostprocessor
+from llama_index_contextual.text import date_from_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import date, datetime
+
+    from typing_extensions import Self
+
+    from llama_index_contextual.memory.current import PoolHit
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, bool):  # which pydantic takes for 0 or 1
+        raise ValueError("input should be a number")  # noqa: TRY004  pydantic knows no other
+    return value.item() if hasattr(value, "item") else value  # numpy's
+
+
+_Number = BeforeValidator(_as_number)
+_Share = Annotated[float, _Number, Field(ge=0, le=1)]
+_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
+class MemorySettings(Checked, BaseModel):
+    """How notes answer an agent.
+
+    Attributes:
+        enabled: Whether memory answers at all.
+        max_results: The most hits of a digest.
+        max_tokens: The most tokens of a digest; its first hit is shown whatever it costs.
+        include_recency: Whether newer notes win among near equals. Where a message names a date, that counts instead.
+        half_life_days: Days after which a dated note's recency factor is a half.
+        recency_weight: The share of a score that age may take, 0 to 1. benchmarks/results/memory.md: a weight of 0.1
+            costs 0.1 points of recall@4; one of 1, as the source has it, 34.
+        ranking: How a digest orders its hits: ``"learned"`` searches for the message once and compares by a trained
+            model; ``"derived"`` searches for it, its keywords and its names, and multiplies by age and by agreement.
+        min_relevance: How likely a hit has to answer the message, 0 to 1; 0 leaves out none; ``"auto"`` is 0.05, or 0
+            with another embedding than the local one.
+        evergreen: Patterns of notes that never age.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    enabled: bool = True
+    max_results: Annotated[int, _Number, Field(ge=1, le=100_000)] = 4
+    max_tokens: Annotated[int, _Number, Field(ge=1, le=10**9)] = 600
+    include_recency: bool = True
+    half_life_days: Annotated[float, _Number, Field(gt=0, le=1_000_000)] = 30.0
+    recency_weight: _Share = 0.1
+    ranking: Literal["learned", "derived"] = "learned"
+    min_relevance: _Share | Literal["auto"] = "auto"
+    evergreen: _Texts = ("MEMORY.md",)
+
+    def changed(self, **values: Any) -> Self:
+        """The same with other values, which are checked.
+
+        Raises:
+            SettingError: A value cannot work.
+        """
+        explicit = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**explicit, **values}) if values else self
+
+
+@dataclass(frozen=True, slots=True)
+class HitPool:
+    """Hits of a search.
+
+    Args:
+        hits: Best first.
+        judgement: How likely the best hit answers the message.
+        notes: What was degraded, ignored, or left out.
+        queries: The text, and the sentences of a message.
+        left_out: How many more were found, which are not relevant enough.
+    """
+
+    hits: tuple[PoolHit, ...] = ()
+    judgement: Judgement = field(default_factory=Judgement)
+    notes: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+def best_first(hits: Collection[PoolHit]) -> list[PoolHit]:
+    """The hits by score, then by id."""
+    return sorted(hits, key=lambda one: (-one.score, one.id))
+
+
+def by_formulas(pools: Sequence[HitPool], today: date, settings: MemorySettings) -> list[PoolHit]:
+    """Hits of all queries by :func:`derived_score`, best first; only a date in a path has an age."""
+    ranked = []
+    for one in {hit.id: hit for pool in reversed(pools) for hit in pool.hits}.values():
+        scores = [hit.score for pool in pools for hit in pool.hits if hit.id == one.id]
+        day = date_from_path(path_of(one.node.metadata)) if settings.include_recency else None
+        age = None if day is None else float((today - day).days)
+        reasons = [f"found by {len(scores)} queries x{OVERLAP_BOOST}"] if len(scores) > 1 else []
+        reasons += [] if age is None else [f"{age:.0f} days old"]
+        score = derived_score(scores, age, settings.half_life_days)
+        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
+    return best_first(ranked)
+
+
+def aged_hits(ranked: Sequence[PoolHit], settings: MemorySettings, now: datetime) -> list[PoolHit]:
+    """Hits whose scores are lowered by the age of their notes, best first."""
+    recency = RecencyPostprocessor(
+        half_life_days=settings.half_life_days, weight=settings.recency_weight, evergreen=settings.evergreen, now=now
+    )
+    hits = {one.id: one for one in ranked}
+    aged = []
+    for why in recency.explain([NodeWithScore(node=one.node, score=one.score) for one in ranked]):
+        reason = f"recency x{why.multiplier:.2f} ({why.age_days:.0f} days, {why.reason})" if why.multiplier != 1 else ""
+        one = hits[why.node_id]
+        aged.append(replace(one, score=why.score_after, reasons=(*one.reasons, *filter(None, [reason]))))
+    return best_first(aged)
+
+
+def fresh_hits(ranked: Sequence[PoolHit], most: int, seen: Collection[str] = ()) -> list[PoolHit]:
+    """The best hits without near-duplicates and those that were shown before."""
+    unseen = [one for one in ranked if not is_seen(one, seen)]
+    repeated = NearDuplicates()
+    return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content())][:most]
