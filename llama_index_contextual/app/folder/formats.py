@@ -48,7 +48,7 @@ _CORE_KEYS: Final = frozenset({"title", "subject", "author", "created", "modifie
 _SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
 _BLOCK: Final = re.compile(rf"\s*(?={_SIGNS})")
 # Code, or what begins a comment or tag of MDX, Liquid, Jinja or Hugo anywhere on a line.
-_TAG: Final = re.compile(r"(`+)[^`]+\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
+_TAG: Final = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
 _LIST: Final = re.compile(r"\s*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){3,}$)|\d{1,9}(?=[.)](?:\s|$)))")
 
 

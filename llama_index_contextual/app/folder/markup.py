@@ -21,11 +21,11 @@ _RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")
 _LITERAL: Final = re.compile(r"(\s*)\.\. (code-block|code|sourcecode|parsed-literal|math)::\s*([\w+-]*)")
 _EXPLICIT: Final = re.compile(r"(\s*)\.\.(?:\s+(?![\w:.+-]+::|\[|\|[^|]+\||_)|\s*$|\s+_[^:]*:\s*$)")
 _AUTO_NUMBER: Final = re.compile(r"(\s*)#\.(?=\s)")
-_RST_ROLE: Final = re.compile(r"(?::[\w:.+-]+:)`([^`<]+?)(?:\s*<[^`>]*>)?`")
+_RST_ROLE: Final = re.compile(r"(?<![\w:.+-]):[\w:.+-]{1,60}:`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`")
 _ORG_HEADING: Final = re.compile(r"(\*+)\s+(.*?)(?:\s+:[\w@:]+:)?\s*$")
 _ORG_STATES: Final = re.compile(r"^#\+(?:SEQ_|TYP_)?TODO:(.*)$", re.IGNORECASE | re.MULTILINE)
 _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
-_ORG_COOKIE: Final = re.compile(r"^\[#\w\]\s+|\s*\[\d*(?:/\d*|%)\]")
+_ORG_COOKIE: Final = re.compile(r"^\[#\w\]\s+|[ \t]{0,9}\[\d{0,9}(?:/\d{0,9}|%)\]")
 _ORG_KEYWORD: Final = re.compile(r"#\+(title|author|date):\s*(.*)$", re.IGNORECASE)
 _ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*(\w*)", re.IGNORECASE)
 _ORG_COMMENT: Final = re.compile(r"\s*#(?:\s|\+|$)")
@@ -38,11 +38,10 @@ _TEX_HEADING: Final = re.compile(
 )
 _TEX_FRAME: Final = re.compile(rf"\\begin\{{frame\}}(?:<[^<>]*>)?(?:\[[^][]{{0,200}}\])*{_TEX_BRACES}")
 _TEX_BLOCK: Final = re.compile(rf"\\begin\{{(?:alert|example)?block\}}(?:<[^<>]*>)?{_TEX_BRACES}")
-_TEX_HIDDEN: Final = re.compile(
-    r"(\\begin\{([BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}.*?\\end\{\2\}|(?<!\\)%[^\n]*)"
-    r"|\\begin\{comment\}.*?\\end\{comment\}|\\comment\b.*?\\endcomment\b|\\iffalse\b.*?\\fi\b",
-    re.DOTALL,
+_TEX_OPENS: Final = re.compile(
+    r"\\begin\{([BLv]?[vV]erbatim\*?|alltt|lstlisting|minted|comment)\}|\\(comment|iffalse)\b|(?<!\\)%[^\n]*"
 )
+_TEX_CLOSES: Final = {"comment": re.compile(r"\\endcomment\b"), "iffalse": re.compile(r"\\fi\b")}
 # Where a line is divided: before what begins a thing of its own, and after a heading or a row.
 _TEX_BEFORE: Final = re.compile(
     r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{|frametitle\{))"
@@ -293,12 +292,30 @@ def read_tex(path: Path) -> Conversion:
     return _Tex(decode(path.read_bytes()).text).converted()
 
 
+def _without_comments(text: str) -> tuple[str, int]:
+    """TeX with empty lines in place of its comments of several lines, and how many of these there were."""
+    parts, start, count, endless, place = list[str](), 0, 0, set[str](), 0
+    while found := _TEX_OPENS.search(text, place):
+        place, opened = found.end(), found[0]
+        if opened[0] == "%" or opened in endless:
+            continue
+        closes = _TEX_CLOSES[found[2]] if found[2] else re.compile(re.escape(f"\\end{{{found[1]}}}"))
+        if (end := closes.search(text, place)) is None:
+            endless.add(opened)
+            continue
+        place = end.end()
+        if found[2] or found[1] == "comment":
+            parts += [text[start : found.start()], "\n" * text.count("\n", found.start(), place)]
+            start, count = place, count + 1
+    return "".join([*parts, text[start:]]), count
+
+
 class _Tex(_Markup):
     def __init__(self, text: str) -> None:
         preamble, begin, body = text.partition(_BEGIN)
-        shown = _TEX_HIDDEN.sub(lambda found: found[1] or "\n" * found[0].count("\n"), body if begin else text)
+        shown, comments = _without_comments(body if begin else text)
         super().__init__(_TEX_BLOCK.sub(r"\1. ", _TEX_FRAME.sub(r"\\frametitle{\1}", shown)))
-        self.left_out["comment"] = sum(not found[1] for found in _TEX_HIDDEN.finditer(body if begin else text))
+        self.left_out["comment"] = comments
         self.result = [""] * (preamble.count("\n") if begin else 0)
         self.metadata = {
             {"date": "created"}.get(key, key): " ".join(_plain(value).split())

@@ -49,7 +49,7 @@ _MARKS: Final = {
     "super": _RAISED,
 }
 _WORD: Final = re.compile(rf"\\({'|'.join(_MARKS)}|v|deleted)(?![a-z])(\d?) ?|\\[{{}}\\]|[{{}}]")
-_SHOWN_AGAIN: Final = re.compile(r"[^{}]{0,2000}\\v0")  # within a group
+_SHOWN_AGAIN: Final = re.compile(r"[^{}]{0,300}\\v0")  # within a group
 _FONT: Final = re.compile(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)")
 _CODE_PAGE: Final = re.compile(r"\\ansicpg(\d{1,5})")
 _NOTES: Final = re.compile(f"{_NOTE}([^{_NOTE}{_NOTE_END}]*){_NOTE_END}")

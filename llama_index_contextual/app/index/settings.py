@@ -11,7 +11,7 @@ from llama_index_contextual.app.settings.embeddings import embedding_limit, mode
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 from llama_index_contextual.app.settings.schema import SETTINGS
-from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
+from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout, WriteLock
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError, without_credentials
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, short_hash
@@ -154,6 +154,8 @@ class IndexSettings:
         """
         if (state or self.state()).settings:
             return
+        if writer := WriteLock(self.database.path.parent).other_writer():
+            raise StorageError(f"{self.database.path} is being made by {writer}. Cure: wait a moment, then try again.")
         if Layout(folder := self.folders.root).database.is_file():
             raise StorageError(
                 f"{folder} is where an index is kept, and no folder of documents. Cure: --storage {folder} "

@@ -17,6 +17,7 @@ from llama_index_contextual.app.index.plan import Plan, RefreshReport, is_spared
 from llama_index_contextual.app.index.vectors import attach_document_windows
 from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.app.store.database import MISCOUNTED, Chunk
+from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
@@ -129,15 +130,17 @@ class Freshness:
         certain: False where the time ended before all files were compared.
         refreshing: Whether they are being indexed now.
         error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
+        files: Files of the folder, where another process is making the index; else 0.
     """
 
     changed: int = 0
     certain: bool = True
     refreshing: bool = False
     error: str = ""
+    files: int = 0
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to say."""
+        """Whether the index is behind, or may be."""
         return bool(self.changed or self.error or self.refreshing)
 
     def __str__(self) -> str:
@@ -145,6 +148,8 @@ class Freshness:
         changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
         if self.error:
             return f"{changed}the index could not be brought up to date: {self.error}"
+        if self.files:
+            return f"{self.files - self.changed:,} of {counted(self.files, 'file')} indexed; another process goes on"
         if self.refreshing:
             return f"{changed}being indexed"
         return f"{changed}run index" if self.changed else ""
@@ -182,7 +187,8 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
             entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
             for key, entry in documents.items()
         )
-    return Freshness(changed, certain)
+    is_other = changed and not settings.state().complete and WriteLock(settings.database.path.parent).other_writer()
+    return Freshness(changed, certain, files=len(discovery.files) if is_other else 0)
 
 
 def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tuple[Plan, list[Problem], list[Source]]:

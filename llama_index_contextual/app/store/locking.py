@@ -126,6 +126,20 @@ class WriteLock:
             finally:
                 self._file.release()
 
+    def other_writer(self) -> str:
+        """The process of this machine that wrote last, where it is another one and still runs; else "".
+
+        To try the lock would keep a writer out that comes at this moment.
+        """
+        try:
+            owner = json.loads(self._owner.read_text(encoding="utf-8"))
+            if owner["host"] != socket.gethostname() or owner["pid"] == os.getpid() or os.name == "nt":
+                return ""
+            os.kill(owner["pid"], 0)  # on Windows this would send a signal
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            return ""
+        return self._described_owner()
+
     def _described_owner(self) -> str:
         try:
             owner = json.loads(self._owner.read_text(encoding="utf-8"))
