@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -160,7 +161,9 @@ def test_watching_indexes_what_changes(tmp_path, run):
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     code += "from llama_index_contextual.app.cli import main; main()"
     command = [sys.executable, "-c", code, "index", str(tmp_path), "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:  # noqa: S603
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, env=buffered, **pipes) as watcher:  # noqa: S603
         assert any("1 added" in line for line in watcher.stdout)
         assert any("waiting for changes" in line for line in watcher.stderr)
         (tmp_path / "b.part").write_text("# Evening\n\nThe piano is tuned in May.\n")

@@ -56,13 +56,14 @@ def print_json(data: Any) -> None:
 
 
 def print_report(report: Any, text: str = "", *, as_json: bool) -> None:
-    """Print a report as JSON, or as lines: its own, if it has no other text."""
+    """Print a report as JSON, or as lines: its own, if it has no other text; at once, since ``--watch`` goes on."""
     if not as_json:
         print_text(text or str(report))
     elif hasattr(report, "to_dict"):
         print_json(report.to_dict())
     else:
         print_json(asdict(report) if is_dataclass(report) and not isinstance(report, type) else report)
+    sys.stdout.flush()
 
 
 def tell(text: str, label: str = "", style: str = "yellow") -> None:
