@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -10,11 +11,16 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the command line, or name the extra that brings it; Ctrl-C ends it with one line, also while it imports."""
+    """Run the command line, or name the extra that brings it.
+
+    Ctrl-C ends the process with one line at once, also during imports and at the end of the interpreter, where a
+    ``KeyboardInterrupt`` would be a traceback or nothing. A command with work to finish has it raised in that work
+    (:func:`llama_index_contextual.app.cli.options.interruptible`).
+    """
     gc.set_threshold(100_000, 50, 100)  # imports make objects that stay; to look through them took a tenth of the start
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # after it CPython takes the handler away
     from llama_index_contextual.errors import MissingExtraError, needs
 
     try:
@@ -22,13 +28,11 @@ def main() -> None:
             from llama_index_contextual.app.cli import main as run_command_line
     except MissingExtraError as error:
         sys.exit(f"error: {error}")
-    signal.signal(signal.SIGINT, before)
     run_command_line()
 
 
 def _end(*_: Any) -> None:
-    sys.stderr.write("interrupted\n")
-    sys.stderr.flush()
+    os.write(2, b"interrupted\n")  # a signal may come while standard error is written
     os._exit(130)
 
 

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from llama_index_contextual.app.cli import output
-from llama_index_contextual.app.cli.options import EXIT_INCOMPLETE, AsJson, ListSkipped, Target, with_options
+from llama_index_contextual.app.cli.options import (
+    EXIT_INCOMPLETE,
+    AsJson,
+    ListSkipped,
+    Target,
+    interruptible,
+    with_options,
+)
 from llama_index_contextual.app.settings.loading import USER_FILE, load_configuration, user_folder, user_storage
 from llama_index_contextual.errors import ContextualError, DamagedError, SettingError, needs
 from llama_index_contextual.text import counted, languages_in_words
@@ -121,7 +128,7 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
     storage, places = opened.storage.resolve(), opened.settings.folders.places
     how: dict[str, Any] = {"watch_filter": lambda _, path: not Path(path).is_relative_to(storage)}
     changes = watchfiles.watch(*places, rust_timeout=_LOOK_MS, yield_on_timeout=True, **how)
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), interruptible():
         for _ in changes:
             try:
                 if opened.freshness(math.inf).changed:
@@ -187,7 +194,7 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
     model = pipeline.model
     if model is not None:
         model.require_key()
-    with warnings.catch_warnings():  # of each group of documents; here there is one, of all
+    with interruptible(), warnings.catch_warnings():  # of each group of documents; here there is one, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for repair in report.repaired:

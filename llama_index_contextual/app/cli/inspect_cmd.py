@@ -19,6 +19,7 @@ from llama_index_contextual.app.cli.options import (
     NamedTarget,
     Page,
     Target,
+    interruptible,
     with_options,
 )
 from llama_index_contextual.app.settings.schema import SETTINGS
@@ -39,7 +40,8 @@ def serve(target: NamedTarget, *, port: PagePort = 8766) -> None:
     """Show a page to search, read and ask on, at the address that is printed. Ctrl-C ends it."""
     from llama_index_contextual.app.serve.page import serve as run
 
-    run(target.folder, storage=target.storage, port=port, config=target.configuration)
+    with interruptible():
+        run(target.folder, storage=target.storage, port=port, config=target.configuration)
 
 
 @with_options("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
@@ -55,7 +57,8 @@ def mcp(
 
     code = 0
     try:
-        run(target.folder, transport=transport, port=port, storage=target.storage, config=target.configuration)
+        with interruptible():
+            run(target.folder, transport=transport, port=port, storage=target.storage, config=target.configuration)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if is_refreshing():  # to wait could take minutes, and to end its thread with the interpreter could end in a crash

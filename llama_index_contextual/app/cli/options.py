@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -33,6 +35,18 @@ ListSkipped = Annotated[
 ]
 _REMEMBERED: Final = ("files", "chunks", "context", "embed_model")
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one"
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises ``KeyboardInterrupt`` within, for work that has to end in order; elsewhere it ends the process."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # a command that a shell runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)
