@@ -207,28 +207,6 @@ def realmem_notes() -> list[Message]:
     return [one for one in found if one.gold]
 
 
-def chunking_evaluation() -> DataSet:
-    """Five plain-text corpora in one index, 472 questions; gold: the characters of passages."""
-    folder = _folder("chunking-evaluation")
-    documents = [
-        Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name})
-        for path in sorted((folder / "corpus").glob("*.md"))
-    ]
-    questions = [
-        Question(
-            row["query"],
-            frozenset((g["path"], char) for g in row["gold"] for char in range(g["start_char"], g["end_char"])),
-        )
-        for row in _rows(folder / "queries.jsonl")
-    ]
-
-    def covers(node: BaseNode) -> frozenset[Hashable]:
-        span = range(node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
-        return frozenset((node.ref_doc_id, char) for char in span)
-
-    return DataSet("chunking-evaluation", {"": documents}, questions, covers, {})
-
-
 def german_judgments() -> DataSet:
     """60 German judgments, 60 questions; gold: a passage, of which a chunk holds at least half."""
     return _passages("german-judgments")

@@ -1,10 +1,17 @@
 """Write the bill of materials: every package that an installation brings, with version, licence and who asks for it.
 
-python benchmarks/dependencies.py      # in an environment with all extras, such as .venv of "make test"
+    python benchmarks/dependencies.py           # in an environment with all extras, such as .venv of "make test"
+    python benchmarks/dependencies.py --sizes   # megabytes and packages by extras; each row is installed from PyPI
+
+A package's megabytes are those of its files, with what Python compiles of them.
 """
 
+import subprocess
+import sys
+import tempfile
+import venv
 from datetime import datetime, timezone
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from platform import machine, python_version, system
 
@@ -17,6 +24,7 @@ PAGE = ROOT / "benchmarks" / "results" / "dependencies.md"
 HEADING = "## Every package\n"
 LICENCE = "License :: OSI Approved :: "
 LONGEST = 40  # letters of a licence's name; what is longer is its text
+ROWS = ("", "local", "app,local", "app,local,documents", "local,chroma", "app,local,documents,chroma,llm")
 NO_PRODUCT = {"dev", "ray"}  # extras of tests and of a cluster
 
 
@@ -68,15 +76,18 @@ def table(names: list[str], found: dict[str, set[str]]) -> str:
     return "\n".join(rows)
 
 
+def here() -> str:
+    """Date, system and Python."""
+    return f"{datetime.now(timezone.utc).date()}, {system()} {machine()}, CPython {python_version()}"
+
+
 def page() -> str:
     """The page, with its tables made anew; what stands above them stays."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     above = PAGE.read_text("utf-8").partition(HEADING)[0]
     base: dict[str, set[str]] = {}
     closure(project["dependencies"], base)
-    today = datetime.now(timezone.utc).date()
-    where = f"{today}, {system()} {machine()}, CPython {python_version()}"
-    parts = [above.rstrip(), HEADING.rstrip(), where, f"### The base: {len(base)}", table(sorted(base), base)]
+    parts = [above.rstrip(), HEADING.rstrip(), here(), f"### The base: {len(base)}", table(sorted(base), base)]
     for extra, requirements in project["optional-dependencies"].items():
         if extra in NO_PRODUCT:
             continue
@@ -87,5 +98,35 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def installed(folder: Path, *requirements: str) -> list[Distribution]:
+    """The packages of a new environment without pip, after an installation."""
+    venv.create(folder, with_pip=False)
+    command = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", *requirements]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)  # noqa: S603
+    [packages] = folder.glob("lib/*/site-packages")
+    return list(distributions(path=[str(packages)]))
+
+
+def megabytes(package: Distribution) -> float:
+    """Size of the files of a package."""
+    files = {Path(str(package.locate_file(file))).resolve() for file in package.files or ()}
+    return sum(file.stat().st_size for file in files if file.is_file()) / 1e6
+
+
+def sizes() -> None:
+    """Print packages and megabytes by extras."""
+    print(f"{here()}\n\n| installed | packages | MB |\n|---|---|---|")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    rows = {"the four LlamaIndex packages": [need for need in declared if need.startswith("llama-index-")]}
+    rows |= {f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]" if row else str(ROOT)] for row in ROWS}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, requirements) in enumerate(rows.items()):
+            found = installed(Path(folder, str(number)), *requirements)
+            print(f"| {name} | {len(found)} | {sum(map(megabytes, found)):.0f} |", flush=True)
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    if "--sizes" in sys.argv:
+        sizes()
+    else:
+        PAGE.write_text(page(), "utf-8")

@@ -2,38 +2,333 @@
 
     python benchmarks/documents.py [--kept | --speed | --reports FILE.pdf …] [--embed-model local]
 
-``--kept`` writes pages of ``kubernetes-docs`` in each format and counts which words, headings, items, rows and pages
-come back, and compares the words and pages of the documents of ``pdf-reports`` and ``faults`` with those that PDFium,
-python-docx, lxml and openpyxl read. ``--reports`` without a file takes all. The reports and questions are those of
-``pdf-reports``: a page is found where one of the first 1, 5 or 10 pages that the hits name holds the answer. Pages
-count once, in the order of their best chunk.
+``--kept`` writes pages of ``kubernetes-docs`` as HTML, EPUB, mail, Word, slides, sheets and PDF and counts which words,
+headings, items, rows and pages come back, and compares the words and pages of the documents of ``pdf-reports`` and
+``faults`` with those that PDFium, python-docx, lxml and openpyxl read. ``--reports`` without a file takes all. The
+reports and questions are those of ``pdf-reports``: a page is found where one of the first 1, 5 or 10 pages that the
+hits name holds the answer. Pages count once, in the order of their best chunk.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import resource
 import shutil
 import tempfile
 import time
+import zipfile
 from collections import Counter, defaultdict
+from email.message import EmailMessage
+from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+import docx
+import openpyxl
+import pptx
+import pypdfium2
 from common import machine, markdown_table
 from datasets import DATA
-from document_files import KEPT, WRITERS, Block, blocks_of
+from lxml import html
+from markdown_it import MarkdownIt
+from pptx.util import Inches
+from reportlab.lib.styles import getSampleStyleSheet
+from reportlab.platypus import Paragraph, Preformatted, SimpleDocTemplate, Table
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.convert import ConversionProcess, DocumentReader, Limits
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
 HITS = 60  # chunks, of which some are of one page
-_SHOWN = ("heading", "item", "row")
-_HEAD = ["files", "words %", "headings", "list items", "table rows", "pages", "headings that are none", "seconds"]
+SHOWN = ("heading", "item", "row")
+HEAD = ["files", "words %", "headings", "list items", "table rows", "pages", "headings that are none"]
+KEPT = {".xlsx": {"table"}, ".pptx": {"heading", "item", "text", "table"}}  # others hold all
+
+
+class Block(NamedTuple):
+    """A heading, a text, an item of a list, code, or a table.
+
+    Attributes:
+        kind: ``"heading"``, ``"text"``, ``"item"``, ``"code"`` or ``"table"``.
+        text: On one line; of code its lines.
+        level: Of a heading or an item, from 1.
+        rows: Of a table.
+    """
+
+    kind: str
+    text: str = ""
+    level: int = 1
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def blocks_of(markdown: str, *, is_plain: bool = True) -> list[Block]:
+    """The blocks of a Markdown text; where ``is_plain``, links, pictures and emphasis in it are left out."""
+    blocks: list[Block] = []
+    rows: list[list[str]] = []
+    kind, level, depth = "text", 1, 0
+    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+        if token.type.endswith(("list_open", "list_close")):
+            depth += token.nesting
+        elif token.type in ("heading_open", "list_item_open"):
+            kind, level = ("heading", int(token.tag[1])) if token.tag[0] == "h" else ("item", depth)
+        elif token.type == "tr_open":
+            rows.append([])
+        elif token.type == "table_close":
+            blocks.append(Block("table", rows=tuple(map(tuple, rows))))
+            rows = []
+        elif token.type == "fence":
+            blocks.append(Block("code", token.content.strip("\n")))
+        elif token.type == "inline":
+            parts = (" " if "break" in one.type else one.content for one in token.children or [] if one.type != "image")
+            plain = re.sub(r"[\x00-\x1f]", " ", "".join(parts))
+            text = " ".join((plain if is_plain else token.content).split())
+            if rows:
+                rows[-1].append(text.replace("|", "/"))
+            elif text:
+                blocks.append(Block(kind, text, level))
+                kind = "text"
+    return blocks
+
+
+# Writers, which return how many pages, slides, sheets or chapters they made
+
+
+def markup(blocks: Sequence[Block]) -> str:
+    """HTML of blocks; each list at its own depth."""
+    pieces: list[str] = []
+    for kind, text, level, rows in blocks:
+        if kind == "table":
+            cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+            head = next(cells).replace("td>", "th>")
+            pieces.append(f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>")
+        else:
+            tag = {"heading": f"h{level}", "text": "p", "code": "pre", "item": "li"}[kind]
+            start, end = ("<ul><li>" * (level - 1) + "<ul>", "</ul>" + "</li></ul>" * (level - 1))
+            line = f"<{tag}>{escape(text)}</{tag}>"
+            pieces.append(f"{start}{line}{end}" if kind == "item" else line)
+    return "\n".join(pieces)
+
+
+def parts_of(blocks: Sequence[Block], lowest: int) -> list[list[Block]]:
+    """Blocks cut before each heading of the first so many levels."""
+    parts: list[list[Block]] = []
+    for block in blocks:
+        if not parts or (block.kind == "heading" and block.level <= lowest):
+            parts.append([])
+        parts[-1].append(block)
+    return parts
+
+
+def write_html(path: Path, blocks: Sequence[Block]) -> int:
+    """A page with a menu."""
+    page = f"<html><head><title>Page</title></head><body><nav>Menu</nav><main>{markup(blocks)}</main></body></html>"
+    path.write_text(page, "utf-8")
+    return 1
+
+
+def write_epub(path: Path, blocks: Sequence[Block]) -> int:
+    """A book with a chapter for each heading of the first two levels."""
+    chapters = parts_of(blocks, 2)
+    names = [f"c{number}" for number in range(len(chapters))]
+    items = "".join(f'<item id="{name}" href="{name}.xhtml"/>' for name in names)
+    spine = "".join(f'<itemref idref="{name}"/>' for name in names)
+    with zipfile.ZipFile(path, "w") as book:
+        book.writestr("META-INF/container.xml", '<c><rootfiles><rootfile full-path="o.opf"/></rootfiles></c>')
+        book.writestr("o.opf", f"<p><manifest>{items}</manifest><spine>{spine}</spine></p>")
+        for name, chapter in zip(names, chapters, strict=True):
+            book.writestr(f"{name}.xhtml", f"<html><head><title/></head><body>{markup(chapter)}</body></html>")
+    return len(chapters)
+
+
+def write_eml(path: Path, blocks: Sequence[Block]) -> int:
+    """A mail with HTML."""
+    message = EmailMessage()
+    message["Subject"], message["From"] = "Page", "iris@example.org"
+    message.set_content("See the HTML.")
+    message.add_alternative(markup(blocks), subtype="html")
+    path.write_bytes(bytes(message))
+    return 1
+
+
+def write_docx(path: Path, blocks: Sequence[Block]) -> int:
+    """A Word document with a page for each heading of the first two levels."""
+    document, pages = docx.Document(), parts_of(blocks, 2)
+    for number, page in enumerate(pages):
+        if number:
+            document.add_page_break()
+        for kind, text, level, rows in page:
+            if kind == "table":
+                table = document.add_table(rows=0, cols=max(map(len, rows)))
+                for row in rows:
+                    for cell, shown in zip(table.add_row().cells, row, strict=False):
+                        cell.text = shown
+            elif kind == "heading":
+                document.add_heading(text, level)
+            else:
+                deeper = f" {level}" if 1 < level < 4 else ""
+                document.add_paragraph(text, style=f"List Bullet{deeper}" if kind == "item" else None)
+    document.save(str(path))
+    return len(pages)
+
+
+def write_pptx(path: Path, blocks: Sequence[Block]) -> int:
+    """A slide for each heading, with what stands below it."""
+    show, slides = pptx.Presentation(), parts_of(blocks, 6)
+    for part in slides:
+        slide = show.slides.add_slide(show.slide_layouts[1])
+        frame = slide.placeholders[1].text_frame
+        for kind, text, level, rows in part:
+            if kind == "heading":
+                slide.shapes.title.text = text
+            elif kind == "table":
+                size = (len(rows), max(map(len, rows)), 0, 0, Inches(6), Inches(2))
+                table = slide.shapes.add_table(*size).table
+                for number, row in enumerate(rows):
+                    for column, shown in enumerate(row):
+                        table.cell(number, column).text = shown
+            else:
+                paragraph = frame.add_paragraph() if frame.text else frame.paragraphs[0]
+                paragraph.text, paragraph.level = text.replace("\n", " "), min(level, 5) - 1
+    show.save(str(path))
+    return len(slides)
+
+
+def write_xlsx(path: Path, blocks: Sequence[Block]) -> int:
+    """A sheet for each table."""
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for number, block in enumerate(block for block in blocks if block.kind == "table"):
+        sheet = book.create_sheet(f"Table {number}")
+        for row in block.rows:
+            sheet.append([f"\u200b{cell}" if cell[:1] == "=" else cell for cell in row])
+    book.save(path)
+    return len(book.worksheets)
+
+
+def write_pdf(path: Path, blocks: Sequence[Block]) -> int:
+    """A PDF."""
+    styles, story = getSampleStyleSheet(), list[object]()
+    for kind, text, level, rows in blocks:
+        if kind == "table":
+            story.append(Table([[Paragraph(escape(cell), styles["BodyText"]) for cell in row] for row in rows]))
+        elif kind == "code":
+            story.append(Preformatted(text, styles["Code"], maxLineLength=90))
+        else:
+            style = styles[f"Heading{level}" if kind == "heading" else "BodyText"]
+            story.append(Paragraph(escape(text), style, bulletText="•" if kind == "item" else None))
+    document = SimpleDocTemplate(str(path))
+    document.build(story)
+    return int(document.page)
+
+
+WRITERS: dict[str, Callable[[Path, Sequence[Block]], int]] = {
+    f".{name.removeprefix('write_')}": function for name, function in globals().items() if name.startswith("write_")
+}
+
+
+# What converters keep
+
+
+def words_of(text: str) -> Counter[str]:
+    """Words of a text."""
+    return Counter(re.findall(r"\w+", text))
+
+
+def bag(blocks: Iterable[Block], kind: str) -> Counter[str]:
+    """The texts of a kind of blocks, without spaces, and without what a page of text cannot tell."""
+    texts = (block.text for block in blocks if block.kind == kind)
+    if kind == "row":
+        texts = ("".join(row) for block in blocks for row in block.rows)
+    return Counter("".join(re.findall(r"\w+", text)) for text in texts)
+
+
+def compare(wanted: list[Block], got: list[Block]) -> Counter[str]:
+    """How many headings, items, rows and words of a page are there, of how many."""
+    counts: Counter[str] = Counter()
+    for kind in SHOWN:
+        one = bag(wanted, kind)
+        counts.update({kind: (one & bag(got, kind)).total(), f"all {kind}": one.total()})
+    words = [
+        words_of(" ".join(" ".join((one.text, *map(" ".join, one.rows))) for one in some)) for some in (wanted, got)
+    ]
+    counts.update({"word": (words[0] & words[1]).total(), "all word": words[0].total()})
+    return counts
+
+
+def made_pages(count: int) -> list[list[Block]]:
+    """Blocks of some pages, half of them those with the most tables."""
+    pages = []
+    for path in sorted((DATA / "kubernetes-docs" / "corpus").rglob("*.md")):
+        text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text("utf-8", "replace"), flags=re.DOTALL)
+        pages.append([one for one in blocks_of(text) if one.kind != "table" or len(one.rows[0]) > 1])
+    pages.sort(key=lambda blocks: -sum(len(block.rows) for block in blocks))
+    filled = [blocks for blocks in pages if blocks]
+    step = max(1, len(filled) // (count - count // 2))
+    return [*filled[: count // 2], *filled[count // 2 :: step]][:count]
+
+
+def kept(count: int) -> str:
+    """What converters keep of pages that are written in each format, and of documents of others."""
+    chosen, rows = made_pages(count), []
+    for suffix, write in WRITERS.items():
+        found, extra = Counter[str](), 0
+        with tempfile.TemporaryDirectory() as folder:
+            for number, blocks in enumerate(chosen):
+                wanted = [block for block in blocks if block.kind in KEPT.get(suffix, {block.kind})]
+                if not wanted:
+                    continue
+                path = Path(folder) / f"{number}{suffix}"
+                parts = write(path, blocks)
+                texts = [document.text for document in DocumentReader().load_data(path)]
+                got = blocks_of("\n\n".join(texts), is_plain=False)
+                found += compare(wanted, got) + Counter(file=1, page=len(texts) == parts)
+                extra += (bag(got, "heading") - bag(blocks, "heading")).total()
+        shares = (f"{found[key]:,} / {found[f'all {key}']:,}" if found[f"all {key}"] else "–" for key in SHOWN)
+        words = f"{100 * found['word'] / found['all word']:.2f}"
+        rows.append([suffix, str(found["file"]), words, *shares, f"{found['page']} / {found['file']}", str(extra)])
+    return markdown_table(["made by the benchmark", *HEAD], rows) + "\n\n" + kept_of_others()
+
+
+def kept_of_others() -> str:
+    """Words and pages of documents of the data beside what other packages read."""
+    paths = [*(DATA / "pdf-reports" / "corpus").glob("*.pdf"), *(DATA / "faults").glob("*/*")]
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in sorted(path for path in paths if path.suffix in (".pdf", ".docx", ".html", ".xlsx")):
+        expected = read_by_others(path)
+        texts = [document.text for document in DocumentReader().load_data(path)]
+        got, wanted = words_of("\n".join(texts)), words_of("\n".join(expected))
+        total = {"all word": wanted.total(), "word": (got & wanted).total()}
+        key = f"{path.suffix} of {path.relative_to(DATA).parts[0]}"
+        found[key].update({"file": 1, "page": len(texts) == len(expected), **total})
+    rows = [
+        [key, str(one["file"]), f"{100 * one['word'] / one['all word']:.2f}", f"{one['page']} / {one['file']}"]
+        for key, one in found.items()
+    ]
+    return markdown_table(["of others", "files", "words %", "pages"], rows)
+
+
+def read_by_others(path: Path) -> list[str]:
+    """Texts of the pages of a document, by another package."""
+    if path.suffix == ".pdf":
+        with pypdfium2.PdfDocument(path) as report:
+            return [page.get_textpage().get_text_range() for page in report]
+    if path.suffix == ".docx":
+        document = docx.Document(str(path))
+        cells = [cell.text for table in document.tables for row in table.rows for cell in row.cells]
+        return ["\n".join([*(paragraph.text for paragraph in document.paragraphs), *cells])]
+    if path.suffix == ".html":
+        return [" ".join(html.parse(str(path)).getroot().find("body").itertext())]
+    sheets = openpyxl.load_workbook(path).worksheets
+    return ["\n".join(cell.value for row in sheet for cell in row if isinstance(cell.value, str)) for sheet in sheets]
+
+
+# Speed, and what is found
 
 
 def speed(corpus: Path) -> str:
@@ -47,113 +342,9 @@ def speed(corpus: Path) -> str:
     return markdown_table(["pages", "pages a CPU second", "peak memory"], [row])
 
 
-def kept(count: int) -> str:
-    """What converters keep of pages that are written in each format, and of documents of others."""
-    pages = [blocks for path in sorted((DATA / "kubernetes-docs" / "corpus").rglob("*.md")) if (blocks := _page(path))]
-    pages.sort(key=lambda blocks: -sum(len(block.rows) for block in blocks))  # half of them with tables
-    chosen = [*pages[: count // 2], *pages[count // 2 :: max(1, len(pages) // (count - count // 2))]][:count]
-    rows = []
-    for suffix, write in WRITERS.items():
-        found, extra, seconds = Counter[str](), 0, time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder:
-            for number, blocks in enumerate(chosen):
-                wanted = [block for block in blocks if block.kind in KEPT.get(suffix, {block.kind})]
-                if not wanted:
-                    continue
-                path = Path(folder) / f"{number}{suffix}"
-                parts = write(path, blocks)
-                texts = [document.text for document in DocumentReader().load_data(path)]
-                got = blocks_of("\n\n".join(texts), is_plain=False)
-                found += _found(wanted, got) + Counter(file=1, page=len(texts) == parts)
-                extra += (_bag(got, "heading") - _bag(blocks, "heading")).total()
-        shares = (f"{found[key]:,} / {found[f'all {key}']:,}" if found[f"all {key}"] else "–" for key in _SHOWN)
-        rows.append([
-            suffix, f"{found['file']}", f"{100 * found['word'] / found['all word']:.2f}", *shares,
-            f"{found['page']} / {found['file']}", str(extra), f"{time.perf_counter() - seconds:.0f}",
-        ])  # fmt: skip
-    return markdown_table(["made by the benchmark", *_HEAD], rows) + "\n\n" + _of_others()
-
-
-def _of_others() -> str:
-    """Words and pages of documents of the data beside what other packages read."""
-    paths = [*(DATA / "pdf-reports" / "corpus").glob("*.pdf"), *(DATA / "faults").glob("*/*")]
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in sorted(paths):
-        if path.suffix in _READ_BY:
-            expected = _READ_BY[path.suffix](path)
-            texts = [document.text for document in DocumentReader().load_data(path)]
-            got, wanted = _words("\n".join(texts)), _words("\n".join(expected))
-            key = f"{path.suffix} of {path.relative_to(DATA).parts[0]}"
-            found[key] += Counter(file=1, word=(got & wanted).total(), page=len(texts) == len(expected))
-            found[key]["all word"] += wanted.total()
-    rows = [
-        [key, str(one["file"]), f"{100 * one['word'] / one['all word']:.2f}", f"{one['page']} / {one['file']}"]
-        for key, one in found.items()
-    ]
-    return markdown_table(["of others", "files", "words %", "pages"], rows)
-
-
-def _pdf(path: Path) -> list[str]:
-    import pypdfium2
-
-    with pypdfium2.PdfDocument(path) as document:
-        return [page.get_textpage().get_text_range() for page in document]
-
-
-def _docx(path: Path) -> list[str]:
-    import docx
-
-    document = docx.Document(str(path))
-    cells = [cell.text for table in document.tables for row in table.rows for cell in row.cells]
-    return ["\n".join([*(paragraph.text for paragraph in document.paragraphs), *cells])]
-
-
-def _html(path: Path) -> list[str]:
-    from lxml import html
-
-    return [" ".join(html.parse(str(path)).getroot().find("body").itertext())]
-
-
-def _xlsx(path: Path) -> list[str]:
-    import openpyxl
-
-    sheets = openpyxl.load_workbook(path).worksheets
-    return ["\n".join(cell.value for row in sheet for cell in row if isinstance(cell.value, str)) for sheet in sheets]
-
-
-_READ_BY = {".pdf": _pdf, ".docx": _docx, ".html": _html, ".xlsx": _xlsx}
-
-
-def _page(path: Path) -> list[Block]:
-    text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text("utf-8", "replace"), flags=re.DOTALL)
-    return [block for block in blocks_of(text) if block.kind != "table" or len(block.rows[0]) > 1]
-
-
-def _words(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\w+", text))
-
-
-def _bag(blocks: list[Block], kind: str) -> Counter[str]:
-    """The texts of a kind of blocks, without spaces, and without what a page of text cannot tell."""
-    texts = (block.text for block in blocks if block.kind == kind)
-    if kind == "row":
-        texts = ("".join(row) for block in blocks for row in block.rows)
-    return Counter("".join(re.findall(r"\w+", text)) for text in texts)
-
-
-def _found(wanted: list[Block], got: list[Block]) -> Counter[str]:
-    """How many headings, items, rows and words of a page are there, of how many."""
-    counts: Counter[str] = Counter()
-    for kind in _SHOWN:
-        counts += Counter(
-            {kind: (_bag(wanted, kind) & _bag(got, kind)).total(), f"all {kind}": _bag(wanted, kind).total()}
-        )
-    words = [_words(" ".join(" ".join((one.text, *map(" ".join, one.rows))) for one in some)) for some in (wanted, got)]
-    return counts + Counter({"word": (words[0] & words[1]).total(), "all word": words[0].total()})
-
-
-def recall(corpus: Path, questions: list[dict[str, object]], names: tuple[str, ...], model: str) -> str:
+def recall(corpus: Path, names: tuple[str, ...], model: str) -> str:
     """Index some reports, and ask the questions whose answers are in them."""
+    lines = map(json.loads, (corpus.parent / "queries.jsonl").read_text("utf-8").splitlines())
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             shutil.copy(corpus / name, folder)
@@ -163,19 +354,16 @@ def recall(corpus: Path, questions: list[dict[str, object]], names: tuple[str, .
             cpu = time.process_time() - started
             retriever = index.as_retriever(HITS, candidate_pool=200)
             found: dict[str, list[list[float]]] = defaultdict(list)
-            for question in questions:
-                hits = retriever.retrieve(str(question["query"]))
-                pages = list(dict.fromkeys((hit.metadata["path"], hit.metadata.get("page")) for hit in hits))
-                gold = {(one["path"], one["page"]) for one in question["gold"]}  # type: ignore[attr-defined]
-                shares = [len(gold & set(pages[:cut])) / len(gold) for cut in CUTS]
-                for source in ("all", str(question["source"])):
-                    found[source].append(shares)
+            for question in lines:
+                gold = {(one["path"], one["page"]) for one in question["gold"]}
+                if {path for path, _ in gold} <= set(names):
+                    hits = retriever.retrieve(question["query"])
+                    pages = list(dict.fromkeys((hit.metadata["path"], hit.metadata.get("page")) for hit in hits))
+                    shares = [100 * len(gold & set(pages[:cut])) / len(gold) for cut in CUTS]
+                    found["all"].append(shares)
+                    found[question["source"]].append(shares)
     rows = [
-        [
-            source,
-            str(len(shares)),
-            *(f"{100 * sum(one[at] for one in shares) / len(shares):.1f}" for at in range(len(CUTS))),
-        ]
+        [source, str(len(shares)), *(sum(column) / len(shares) for column in zip(*shares, strict=True))]
         for source, shares in found.items()
     ]
     head = f"{len(names)} reports, {report.chunks:,} chunks, {cpu:.0f} CPU seconds to index, {model}"
@@ -192,14 +380,12 @@ def main() -> None:
     parser.add_argument("--embed-model", default="local")
     options = parser.parse_args()
     corpus = DATA / "pdf-reports" / "corpus"
-    print(machine(), os.linesep)
+    print(f"{machine()}\n")
     if options.speed or options.kept:
         print(speed(corpus) if options.speed else kept(options.files))
         return
-    lines = map(json.loads, (corpus.parent / "queries.jsonl").read_text("utf-8").splitlines())
     names = tuple(options.reports) or tuple(sorted(path.name for path in corpus.glob("*.pdf")))
-    asked = [one for one in lines if {gold["path"] for gold in one["gold"]} <= set(names)]
-    print(recall(corpus, asked, names, options.embed_model))
+    print(recall(corpus, names, options.embed_model))
 
 
 if __name__ == "__main__":

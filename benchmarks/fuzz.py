@@ -9,6 +9,10 @@ not with the square.
     python benchmarks/fuzz.py --seconds 30                  # all kinds in turn
     python benchmarks/fuzz.py --documents 1000000           # so many documents, and a share of the others
     python benchmarks/fuzz.py --seed 7 --kinds messages --first 12345 --documents 1     # one of them again
+    python benchmarks/fuzz.py --hostile 9.5 [--only "link references" …]
+
+With ``--hostile`` documents of so many megabytes that are meant to hurt are each indexed as the one file of a folder,
+by keywords alone, in a process of their own. It prints CPU seconds and the most memory that the process had.
 """
 
 from __future__ import annotations
@@ -86,27 +90,9 @@ FRAGMENTS = (
     "context of chunk 1",
 )  # fmt: skip
 LONG = (
-    "a",
-    " ",
-    "\n",
-    "`",
-    "#",
-    "> ",
-    "- ",
-    "|",
-    "[",
-    "*",
-    "漢",
-    "\u0301",
-    "\u200d",
-    "ab ",
-    "<",
-    "a. ",
-    "0",
-    "\t",
-    "_",
+    "a", " ", "\n", "`", "#", "> ", "- ", "|", "[", "*", "漢", "\u0301", "\u200d", "ab ", "<", "a. ", "0", "\t", "_",
     "\\",
-)
+)  # fmt: skip
 TOKENIZERS: tuple[Any, ...] = ("cl100k", "minilm", str.split)
 TODAY = dt.date(2026, 11, 22)
 SETTINGS = """context = "headings"
@@ -124,25 +110,8 @@ evergreen = ["MEMORY.md"]
 "api/" = "REST reference"
 """
 VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    2**70,
-    1.5,
-    float("nan"),
-    "",
-    "x",
-    "\0",
-    "\ud800",
-    "../..",
-    "/",
-    [],
-    ["x"],
-    [[]],
-    {},
-    {"x": 1},
-)
+    None, True, -1, 0, 2**70, 1.5, float("nan"), "", "x", "\0", "\ud800", "../..", "/", [], ["x"], [[]], {}, {"x": 1},
+)  # fmt: skip
 PLAIN = ("1", "-1", "1.5", "nan", "1e400", '""', '"x"', "[]", "[[]]", "{}", "true", "1979-05-27", "[1, 'a']")
 NOISE = (b'"', b"{", b"[", b"\0", b"\xff", b"9" * 5000, b"[" * 5000, b"=", b"\n", b"'''", b"-")
 SCRATCH = tempfile.TemporaryDirectory(prefix="fuzz-")  # for the life of the process
@@ -384,22 +353,6 @@ def use_state(content: bytes) -> None:
     read(folder)
 
 
-def make_database(dice: random.Random) -> bytes:
-    """A database with damaged bytes."""
-    return damaged(whole()[1], dice)
-
-
-def use_database(content: bytes) -> None:
-    """Read the index, and mend it."""
-    folder = whole()[0]
-    replaced(folder, content)
-    read(folder)
-    with opened(folder) as index:
-        index.refresh()
-        if not index.status(check=True).ok:
-            raise AssertionError("it is not mended")
-
-
 def replaced(folder: Path, content: bytes) -> Path:
     """The file of the database, with another content and without a log."""
     storage = folder / ".contextual"
@@ -453,7 +406,6 @@ KINDS = {
     "messages": Kind(text, use_message, 10, lambda _: use_message),
     "answers": Kind(text, use_answer, 10, lambda _: use_answer),
     "states": Kind(make_state, use_state, 100),
-    "databases": Kind(make_database, use_database, 1000),
     "settings": Kind(make_settings, use_settings, 100),
 }
 
@@ -569,6 +521,45 @@ def run(
     return tallies
 
 
+# Documents that are meant to hurt
+
+UNITS = {  # what fills a text to its size
+    "prose": "The gateway waits a minute, and then it asks another server. " * 5 + "\n\n",
+    "words on one line": "word ", "sentences on one line": "This is a sentence. ", "CJK on one line": "漢字かな。",
+    "no space at all": "abcdefghij", "opening brackets": "[", "punctuation": "!?.,;:", "headings only": "# h\n",
+    "lists in lists on one line": "- ", "numbered lists on one line": "1. ", "quotes and lists on one line": "> - ",
+    "unclosed comments": "<!-- a ", "unclosed links": "[a](", "unclosed emphasis": "*a **a ", "backticks": "`",
+    "20k-row table": "| a | b |\n|---|---|\n" + "| cell | cell of a row with words |\n" * 20_000,
+    "2k-column table": f"|{'c|' * 2000}\n|{'-|' * 2000}\n" + f"|{'x|' * 2000}\n" * 200,
+    "unclosed fence": "```python\n" + "x = 1\n" * 200_000, "deep list items": "* a\n", "emoji": "😀",
+    "link references": "[a]: /b\n\n", "NUL and lone CR": "a\0b\rc d\r\r", "brackets in brackets": "[" * 99 + "]" * 99,
+}  # fmt: skip
+
+
+def index_page(text: str) -> None:
+    """Index a text as the one file of a folder, by keywords alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "page.md").write_text(text)
+        with ContextualIndex.open(folder, embed_model="none") as index:
+            print(f"{index.refresh().chunks:,} chunks", file=sys.stderr)
+
+
+def hostile(megabytes: float, only: Sequence[str]) -> str:
+    """Table of CPU seconds and memory of each document; with ``only`` of those whose names begin so."""
+    rows = []
+    for name, unit in UNITS.items():
+        if name.startswith(tuple(only) or ""):
+            text = unit * max(1, int(megabytes * 1e6) // len(unit.encode()))
+            if not (child := os.fork()):
+                index_page(text)
+                os._exit(0)
+            _, status, used = os.wait4(child, 0)
+            seconds, size = used.ru_utime + used.ru_stime, f"{len(text.encode()) / 1e6:.1f}"
+            rows.append([name, size, seconds, f"{used.ru_maxrss / 1024:.0f}", "ended" if status else ""])
+            print(rows[-1], file=sys.stderr)
+    return markdown_table(["document", "MB", "CPU s", "peak MiB", "a problem"], rows)
+
+
 def main() -> None:
     """Run from the command line; the exit code is 1 where there are findings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -577,7 +568,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="when to stop; 30 where --documents is not given")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--hostile", type=float, help="index documents of so many megabytes instead")
+    parser.add_argument("--only", nargs="*", default=[], help="of these, those whose names begin so")
     options = parser.parse_args()
+    if options.hostile:
+        print(f"{machine()}, load {os.getloadavg()[0]:.1f}\n\n{hostile(options.hostile, options.only)}")
+        return
     seconds = 30.0 if options.seconds is None and options.documents is None else options.seconds
     tallies = run(options.kinds, seed=options.seed, first=options.first, documents=options.documents, seconds=seconds)
     rows = [

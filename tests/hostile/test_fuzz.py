@@ -15,7 +15,6 @@ COUNTS = {
     "messages": 500,
     "answers": 500,
     "states": 25,
-    "databases": 10,
     "settings": 500,
 }
 
