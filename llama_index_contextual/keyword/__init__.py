@@ -11,7 +11,6 @@ from llama_index_contextual.keyword.bm25_index import (
     Bm25Index,
     Candidate,
     Group,
-    Nearness,
     TermEvidence,
     TermScores,
 )

@@ -28,7 +28,7 @@ from llama_index_contextual.text import caseless
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.keyword.array_files import Bools, Ints
+    from llama_index_contextual.keyword.arrays import Bools, Ints
 
 # Vector stores keep a node's document under three names, so filters may ask for any of them.
 REF_DOC_ID: Final = "ref_doc_id"

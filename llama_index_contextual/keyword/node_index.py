@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,22 +22,21 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.array_files import DAMAGE, ArrayPart, exclusive, read_parts, write_parts
-from llama_index_contextual.keyword.bm25_index import K1, B, Bm25Index, Candidate
+from llama_index_contextual.keyword.arrays import DAMAGE
+from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate
 from llama_index_contextual.keyword.filters import REF_DOC_ID, Column, admitted
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
 from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    import numpy.typing as npt
     from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-    from llama_index_contextual.keyword.array_files import Ints
-    from llama_index_contextual.keyword.bm25_index import Group, Nearness, TermScores
+    from llama_index_contextual.keyword.arrays import Floats, Ints
+    from llama_index_contextual.keyword.bm25_index import Group, TermScores
 
 
 T = TypeVar("T")
@@ -113,17 +112,13 @@ def decode(record: bytes) -> BaseNode:
     return json_to_doc(json.loads(record))
 
 
-def metadata_of(record: bytes) -> dict[str, Any]:
-    """A node's metadata and, as :data:`REF_DOC_ID`, its document's id; twice as fast as :func:`decode`."""
+def contents_of(record: bytes) -> tuple[dict[str, Any], str]:
+    """A node's metadata with, as :data:`REF_DOC_ID`, its document's id, and its text; without making the node."""
     fields = json.loads(record)[DATA_KEY]
     source = fields["relationships"].get("1")
-    return {REF_DOC_ID: source["node_id"] if isinstance(source, dict) else None, **fields["metadata"]}
-
-
-def text_of(record: bytes) -> str:
-    """A node's text, without making the node."""
-    fields = json.loads(record)[DATA_KEY]
-    return str(fields["text"] if "text" in fields else decode(record).get_content())
+    document = source["node_id"] if isinstance(source, dict) else None
+    text = fields["text"] if "text" in fields else decode(record).get_content()
+    return {REF_DOC_ID: document, **fields["metadata"]}, str(text)
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,7 @@ class State:
     stored: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
     _admitted: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _records: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Number of nodes that filters admit."""
@@ -168,29 +163,30 @@ class State:
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that are indexed."""
-        return self._read(node_ids, decode)
+        return {node_id: decode(self._record(node_id)) for node_id in node_ids if node_id in self.rows}
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """The nodes' values of a metadata key; None where one has none."""
-        return self._read(node_ids, lambda record: metadata_of(record).get(key))
+        known = (node_id for node_id in node_ids if node_id in self.rows)
+        return {node_id: contents_of(self._record(node_id))[0].get(key) for node_id in known}
 
     def records(self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]) -> Sequence[T | None]:
         """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
-        missing = [node_id for node_id in node_ids if node_id not in self._made]
-        self._made.update(self._read(missing, lambda record: make(metadata_of(record), text_of(record))))
-        return [self._made.get(node_id) for node_id in node_ids]
+        for node_id in node_ids:
+            if node_id not in self._records and node_id in self.rows:
+                self._records[node_id] = make(*contents_of(self._record(node_id)))
+        return [self._records.get(node_id) for node_id in node_ids]
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""
         return self.engine.term_scores(groups, [self.rows.get(node_id, -1) for node_id in node_ids])
 
-    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
-        """How near to each other neighbouring terms of a query stand in each node."""
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Floats:
+        """How near to each other neighbouring terms of a query stand in each node, 0 to 1."""
         return self.engine.nearness(groups, [self.rows.get(node_id, -1) for node_id in node_ids])
 
-    def _read(self, node_ids: Iterable[str], read: Callable[[bytes], T]) -> dict[str, T]:
-        known = ((node_id, self.rows[node_id]) for node_id in node_ids if node_id in self.rows)
-        return {node_id: read(self.stored[row][1]) for node_id, row in known}
+    def _record(self, node_id: str) -> bytes:
+        return self.stored[self.rows[node_id]][1]
 
     def _selected(self, filters: MetadataFilters | None) -> Ints:
         """Rows that filters admit, ascending."""
@@ -211,8 +207,8 @@ class State:
 
     def _column(self, key: str) -> Column | None:
         """Values of a metadata key; all are read from the nodes when the first is needed."""
-        if not self._columns and len(self.engine):
-            metadata = [metadata_of(self.stored[row][1]) for row in self.engine.rows.tolist()]
+        if not self._columns:
+            metadata = [contents_of(self.stored[row][1])[0] for row in self.engine.rows.tolist()]
             keys = dict.fromkeys(key for values in metadata for key in values)
             self._columns.update({key: Column.encode([values.get(key) for values in metadata]) for key in keys})
         return self._columns.get(key)
@@ -225,16 +221,11 @@ class KeywordIndex:
     that, its lexical context and front matter. It keeps the nodes themselves as bytes.
 
     Args:
-        analyzer: Makes the terms; default ``Analyzer()``.
-        k1: BM25's term saturation, greater than 0.
-        b: BM25's length normalisation, 0 to 1.
-
-    Raises:
-        SettingError: A setting cannot work.
+        engine: BM25 without rows: an analyzer, k1 and b.
     """
 
-    def __init__(self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B) -> None:
-        self.state = State(Bm25Index(analyzer, k1=k1, b=b))
+    def __init__(self, engine: Bm25Index | None = None) -> None:
+        self.state = State(Bm25Index() if engine is None else engine)
         self._writing = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -265,8 +256,6 @@ class KeywordIndex:
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes. One whose id is indexed already replaces the old one; only these nodes are analysed."""
         unique = {node.node_id: node for node in nodes}
-        if not unique:
-            return
         with self._writing:
             now = self._without(unique)
             first = next(reversed(now.stored), -1) + 1
@@ -293,73 +282,49 @@ class KeywordIndex:
 
     # Keeping it on disk
 
-    def save(self, folder: Path, *, stamp: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+    def save(self, folder: Path, settings: Mapping[str, Any]) -> None:
         """Write what is new of the arrays, and all nodes; a crash leaves the old or the new state.
 
         Args:
             folder: Made where it is missing.
-            stamp: What the index was made from (a version, a hash); :meth:`load` can ask for it.
             settings: More JSON values to keep beside the index's own.
 
         Raises:
             StorageError: The folder cannot be written.
         """
         state, engine = self.state, self.engine
-        content = {
-            "settings": {**(settings or {}), "k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings},
-            "stamp": stamp,
-            "analyzer": engine.analyzer.fingerprint,
-            "rows": list(state.rows.items()),
-        }
-        records = [state.stored[row][1] for row in state.rows.values()]
-        nodes: dict[str, npt.NDArray[Any]] = {
-            "records": np.frombuffer(b"".join(records), np.uint8),
-            "ends": np.cumsum([0, *map(len, records)], dtype=np.int64)[1:],
-        }
-        with exclusive(folder, "The keyword index"):
-            *written, _ = write_parts(folder, _KIND, [*engine.to_arrays(), ArrayPart("", nodes)], content)
+        nodes = [(row, node_id, record.decode()) for row, (node_id, record) in state.stored.items()]
+        scoring = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
+        content = {"settings": settings, "scoring": scoring, "terms": engine.analyzer.fingerprint, "nodes": nodes}
+        written = engine.save(folder, _KIND, content)
         with self._writing:
             if self.state is state:  # the next time these are not written again
-                self.state = replace(state, engine=engine.with_keys([part.key for part in written]))
+                self.state = replace(state, engine=written)
 
     @classmethod
-    def load(
-        cls, folder: Path, *, stamp: str | None = None, analyzer: Analyzer | None = None, **scoring: float
-    ) -> tuple[KeywordIndex, dict[str, Any]]:
+    def load(cls, folder: Path) -> tuple[KeywordIndex, dict[str, Any]]:
         """The index that :meth:`save` wrote, and the settings that it kept beside it.
-
-        Args:
-            folder: Where it was written.
-            stamp: Refuse an index that was saved with another stamp.
-            analyzer: Refuse an index whose terms another analyzer made.
-            **scoring: ``k1`` and ``b`` instead of the saved ones.
 
         Raises:
             StorageError: The folder holds no index, it is damaged, or another version wrote it.
-            FingerprintError: It was made from something else, or with another analyzer or version of it.
+            FingerprintError: It was made with another version of the analyzer.
         """
         cure = "Cure: build it again from the vector store, which holds all that it needs"
         try:
-            (*parts, nodes), content = read_parts(folder, _KIND)
+            loaded, content = Bm25Index().load(folder, _KIND)
+            scoring = content["scoring"]
+            analyzer = Analyzer(**scoring.pop("analyzer"))
+            engine = Bm25Index(loaded.parts, analyzer, **scoring)
+            stored = {row: (node_id, record.encode()) for row, node_id, record in content["nodes"]}
+            engine = engine.without(np.setdiff1d(engine.rows, np.fromiter(stored, np.int64, len(stored))))
+            is_outdated = content["terms"] != analyzer.fingerprint
             settings = dict(content["settings"])
-            saved = {name: settings.pop(name) for name in ("k1", "b")} | scoring
-            saved_analyzer = Analyzer(**settings.pop("analyzer"))
-            analyzer = analyzer or saved_analyzer
-            if content["analyzer"] != analyzer.fingerprint:
-                raise FingerprintError(f"{folder} holds terms of another analyzer or version. Cure: build it again.")
-            if stamp is not None and stamp != content["stamp"]:
-                raise FingerprintError(
-                    f"{folder} is stale: made from {content['stamp']!r}, wanted {stamp!r}. Cure: build it again."
-                )
-            data, ends = bytes(nodes.arrays["records"]), nodes.arrays["ends"].tolist()
-            pairs = zip(content["rows"], [0, *ends], ends, strict=False)
-            records = {row: (node_id, data[start:end]) for (node_id, row), start, end in pairs}
-            engine = Bm25Index.from_arrays(parts, analyzer, **saved)
-            engine = engine.without(np.setdiff1d(engine.rows, np.fromiter(records, np.int64, len(records))))
         except FileNotFoundError as error:
             raise StorageError(f"{folder} holds no complete keyword index: {error}. {cure}.") from error
         except DAMAGE as error:
             raise StorageError(f"{folder} holds a damaged keyword index: {error!r}. {cure}.") from error
-        index = cls(analyzer)
-        index.state = State(engine, dict(content["rows"]), records)
+        if is_outdated:
+            raise FingerprintError(f"{folder} holds terms of another version of the analyzer. Cure: build it again.")
+        index = cls()
+        index.state = State(engine, {node_id: row for row, (node_id, _) in stored.items()}, stored)
         return index, settings

@@ -20,6 +20,7 @@ from llama_index_contextual.keyword import (
     K1,
     Analyzer,
     B,
+    Bm25Index,
     Candidate,
     KeywordIndex,
     TermEvidence,
@@ -106,7 +107,7 @@ class ContextualBM25Retriever(BM25Retriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._reader: Any = KeywordIndex(self.analyzer, k1=k1, b=b)
+        self._reader: Any = KeywordIndex(Bm25Index((), self.analyzer, k1=k1, b=b))
         if nodes is not None:
             self.add(nodes)
 
@@ -310,7 +311,7 @@ class ContextualBM25Retriever(BM25Retriever):
             path: The folder; made if it is missing.
             encoding: Ignored: the format fixes it.
         """
-        self.index.save(Path(path), settings=self._retriever_settings())
+        self.index.save(Path(path), self._retriever_settings())
 
     @classmethod
     def from_persist_dir(

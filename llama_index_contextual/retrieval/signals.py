@@ -235,7 +235,7 @@ def read_pool(
     groups, analyzer = arm.groups(query), arm.analyzer
 
     def read(store: Any) -> PoolReads:
-        near = None if is_message else store.nearness(groups, ids).shares
+        near = None if is_message else store.nearness(groups, ids)
         records = store.records(ids, lambda metadata, text: record_of(analyzer, metadata, text))
         return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records)
 

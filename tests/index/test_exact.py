@@ -14,7 +14,6 @@ from llama_index_contextual.app.settings.embeddings import model_id
 from llama_index_contextual.app.store.caches import _CachedIndex
 from llama_index_contextual.app.store.vectors import VectorIndex
 from llama_index_contextual.errors import FingerprintError
-from llama_index_contextual.keyword.array_files import read_parts
 from llama_index_contextual.retrieval.stores import run
 
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
@@ -131,7 +130,7 @@ def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothi
     assert {path.name: path.read_bytes() for path in cache.glob("*")} == there
     (folder / "more.md").write_text("# More\n\nA rabbit eats carrots as well.\n", "utf-8")
     opened().refresh()
-    assert len(VectorIndex.from_arrays(read_parts(cache, "vectors")[0])) >= 5
+    assert len(VectorIndex().load(cache, "vectors")[0]) >= 5
     assert_exact(opened(), embedding)
 
 

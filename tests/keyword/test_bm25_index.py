@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from hypothesis import strategies as st
 
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.keyword.array_files import DAMAGE, ArrayPart, exclusive, read_parts, write_parts
-from llama_index_contextual.keyword.bm25_index import Bm25Index
+from llama_index_contextual.keyword.arrays import DAMAGE, Part
+from llama_index_contextual.keyword.bm25_index import Bm25Index, TermArrays
 
 WORDS = ("apple", "pear", "plum", "quince", "getUserName", "manzana")
 QUERIES = ("pear", "apple plum", "quince pear quince name", "unknown", "manzana of the user")
@@ -36,7 +37,7 @@ def state(one):
         answers += [[part.tolist() for part in one.search(groups, top_k)] for top_k in (1, 3, 1000)]
         rows = [*one.rows.tolist(), -1, 7 * FAR]
         terms, near = one.term_scores(groups, rows), one.nearness(groups, rows)
-        answers += [terms.frequencies, terms.idfs, terms.scores.tolist(), near.weight, near.shares.tolist()]
+        answers += [terms.frequencies, terms.idfs, terms.scores.tolist(), near.tolist()]
         answers.append(one.holding(groups).tolist())
     return answers
 
@@ -163,7 +164,7 @@ def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
     one, sizes = Bm25Index(), set()
     for start in range(0, 1000, 4):
         one = one.with_texts(range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)])
-        sizes.add(len(one.to_arrays()))
+        sizes.add(len(one.parts))
     assert sizes == {1, 2}
     assert state(one) == state(of({row: WORDS[row % 4] for row in range(1000)}))
 
@@ -179,20 +180,20 @@ def test_it_is_copied(way, tmp_path):
 
 def save(one, folder, stamp):
     """Write an index, and return it as it is then."""
-    with exclusive(folder, "The keyword index"):
-        content = {"stamp": stamp, "rows": one.rows.tolist()}
-        written = write_parts(folder, "bm25", one.to_arrays(), content)
-    return one.with_keys([part.key for part in written])
+    return one.save(folder, "bm25", {"stamp": stamp, "rows": one.rows.tolist()})
 
 
 def load(folder):
     """The index in a folder and its stamp; None where there is none that is whole."""
     try:
-        parts, content = read_parts(folder, "bm25")
-        one = Bm25Index.from_arrays(parts)
+        one, content = Bm25Index().load(folder, "bm25")
         return one.without(np.setdiff1d(one.rows, content["rows"])), content["stamp"]
     except DAMAGE:
         return None
+
+
+def arrays_of(part):
+    return {field.name: getattr(part.arrays, field.name) for field in fields(part.arrays)}
 
 
 def saved(folder):
@@ -219,8 +220,8 @@ def test_rows_without_terms_are_kept(tmp_path):
 
 def test_what_is_opened_is_mapped_and_not_read(tmp_path):
     saved(tmp_path)
-    for part in load(tmp_path)[0].to_arrays():
-        for array in part.arrays.values():
+    for part in load(tmp_path)[0].parts:
+        for array in arrays_of(part).values():
             assert isinstance(array.base, np.memmap)
             assert not array.flags.writeable
 
@@ -257,11 +258,10 @@ def test_any_damage_is_noticed(tmp_path):
 def forged(folder, change):
     """Change the file that names the parts, and give it a checksum that fits."""
     path = folder / "bm25.json"
-    manifest = json.loads(path.read_text())
-    manifest.pop("checksum")
+    manifest = json.loads(path.read_bytes().split(b"\n")[1])
     change(manifest)
-    manifest["checksum"] = zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
-    path.write_text(json.dumps(manifest))
+    body = json.dumps(manifest).encode()
+    path.write_bytes(b"%d\n%b" % (zlib.crc32(body), body))
 
 
 NUMBERS = [0, -1, 1, 2**16, 2**31, 2**63 - 1, -(2**63)]
@@ -273,17 +273,17 @@ def test_strange_arrays_with_checksums_that_fit_harm_nobody(data, tmp_path_facto
     """Whatever numbers they hold, they are refused, or answer with rows that they have."""
     folder = tmp_path_factory.mktemp("words")
     save(of({1: "plum pear plum", 2: "quince", FAR: "plum getUserName"}), folder, "")
-    [part], content = read_parts(folder, "bm25")
-    arrays = {name: np.array(array) for name, array in part.arrays.items()}
+    one, content = Bm25Index().load(folder, "bm25")
+    [part] = one.parts
+    arrays = {name: np.array(array) for name, array in arrays_of(part).items()}
     for _ in range(data.draw(st.integers(1, 3))):
         array = arrays[data.draw(st.sampled_from(sorted(arrays)))]
         limits = np.iinfo(array.dtype)
         number = data.draw(st.sampled_from(NUMBERS))
         array[data.draw(st.integers(0, len(array) - 1))] = min(max(number, limits.min), limits.max)
-    write_parts(folder, "bm25", [ArrayPart("", arrays)], content)
+    Bm25Index([Part(TermArrays(**arrays), part.live)]).save(folder, "bm25", content)
     try:
-        parts, _ = read_parts(folder, "bm25")
-        one = Bm25Index.from_arrays(parts)
+        one, _ = Bm25Index().load(folder, "bm25")
     except DAMAGE:
         return
     for query in QUERIES:
@@ -297,10 +297,10 @@ def test_strange_arrays_with_checksums_that_fit_harm_nobody(data, tmp_path_facto
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest["parts"][0].update(key="../" + manifest["parts"][0]["key"]),
-        lambda manifest: manifest["parts"][0].update(key=7),
-        lambda manifest: manifest["parts"][0].update(checksums={"../ids": 1}),
-        lambda manifest: manifest["parts"].append(None),
+        lambda manifest: manifest.update(parts={f"../{key}": one for key, one in manifest["parts"].items()}),
+        lambda manifest: manifest.update(parts={"7": next(iter(manifest["parts"].values()))}),
+        lambda manifest: manifest["parts"].update(abc={"../ids": 1}),
+        lambda manifest: manifest["parts"].update(abc=None),
         lambda manifest: manifest.update(parts=5),
         lambda manifest: manifest.update(format=99),
         lambda manifest: manifest.pop("content"),
@@ -355,7 +355,7 @@ os._exit(0)
     assert {row in one.rows for row in (600 * FAR, 601 * FAR)} == {stamp == "second"}
     again = save(one.with_texts([700 * FAR], ["pear"]), tmp_path, "third")
     assert state(load(tmp_path)[0]) == state(again)
-    assert len(list(tmp_path.glob("*.npy"))) == 7 * len(again.to_arrays())
+    assert len(list(tmp_path.glob("*.npy"))) == 7 * len(again.parts)
 
 
 def test_several_may_save_to_one_folder_at_once(tmp_path):

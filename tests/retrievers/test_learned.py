@@ -80,24 +80,24 @@ def test_nearness_is_what_it_says(nodes, question):
     index.delete(["cat"])
     left = [node for node in nodes if node.node_id != "cat"]
     got = index.state.nearness(index.analyzer.query_groups(question), [node.node_id for node in left])
-    assert got.shares.tolist() == pytest.approx(plain_nearness(index, left, question))
-    assert max(got.shares) > 0
+    assert got.tolist() == pytest.approx(plain_nearness(index, left, question))
+    assert max(got) > 0
 
 
 def test_nearness_of_what_is_unknown_or_a_single_word_is_zero(nodes):
     index = KeywordIndex()
     index.add(nodes)
     groups = index.analyzer.query_groups
-    assert index.state.nearness(groups("budget house"), ["nobody", "meeting"]).shares.tolist()[0] == 0
-    assert index.state.nearness(groups("budget"), ["budget"]).shares.tolist() == [0]
-    assert index.state.nearness(groups("budget house"), []).shares.tolist() == []
+    assert index.state.nearness(groups("budget house"), ["nobody", "meeting"]).tolist()[0] == 0
+    assert index.state.nearness(groups("budget"), ["budget"]).tolist() == [0]
+    assert index.state.nearness(groups("budget house"), []).tolist() == []
 
 
 def test_nearness_does_not_cross_from_one_document_to_the_next():
     index = KeywordIndex()
     index.add([TextNode(id_="a", text="white kite"), TextNode(id_="b", text="flies home")])
     groups = index.analyzer.query_groups("kite flies")
-    assert index.state.nearness(groups, ["a", "b"]).shares.tolist() == [0, 0]
+    assert index.state.nearness(groups, ["a", "b"]).tolist() == [0, 0]
 
 
 def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
@@ -117,7 +117,7 @@ def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
 def plain(nodes, names):
     index = KeywordIndex()
     index.add(nodes)
-    return index.state.nearness(index.analyzer.query_groups("budget of the house"), names).shares.tolist()
+    return index.state.nearness(index.analyzer.query_groups("budget of the house"), names).tolist()
 
 
 def test_words_that_stand_together_win(embedding):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.caches import Moment
     from llama_index_contextual.app.store.database import DocumentRow, Rows, Snapshot
-    from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, Nearness, TermScores
+    from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, TermScores
+    from llama_index_contextual.keyword.arrays import Floats
 
 _T = TypeVar("_T")
 _ID: Final = "\0id"  # keys that no metadata has
@@ -181,7 +182,7 @@ class IndexView:
         """Share of each term in the keyword score of each node."""
         return self._keywords.term_scores(groups, self._numbers(node_ids))
 
-    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Floats:
         """Nearness of neighbouring terms of a query in each node."""
         return self._keywords.nearness(groups, self._numbers(node_ids))
 

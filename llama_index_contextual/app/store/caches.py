@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +18,7 @@ from llama_index_contextual.app.store.database import to_node
 from llama_index_contextual.app.store.vectors import VectorIndex
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
-from llama_index_contextual.keyword.array_files import DAMAGE, exclusive, read_parts, write_parts
+from llama_index_contextual.keyword.arrays import DAMAGE
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -52,11 +51,9 @@ class Caches:
         self._guard = threading.Lock()
         self._moment: Moment | None = None
         self._values: dict[str, dict[int, Any]] = {}
-        load = partial(Bm25Index.from_arrays, analyzer=self.analyzer)
-        of_words, empty = self.analyzer.fingerprint, Bm25Index(self.analyzer)
-        self._keywords = _CachedIndex(folder, "bm25", of_words, empty, load, _with_texts)
-        load_vectors = VectorIndex.from_arrays
-        self._vectors = _CachedIndex(folder, "vectors", model, VectorIndex(), load_vectors, self._with_vectors)
+        of_words, no_words = self.analyzer.fingerprint, Bm25Index((), self.analyzer)
+        self._keywords = _CachedIndex(folder, "bm25", of_words, no_words, _with_texts)
+        self._vectors = _CachedIndex(folder, "vectors", model, VectorIndex(), self._with_vectors)
 
     def moment(self, snapshot: Snapshot) -> Moment:
         """The rows at a moment of the index."""
@@ -109,16 +106,10 @@ class Caches:
             part = rows[start : start + _TEXTS]
             hashes, length = snapshot.column("embed_hash", part), self._paid.dimensions(self.model)
             known = dict(self._paid.vectors(self.model, dict.fromkeys(hashes)))
-            pairs = [
-                (row, known[key])
-                for row, key in zip(part.tolist(), hashes, strict=True)
-                if key in known and len(known[key]) == length
-            ]
-            if pairs:
-                index = index.with_vectors(
-                    np.array([row for row, _ in pairs], np.int64), np.stack([vector for _, vector in pairs])
-                )
-            found += len(pairs)
+            pairs = zip(part.tolist(), map(known.get, hashes), strict=True)
+            whole = {row: vector for row, vector in pairs if vector is not None and len(vector) == length}
+            index = index.with_vectors(np.array([*whole], np.int64), [*whole.values()])
+            found += len(whole)
         if found < len(rows):
             lost = counted(len(rows) - found, "chunk")
             logger.warning(
@@ -156,21 +147,14 @@ class _CachedIndex:
         kind: The beginning of its files' names.
         made_with: What makes the arrays: those of something else are not taken.
         empty: The arrays of no rows.
-        load: Makes the arrays of the parts of a folder.
         add: Returns arrays with more rows.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        kind: str,
-        made_with: str,
-        empty: Any,
-        load: Callable[[Any], Any],
-        add: Callable[[Any, Snapshot, Rows], Any],
+        self, folder: Path, kind: str, made_with: str, empty: Any, add: Callable[[Any, Snapshot, Rows], Any]
     ) -> None:
         self._folder, self._kind, self._made_with = folder, kind, made_with
-        self._empty, self._load, self._add = empty, load, add
+        self._empty, self._add = empty, add
         self._current: tuple[tuple[str, int], Any] | None = None  # the revision, and the arrays
         self._saved: tuple[str, int] | None = None  # the revision on disk
         self._lock = threading.Lock()
@@ -194,18 +178,18 @@ class _CachedIndex:
 
     def _read(self, snapshot: Snapshot, rows: Rows) -> Any:
         """The copy on disk, where it is of this index; else an empty one."""
-        identity, change = revision_of(snapshot)
         self._saved = None
         try:
-            parts, content = read_parts(self._folder, self._kind)
-            if content["made_with"] != self._made_with or content["revision"][0] != identity:
-                return self._empty
-            index, saved = self._load(parts), (identity, int(content["revision"][1]))
+            index, content = self._empty.load(self._folder, self._kind)
+            identity, change = content["revision"]
+            makers, size = (content["made_with"], identity), int(content["rows"])
         except DAMAGE:
             return self._empty
-        if saved[1] == change and len(rows) < content["rows"]:
+        if makers != (self._made_with, snapshot.state.identity):
+            return self._empty
+        if change == snapshot.state.change and len(rows) < size:
             snapshot.refuse("it lacks chunks that its caches have")
-        self._saved = saved
+        self._saved = identity, change
         return index
 
     def save(self, snapshot: Snapshot, rows: Rows) -> None:
@@ -213,11 +197,11 @@ class _CachedIndex:
         index, revision = self.at(snapshot, rows), revision_of(snapshot)
         if self._saved == revision:
             return
-        with contextlib.suppress(StorageError), exclusive(self._folder, "The cache"):
+        with contextlib.suppress(StorageError):
             content = {"made_with": self._made_with, "revision": revision, "rows": len(rows)}
-            written = write_parts(self._folder, self._kind, index.to_arrays(), content)
+            written = index.save(self._folder, self._kind, content)
             with self._lock:
-                self._current, self._saved = (revision, index.with_keys([part.key for part in written])), revision
+                self._current, self._saved = (revision, written), revision
 
     def forget(self) -> None:
         """Derive the arrays again."""
