@@ -45,23 +45,6 @@ def test_ids_are_the_same_again_where_the_documents_id_is():
     assert not set(ids(parser, note())) & set(ids(parser, note())), "LlamaIndex's ids are random, so ours are"
 
 
-def test_ids_are_made_from_the_metadata_that_id_from_names():
-    pages = [Document(text="Left blank.", metadata={"file_path": "a.pdf", "page_label": page}) for page in "12"]
-    parser = HeadingAwareMarkdownNodeParser(id_from=("file_path", "page_label"))
-    together = ids(parser, *pages)
-    assert len(set(together)) == 2
-    assert [ids(parser, page)[0] for page in pages] == together, "one by one they keep their ids"
-    assert [ids(parser, Document(text=page.text, metadata=page.metadata))[0] for page in pages] == together
-    with pytest.raises(SettingError, match=r"does not tell all documents apart.*'page_label'"):
-        HeadingAwareMarkdownNodeParser(id_from=("file_path",)).get_nodes_from_documents(pages)
-    with pytest.raises(SettingError, match="has none of these metadata keys"):
-        parser.get_nodes_from_documents([Document(text="Nothing is known of it.")])
-    with pytest.raises(SettingError, match=r"id_from='file_path' is no list. Cure: id_from=\['file_path'\]"):
-        HeadingAwareMarkdownNodeParser(id_from="file_path")
-    with pytest.raises(SettingError, match="id_from and id_func"):
-        HeadingAwareMarkdownNodeParser(id_from=("file_path",), id_func=lambda i, doc: str(i))
-
-
 def test_chunks_of_chunks_keep_their_ids_while_their_document_has_one():
     def chain(doc_id):
         first = SentenceSplitter(chunk_size=40, chunk_overlap=0)

@@ -7,23 +7,21 @@ what is ours by the names of :mod:`llama_index_contextual.metadata`, and
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
 from llama_index_contextual.chunking.outline import Heading, Path
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text import dates, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date
 
     from llama_index.core.schema import BaseNode, RelatedNodeInfo
@@ -61,7 +59,7 @@ _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, 
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 # Metadata of one chunk, which is not true of the chunks that it is cut into. Our parser writes more of it than others.
 _OF_OTHERS: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
-_OF_ONE_CHUNK: Final = (*_OF_OTHERS, *BOOKKEEPING, metadata.DATE)
+OF_ONE_CHUNK: Final = (*_OF_OTHERS, *BOOKKEEPING, metadata.DATE)
 HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
 
 
@@ -71,33 +69,15 @@ def source_of(node: BaseNode) -> RelatedNodeInfo | None:
     return None if source is None or source.node_id == node.node_id else source
 
 
-def identity_of(document: BaseNode, keys: Sequence[str] = ()) -> str:
-    """Return the identity from which the ids of a document's chunks are made: its own id, or some of its metadata.
+def identity_of(document: BaseNode) -> str:
+    """The identity from which the ids of a document's chunks are made: its own id.
 
     For a node that was cut from a document it is the document's id with the node's place there, or the node's own id
     where it names no place.
-
-    Args:
-        document: A document, or a node that is cut again.
-        keys: Of the metadata that tell one document from all others, instead of its id. Not all of them must be there.
-
-    Raises:
-        SettingError: The metadata have none of the keys.
     """
     source = source_of(document)
-    identity = str((source or document).node_id)
-    if keys:
-        values = [document.metadata.get(key) for key in keys]
-        if all(value is None for value in values):
-            raise SettingError(
-                f"id_from={tuple(keys)!r}: the document {document.node_id!r} has none of these metadata keys. "
-                "Cure: name keys that all documents have, or leave id_from out and give each document an id_"
-            )
-        identity = json.dumps(values, default=str)
     start, end = (getattr(document, name, None) for name in ("start_char_idx", "end_char_idx"))
-    if source is None:
-        return identity
-    return str(document.node_id) if start is None else f"{identity}\0{start}-{end}"
+    return str(document.node_id) if source is None or start is None else f"{source.node_id}\0{start}-{end}"
 
 
 def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
@@ -111,29 +91,6 @@ def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
     content = f"{identity}\0{ordinal}\0{chunk}".encode("utf-8", "surrogatepass")
     digest = blake2b(content, digest_size=16).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
-
-
-def hash_id(i: int, doc: BaseNode) -> str:
-    """Mark the default of a parser's ``id_func``: ids are made from each chunk's text, which no ``id_func`` is shown.
-
-    Whoever calls it as a function gets what LlamaIndex's default gives.
-    """
-    return default_id_func(i, doc)
-
-
-def id_func_of(id_func: Any) -> Callable[[int, BaseNode], str]:
-    """Return the caller's function, or ours for LlamaIndex's default (random ids) and a name that ``from_dict`` reads.
-
-    Raises:
-        SettingError: It is the name of another function, which cannot be read back.
-    """
-    if id_func is None or id_func is default_id_func:
-        return hash_id
-    if callable(id_func):
-        return id_func  # type: ignore[no-any-return]
-    if isinstance(id_func, dict) and id_func.get("id_func_name") in {hash_id.__name__, default_id_func.__name__}:
-        return hash_id
-    raise SettingError(f"id_func={id_func!r} cannot be read back. Cure: pass the function again as id_func=")
 
 
 class Origin(NamedTuple):
@@ -321,15 +278,9 @@ def span_metadata(
     return values
 
 
-def original_values(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document's values under names of ours. Links to it keep them for when its chunks are cut again."""
-    return {key: theirs[key] for key in _OF_ONE_CHUNK if key in theirs}
-
-
 def _drop_stale_chunk_metadata(theirs: dict[str, Any], of_document: Mapping[str, Any]) -> None:
     """Remove an earlier parser's metadata of the chunk that is cut now; values of the document stay."""
-    by_us = any(key in theirs for key in (metadata.CHUNK_HASH, metadata.prefixed_key(metadata.CHUNK_HASH)))
-    for key in _OF_ONE_CHUNK if by_us else _OF_OTHERS:
+    for key in OF_ONE_CHUNK if metadata.value_of(theirs, metadata.CHUNK_HASH) else _OF_OTHERS:
         theirs.pop(metadata.prefixed_key(key), None)
         if key not in of_document:
             theirs.pop(key, None)

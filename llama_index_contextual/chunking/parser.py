@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core.bridge.pydantic import field_serializer
 from llama_index.core.node_parser.interface import NodeParser
+from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _ANYTHING: Final = "*"
+_DEFAULT_ID: Final = default_id_func.__name__
 _PICTURE: Final = Span(0, 0, (), "image", 0)  # of an image without text
 # The same words each time, so that Python shows the warning once.
 _UNREAD: Final = (
@@ -56,7 +58,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
     **Ids** are hashes of the document's id, the chunk's text, and its ordinal among equal texts of the document. So
     they are the same on each run where the document's id is, as with ``SimpleDirectoryReader(filename_as_id=True)``.
-    LlamaIndex gives other documents random ids; ``id_from`` names metadata that tell them apart instead.
+    LlamaIndex gives other documents random ids.
 
     **Pages** of one file (its path or name, and a ``page_label`` or ``page_number``) are read by number: a page begins
     under the headings that are open at the end of the page before it. Pages that come in another call, or to another
@@ -75,7 +77,6 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             is none. Other files have paragraphs, and no headings.
         typed_front_matter: Whether numbers and truth values of front matter are such in metadata. Otherwise all is
             text: a store such as LanceDB refuses a note with ``rating: high`` after one with ``rating: 4``.
-        id_from: Metadata that node ids are made from instead of the document's id: ``("file_path", "page_label")``.
 
     Examples:
         >>> from llama_index.core import Document
@@ -92,50 +93,41 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
     preserve_headers: bool = True
     markdown_suffixes: tuple[str, ...] = (_ANYTHING,)
-    id_from: tuple[str, ...] = ()
     typed_front_matter: bool = False
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead
 
         def __init__(self, **settings: Any) -> None:
-            settings["id_func"] = node_metadata.id_func_of(settings.get("id_func"))
-            if isinstance(settings.get("tokenizer"), dict):
-                raise SettingError(
-                    f"tokenizer={settings['tokenizer']!r} was a callable and cannot be read back. "
-                    "Cure: pass the callable again, or use a named tokenizer"
-                )
+            if isinstance(settings.get("id_func"), dict) and settings["id_func"].get("id_func_name") == _DEFAULT_ID:
+                settings.pop("id_func")
+            for name in ("tokenizer", "id_func"):
+                if isinstance(settings.get(name), dict):  # of to_dict()
+                    cure = "was a callable and cannot be read back. Cure: pass the callable again"
+                    raise SettingError(cure, **{name: settings[name]})
             size = settings.get("chunk_size", type(self).model_fields["chunk_size"].default)
             for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
                 if settings.get(name) is None:
                     usual = type(self).model_fields[name].default
                     settings[name] = min(usual, size // part) if isinstance(size, int) else usual
             super().__init__(**settings)
-            if wrong := [
-                suffix for suffix in self.markdown_suffixes if suffix != _ANYTHING and not suffix.startswith(".")
-            ]:
-                raise SettingError(
-                    f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all'
-                )
-            if self.id_from and self.id_func is not node_metadata.hash_id:
-                raise SettingError("id_from and id_func both make ids. Cure: give one of them")
+            if wrong := [one for one in self.markdown_suffixes if one != _ANYTHING and not one.startswith(".")]:
+                cure = ': each begins with a dot. Cure: (".md",), or ("*",) for all'
+                raise SettingError(cure, markdown_suffixes=wrong)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
+        """The state for pickle. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
+        callables = {"tokenizer": self.tokenizer, "id_func": self.id_func}
         try:
-            pickle.dumps((self.tokenizer, self.id_func))
+            pickle.dumps(callables)
         except Exception as error:
-            raise SettingError(
-                f"tokenizer={self.tokenizer!r} or id_func={self.id_func!r} cannot be pickled for another process "
-                f"({error}). Cure: a function that a module defines by name"
-            ) from error
+            cure = f"cannot be pickled for another process ({error}). Cure: a function that a module defines by name"
+            raise SettingError(cure, **callables) from error
         state: dict[str, Any] = super().__getstate__()
         return state
 
     @field_serializer("tokenizer")
     def _name_tokenizer(self, value: str | Callable[[str], Any] | None) -> Any:
-        if value is None or isinstance(value, str):
-            return value
-        return {"callable": getattr(value, "__qualname__", type(value).__name__)}
+        return {"callable": getattr(value, "__qualname__", type(value).__name__)} if callable(value) else value
 
     @classmethod
     def from_defaults(cls, **settings: Any) -> HeadingAwareMarkdownNodeParser:
@@ -144,11 +136,11 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name under which LlamaIndex serialises it."""
+        """The name under which LlamaIndex serialises it."""
         return "HeadingAwareMarkdownNodeParser"
 
     def split_document(self, document: BaseNode, above: Path | None = None) -> tuple[str, FrontMatter, list[Span]]:
-        """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
+        """A document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
 
         Args:
             document: A document, or a node that is cut again.
@@ -172,7 +164,6 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         return _has_markdown_type(document) or is_markdown(metadata.path_of(document.metadata), self.markdown_suffixes)
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
-        self._check_identities(nodes)
         parsed: dict[int, list[BaseNode]] = {}
         ends: dict[int, Path] = {}
         seen: Counter[tuple[str, str]] = Counter()  # for all documents: two may have one id
@@ -183,17 +174,6 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         if any(metadata.value_of(node.metadata, metadata.UNREAD) is True for node in chunks):
             warnings.warn(_UNREAD, ContextualWarning, stacklevel=2)
         return chunks
-
-    def _check_identities(self, nodes: Sequence[BaseNode]) -> None:
-        """Refuse to give two documents one identity: a later call would replace the chunks of one by the other's."""
-        owners: dict[str, str] = {}
-        for document in nodes if self.id_from else ():
-            identity = node_metadata.identity_of(document, self.id_from)
-            if owners.setdefault(identity, document.node_id) != document.node_id:
-                raise SettingError(
-                    f"id_from={self.id_from!r} does not tell all documents apart: two have {identity}. "
-                    "Cure: add a key in which they differ, such as 'page_label'"
-                )
 
     async def _aparse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
@@ -206,13 +186,13 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         nodes: list[BaseNode],
         parent_doc_map: dict[str, Document],  # noqa: ARG002  LlamaIndex's signature
     ) -> list[BaseNode]:
-        """Return the nodes as they are: LlamaIndex would search for offsets, and copy metadata into links."""
+        """The nodes as they are: LlamaIndex would search for offsets, and copy metadata into links."""
         return nodes
 
     def _parse_document(
         self, document: BaseNode, seen: Counter[tuple[str, str]], above: Path | None
     ) -> tuple[list[BaseNode], Path]:
-        """Return the nodes of a document, and the headings that are open at its end."""
+        """The nodes of a document, and the headings that are open at its end."""
         if isinstance(document, IndexNode):  # cut, it would lose what it stands for
             return [document], above or ()
         document = node_metadata.with_bounded_metadata(document)
@@ -251,11 +231,14 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             node_id=document.node_id,
             node_type=document.get_type(),
             hash=document.hash,
-            metadata={**node_metadata.original_values(theirs), **metadata.of_front_matter(ours)},
+            metadata={  # for when its chunks are cut again
+                **{key: theirs[key] for key in node_metadata.OF_ONE_CHUNK if key in theirs},
+                **metadata.of_front_matter(ours),
+            },
         )
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
-        identity, origin = node_metadata.identity_of(document, self.id_from), node_metadata.origin_of(document)
+        identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
         runs, ends = encoded_runs(text), line_ends(text)
         kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
@@ -267,7 +250,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             lines = [origin.line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
-            if self.id_func is not node_metadata.hash_id:
+            if self.id_func is not default_id_func:
                 node_id = self.id_func(number, document)
             about: dict[str, Any] = {"headers": self.preserve_headers, "size": self.chunk_size}
             about["has_day"] = metadata.DATE_TS in ours
@@ -307,7 +290,7 @@ def _has_markdown_type(document: BaseNode) -> bool:
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:
-    """Return whether a node without text is something else: a sound, a film, or of a class that we do not know."""
+    """Whether a node without text is something else: a sound, a film, or of a class that we do not know."""
     resources = ("image_resource", "audio_resource", "video_resource")
     is_known = isinstance(document, Document | TextNode)
     return not is_known or any(getattr(document, name, None) is not None for name in resources)

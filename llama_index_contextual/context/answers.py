@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from llama_index_contextual.context.base import MAX_CHARS
 from llama_index_contextual.text import replace_surrogates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; a context is far shorter
 _MIN_LETTERS: Final = 8
@@ -38,7 +35,7 @@ _PREAMBLE: Final = re.compile(
 )
 _MARKUP: Final = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
 _EMPHASIS: Final = re.compile(r"\*\*(?=\S)([^*\n]+(?:\*(?!\*)[^*\n]*)*)(?<=\S)\*\*")  # __ is part of names
-_QUOTES: Final = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "«": "»", "`": "`"}
+_QUOTES: Final = ('""', "''", "\u201c\u201d", "\u2018\u2019", "«»", "``")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
 _SECOND_ANSWER: Final = re.compile(
@@ -52,10 +49,19 @@ _DATA: Final = re.compile(  # without the quote before a key, which may have loo
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBERS: Final = re.compile(r"\d{1,40}(?:[,\u2019']\d{3}(?!\d))*")
-_NUMERALS: Final = {  # "one" is any
-    2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 11: "eleven",
-    12: "twelve",
-}  # fmt: skip
+_NUMERALS: Final = [
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+]  # "one" is any
 _IDENTIFIER: Final = re.compile(
     r"`([^`]+)`|\b(\w+_\w+)\b|\b([a-z]{2,}[A-Z][a-z]\w*)\b|\b([A-Za-z]\w*(?:\.[A-Za-z]\w*)*\(\))"
 )
@@ -94,12 +100,10 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
 
 def clean(text: str) -> str:
     """A context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
-    text = _without_thinking(replace_surrogates(text)[0])[:MOST_READ]
-    text = _TAG.sub("", _FENCE.sub("", text))
+    text = _TAG.sub("", _FENCE.sub("", _without_thinking(replace_surrogates(text)[0])[:MOST_READ]))
     text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
-    text = _EMPHASIS.sub(r"\1", _MARKUP.sub("", text))
-    text = " ".join(text.split())
-    while len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
+    text = " ".join(_EMPHASIS.sub(r"\1", _MARKUP.sub("", text)).split())
+    while len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()
     if len(text) <= MAX_CHARS:
         return text
@@ -120,18 +124,18 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
     """
     words = _words(context)
     loop = len(words) >= _LOOP_WORDS and len(set(words)) < _LOOP_SHARE * len(words)
-    checks: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("repetition", lambda: loop or _LOOP.search(context)),
-        ("empty", lambda: sum(character.isalnum() for character in context) < _MIN_LETTERS),
-        ("refused", lambda: _REFUSAL.match(context)),
-        ("data instead of a sentence", lambda: _DATA.search(context)),
-        ("several answers", lambda: _SECOND_ANSWER.search(context)),
-        ("copy of the prompt", lambda: _PLACEHOLDER.match(context) or _copied(words[:_COPIED_WORDS], _spaced(prompt))),
-        ("copy of the chunk", lambda: _copied(words, _spaced(chunk)) or _nearly_copied(words, _words(chunk))),
-        ("copy of the document", lambda: _copied(words, _spaced(document))),
-        ("invented", lambda: _invented(context, f"{document}\n{chunk}")),
-    )
-    return next((reason for reason, holds in checks if holds()), None)
+    checks: dict[str, object] = {
+        "repetition": loop or _LOOP.search(context),
+        "empty": sum(character.isalnum() for character in context) < _MIN_LETTERS,
+        "refused": _REFUSAL.match(context),
+        "data instead of a sentence": _DATA.search(context),
+        "several answers": _SECOND_ANSWER.search(context),
+        "copy of the prompt": _PLACEHOLDER.match(context) or _copied(words[:_COPIED_WORDS], _spaced(prompt)),
+        "copy of the chunk": _copied(words, _spaced(chunk)) or _nearly_copied(words, _words(chunk)),
+        "copy of the document": _copied(words, _spaced(document)),
+        "invented": _invented(context, f"{document}\n{chunk}"),
+    }
+    return next((reason for reason, holds in checks.items() if holds), None)
 
 
 def _invented(context: str, source: str) -> bool:
@@ -141,22 +145,15 @@ def _invented(context: str, source: str) -> bool:
     are what no prose has: ``snake_case``, ``camelCase``, ``a.b()`` and what stands between backticks.
     """
     sentence = _ABOUT_CHUNK.sub("", context)
-    numbers = {match[0] for match in _NUMBERS.finditer(sentence)}
-    names = {next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(sentence)}
-    folded = " ".join(source.casefold().split()) if names else ""
-    return not (
-        all(_holds_number(source, re.sub(r"\D", "", number)) for number in numbers)
-        and all(" ".join(name.casefold().removesuffix("()").split()) in folded for name in names)
-    )
-
-
-def _holds_number(text: str, digits: str) -> bool:
-    bare = digits.lstrip("0") or "0"
-    forms = [bare, f"{int(bare):,}".replace(",", "[,.\u2019' ]")]
-    if re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d)", text):
-        return True
-    numeral = _NUMERALS.get(int(bare))
-    return numeral is not None and re.search(rf"\b{numeral}\b", text, re.IGNORECASE) is not None
+    folded = " ".join(source.casefold().split())
+    for match in _NUMBERS.finditer(sentence):
+        number = int(re.sub(r"\D", "", match[0]))
+        forms = [str(number), f"{number:,}".replace(",", "[,.\u2019' ]")]
+        numeral = rf"|\b{_NUMERALS[number - 2]}\b" if 0 <= number - 2 < len(_NUMERALS) else ""
+        if not re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d){numeral}", folded):
+            return True
+    names = (next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(sentence))
+    return not all(" ".join(name.casefold().removesuffix("()").split()) in folded for name in names)
 
 
 def _nearly_copied(words: list[str], source: list[str]) -> bool:

@@ -146,10 +146,8 @@ class ContextGenerator(ABC):
 
     model_name: str = ""
     """The language model that it asks; empty where it asks none."""
-
-    def available(self) -> bool:
-        """Whether it can make contexts now; a check that costs nothing."""
-        return True
+    usage: ContextUsage = ContextUsage()
+    """What it has done since it was made; of a free generator nothing."""
 
     @property
     @abstractmethod
@@ -178,11 +176,6 @@ class ContextGenerator(ABC):
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """The contexts of several documents, without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
-
-    @property
-    def usage(self) -> ContextUsage:
-        """What it has done and used so far; nothing for a free generator."""
-        return ContextUsage()
 
     def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
         """The cost of a run over these chunks: nothing for a free generator."""

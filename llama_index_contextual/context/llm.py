@@ -10,8 +10,8 @@ import asyncio
 import threading
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
@@ -56,20 +56,14 @@ _CONTEXT_TOKENS: Final = 40  # of a usual context with its number
 _SPEEDS: Final = {True: (200.0, 20.0), False: (5000.0, 60.0)}  # tokens a second, read and written; of a local server
 
 
-_NEXT: Final = "The next run asks for them again."
-_NEXT_HERE: Final = (
-    "The next run of this object asks for them again; another process takes them for final without cache=."
-)
-
-
 class LLMContextGenerator(ContextGenerator):
     """One or two sentences per chunk from a language model that is shown the document.
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a server with a prefix
-    cache reads a document once. A sentence is stored as soon as its
-    call returns. A chunk that got none is None in the result, or has the context of ``fallback`` meanwhile; the next
-    run asks about it again, at most three times. Each context says who made it. One :class:`ContextualWarning` at the
-    end of a run says how many chunks fell back, and why.
+    cache reads a document once. A sentence is stored as soon as its call returns. A chunk that got none is None in the
+    result, or has the context of ``fallback`` meanwhile; the next run asks about it again, at most three times. Each
+    context says who made it. One :class:`ContextualWarning` at the end of a run says how many chunks fell back, and
+    why.
 
     Args:
         llm: Any LlamaIndex LLM, or what makes one when it is first needed. None takes ``Settings.llm``, where that has
@@ -102,15 +96,15 @@ class LLMContextGenerator(ContextGenerator):
         models.check_source(llm)
         for name, value in (("beside", beside), ("fallback", fallback)):
             one_of(name, value, (*FREE, None))
-        self.source, self.options, self.fallback = llm, options or models.LLMOptions(), fallback
+        self.source, self.options = llm, options or models.LLMOptions()
         # Now: a field may count what the model does later.
         self._model_name = models.model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
         self._llm: LLM | None = None
-        self._beside, self._stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
+        self.beside, self.stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
         self.cache = ContextCache(open_store(cache), self._answer_version)
         self.budget = prompts.PromptBudget(self.options.batch_size, self.options.max_output_tokens)
-        self.server, self._usage = models.Server(), ContextUsage()
+        self.server, self.usage = models.Server(), ContextUsage()
 
     def __getstate__(self) -> dict[str, Any]:
         # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
@@ -134,23 +128,18 @@ class LLMContextGenerator(ContextGenerator):
     @property
     def name(self) -> str:  # type: ignore[override]
         """``llm:``, the model's name, and the kind that stands beside its sentences: ``llm:qwen3:0.6b+pattern``."""
-        return f"llm:{self.model_name}" + (f"+{self._beside.name}" if self._beside else "")
+        return f"llm:{self.model_name}" + (f"+{self.beside.name}" if self.beside else "")
 
     @property
     def version(self) -> str:
         """A hash of model, prompts, length and what stands beside; timeouts and such change no context."""
-        tokens, beside = self.options.max_output_tokens, self._beside and self._beside.version
+        tokens, beside = self.options.max_output_tokens, self.beside and self.beside.version
         return short_hash([f"llm:{self.model_name}", _REVISION, *self.prompts, tokens, beside])
 
     def _answer_version(self, document: SourceDocument) -> str:
         """A hash of the question about a document; answers are stored under it."""
         prompt = prompts.prompt_for(document, self.prompts)
         return short_hash([f"llm:{self.model_name}", _REVISION, prompt, self.options.max_output_tokens])
-
-    @property
-    def usage(self) -> ContextUsage:
-        """Calls, tokens and chunks since it was made. Copies in other processes count their own."""
-        return self._usage
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node of a document."""
@@ -176,28 +165,6 @@ class LLMContextGenerator(ContextGenerator):
         """The costs of a run over these chunks, without a question to the model about them."""
         return _Run(self, batches, None).estimate()
 
-    def compose(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
-        """The free contexts with the model's sentences; after the cache, so that they can change for nothing.
-
-        Where there is no sentence, the fallback's context stands in.
-        """
-        contexts: list[ChunkContext | None] = [None] * len(sentences)
-        if self._stand_in is not None and None in sentences:
-            contexts = self._stand_in.generate(batch.nodes, batch.document)
-        name, version = self.name, self.version
-        free = self._beside.generate(batch.nodes, batch.document) if self._beside else contexts
-        for index, (sentence, beside) in enumerate(zip(sentences, free, strict=True)):
-            if sentence is not None and self._beside and beside:
-                lines = filter(None, [_shortened(beside.text, sentence), sentence])
-                contexts[index] = ChunkContext("\n".join(lines), name, beside.lexical, version)
-            elif sentence is not None:
-                contexts[index] = ChunkContext(sentence, name, version=version)
-        return contexts
-
-    def available(self) -> bool:
-        """Whether the model's server answers; a question about its models, which costs nothing."""
-        return self.server.problem(self.llm, self.options.timeout) is None
-
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
         models.require_key(self.llm, "no context can be made")
@@ -205,17 +172,12 @@ class LLMContextGenerator(ContextGenerator):
     def config(self) -> dict[str, Any]:
         """The settings as plain data: the model's name instead of the model, and no key."""
         llm = None if self.source is None else f"{models.OBJECT}{self.model_name}"
-        return {
-            "spec": "llm",
-            "llm": llm,
-            "beside": self._beside and self._beside.name,
-            "fallback": self.fallback,
-            **asdict(self.options),
-        }
+        kinds = {"beside": self.beside and self.beside.name, "fallback": self.stand_in and self.stand_in.name}
+        return {"spec": "llm", "llm": llm, **kinds, **asdict(self.options)}
 
     def at_query_time(self) -> ContextGenerator | None:
         """The fallback: a model would keep a query waiting."""
-        return self._stand_in
+        return self.stand_in
 
     def state(self) -> str:
         """A mark of the last run that left chunks without a context; without a cache, of this object's runs."""
@@ -224,21 +186,6 @@ class LLMContextGenerator(ContextGenerator):
     def close(self) -> None:
         """Close the cache's file."""
         self.cache.close()
-
-
-def _shortened(text: str, sentence: str) -> str:
-    """A free context within the room that a sentence leaves; its first line says most."""
-    room = max(MAX_CHARS - len(sentence), MAX_CHARS // 4)
-    return text if len(text) <= room else f"{text.partition(chr(10))[0][: room - 1].rstrip()}…"
-
-
-@dataclass(slots=True)
-class _Document:
-    """A document, the records of its chunks, and the indexes of those that the model is to be asked about."""
-
-    batch: DocumentChunks
-    records: list[Kept]
-    missing: list[int]
 
 
 class _Run:
@@ -250,87 +197,88 @@ class _Run:
         self._generator, self._options, self._progress = generator, generator.options, progress
         self._failed: Counter[str] = Counter()
         self._is_final = True
-        self._documents = []
-        for batch in batches:
-            records = generator.cache.find(batch.nodes, batch.document)
-            missing = [at for at, one in enumerate(records) if one.text is None and one.times < _MAX_FAILURES]
-            self._documents.append(_Document(batch, records, missing))
-        every = [record for document in self._documents for record in document.records]
-        self._total, self._cached = len(every), sum(record.text is not None for record in every)
-        self._done = self._cached
+        self._documents = [_Document(one, generator.cache.find(one.nodes, one.document)) for one in batches]
+        self._records = [record for document in self._documents for record in document.records]
+        self._done = self._cached = sum(record.text is not None for record in self._records)
 
     async def ask(self) -> None:
         """Ask the model about the chunks that have no context, and store what it gives."""
         generator = self._generator
-        with _counting:
-            generator.usage.chunks += self._total
-            generator.usage.from_cache += self._cached
+        self._count(chunks=len(self._records), from_cache=self._cached)
         self._note_done(0)
-        records = [record for document in self._documents for record in document.records]
-        if lost := sum(record.reason == UNUSABLE for record in records):
+        if lost := sum(record.reason == UNUSABLE for record in self._records):
             message = f"{counted(lost, 'stored context')} cannot be used any more, and the model is asked again."
             warnings.warn(message, ContextualWarning, stacklevel=2)
-        for record in records:
+        for record in self._records:
             if record.times >= _MAX_FAILURES:
-                self._note_failed(f"{record.reason}, {record.times} times", 1)
-        to_ask = [document for document in self._documents if document.missing]
+                self._note_failed(f"{record.reason}, {record.times} times", 1, again=False)
+        to_ask = [(document, missing) for document in self._documents if (missing := document.missing())]
         if not to_ask:
             return
-        if (
-            obstacle := await asyncio.to_thread(lambda: generator.server.problem(generator.llm, self._options.timeout))
-        ) is not None:
-            for document in to_ask:
-                self._note_failed(obstacle, len(document.missing), again=True)
+        obstacle = await asyncio.to_thread(lambda: generator.server.problem(generator.llm, self._options.timeout))
+        if obstacle is not None:
+            self._note_failed(obstacle, sum(len(missing) for _, missing in to_ask))
         else:
             await asyncio.to_thread(self._divide_window)
             async with models.connected(generator.source) as self._llm:
-                self._slots = asyncio.Semaphore(self._workers)
-                opened = asyncio.Semaphore(self._workers)
-                await models.gather(self._ask_about(document, opened) for document in to_ask)
+                self._slots, opened = asyncio.Semaphore(self._workers), asyncio.Semaphore(self._workers)
+                await models.gather(self._ask_about(*one, opened) for one in to_ask)
         if not self._is_final:
             await self._store(generator.cache.mark_failed, generator.version)
 
     def contexts(self) -> Contexts:
         """The contexts of all chunks, after one warning where chunks fell back."""
-        generator = self._generator
-        results = [generator.compose(one.batch, [kept.text for kept in one.records]) for one in self._documents]
+        generator, results = self._generator, [self._composed(document) for document in self._documents]
         sources = [context.source for contexts in results for context in contexts if context is not None]
         if fallen := Counter(source for source in sources if source != generator.name):
             others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
             reasons = ", ".join(f"{count} {reason}" for reason, count in self._failed.most_common())
             have, why = "has" if fallen.total() == 1 else "have", f", because: {reasons}" if reasons else ""
+            again = " of this object asks for them again; another process takes them for final without cache="
             warnings.warn(
                 f"{fallen.total()} of {len(sources)} chunks {have} no context from {generator.name} but fell back "
-                f"({others}){why}. {_NEXT if generator.cache.store else _NEXT_HERE}",
+                f"({others}){why}. The next run{' asks for them again' if generator.cache.store else again}.",
                 ContextualWarning,
                 stacklevel=4,
             )
         return results
 
+    def _composed(self, document: _Document) -> list[ChunkContext | None]:
+        """The free contexts with the model's sentences; after the cache, so that they can change for nothing.
+
+        Where there is no sentence, the fallback's context stands in.
+        """
+        generator, batch = self._generator, document.batch
+        sentences = [record.text for record in document.records]
+        contexts: list[ChunkContext | None] = [None] * len(sentences)
+        if generator.stand_in is not None and None in sentences:
+            contexts = generator.stand_in.generate(batch.nodes, batch.document)
+        name, version = generator.name, generator.version
+        free = generator.beside.generate(batch.nodes, batch.document) if generator.beside else [None] * len(sentences)
+        for index, (sentence, beside) in enumerate(zip(sentences, free, strict=True)):
+            if sentence is not None:
+                lines = filter(None, ["" if beside is None else _shortened(beside.text, sentence), sentence])
+                contexts[index] = ChunkContext("\n".join(lines), name, beside.lexical if beside else "", version)
+        return contexts
+
     def estimate(self) -> ContextEstimate:
         """The costs of the run: its prompts are made and added up."""
-        llm, total, calls = self._generator.llm, Tokens(), 0
+        generator, total, calls, chunks = self._generator, Tokens(), 0, 0
         self._divide_window()
         for document in self._documents:
-            before = ""
-            for group in self._split(document, document.missing):
+            before, missing = "", document.missing()
+            for group in self._split(document, missing):
                 prompt = self._prompt(document, group)
                 cached = prompts.count_tokens(prompt.document) if prompt.document == before else 0
                 written = len(group) * min(_CONTEXT_TOKENS, self._options.max_output_tokens)
                 total += Tokens(prompt.tokens, cached, written)
                 before, calls = prompt.document, calls + 1
-        local = models.is_local(llm)
+            chunks += len(missing)
+        local = models.is_local(generator.llm)
         reading, writing = _SPEEDS[local]
         seconds = (total.prompt - total.cached) / reading + total.completion / writing
-        return ContextEstimate(
-            chunks=sum(len(document.missing) for document in self._documents),
-            from_cache=self._cached,
-            calls=calls,
-            tokens=total,
-            seconds=seconds if local else seconds / self._workers,  # a local server does one call after the other
-            model=self._generator.model_name,
-            local=local,
-        )
+        seconds /= 1 if local else self._workers  # a local server does one call after the other
+        return ContextEstimate(chunks, self._cached, calls, total, seconds, generator.model_name, local)
 
     @property
     def _workers(self) -> int:
@@ -343,10 +291,8 @@ class _Run:
     def _split(self, document: _Document, indexes: list[int]) -> list[list[int]]:
         """Split some chunks of a document, by their indexes, into those of one call each."""
         nodes, budget = document.batch.nodes, self._generator.budget
-        groups = prompts.calls_of(
-            [nodes[index] for index in indexes], document.batch.document, budget.size, budget.window
-        )
-        remaining = iter(indexes)
+        chosen = [nodes[index] for index in indexes]
+        groups, remaining = prompts.calls_of(chosen, document.batch.document, budget.size, budget.window), iter(indexes)
         return [[next(remaining) for _ in group] for group in groups]
 
     def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
@@ -354,10 +300,10 @@ class _Run:
         prompt, window = prompts.prompt_for(source, generator.prompts), generator.budget.window
         return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, nodes, window)
 
-    async def _ask_about(self, document: _Document, opened: asyncio.Semaphore) -> None:
+    async def _ask_about(self, document: _Document, missing: list[int], opened: asyncio.Semaphore) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
         async with opened:
-            first, *others = self._split(document, document.missing)
+            first, *others = self._split(document, missing)
             await self._in_turn(document, first)
             indexes = [index for group in others for index in group]
             # Split again: the first answer may have taught how much goes into a call.
@@ -376,7 +322,7 @@ class _Run:
                 answer = await self._answer(document, group)
             except models.CallFailedError as error:
                 if error.reason != models.TOO_LONG or not budget.shrink(window):
-                    self._note_failed(error.reason, len(group), again=True)
+                    self._note_failed(error.reason, len(group))
                     return
             else:
                 await self._accept(document, group, answer)
@@ -386,54 +332,43 @@ class _Run:
 
     async def _answer(self, document: _Document, group: list[int]) -> str:
         """The answer to one prompt, which is sent again after an error that may pass."""
-        generator, llm, prompt = self._generator, self._llm, self._prompt(document, group)
-        if generator.server.is_down:
+        server, llm, prompt = self._generator.server, self._llm, self._prompt(document, group)
+        if server.is_down:
             raise models.CallFailedError(models.NO_ANSWER, fatal=False)
         tokens = prompt.tokens
         messages = prompt.messages(cache_point=llm.class_name().casefold().startswith(_MARK_CACHE))
         timeout = self._options.timeout * max(1.0, tokens / _TIMELY_TOKENS)
-
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(
-                1 if getattr(llm, "max_retries", 0) else ATTEMPTS
-            ),  # its client tries again by itself
-            wait=pause,
-            retry=retry_if_exception(lambda error: getattr(error, "transient", False)),
-            reraise=True,
-        )
+        attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client tries again by itself
         try:
-            async for attempt in retrying:
+            async for attempt in AsyncRetrying(
+                stop=stop_after_attempt(attempts),
+                wait=pause,
+                retry=retry_if_exception(lambda error: getattr(error, "transient", False)),
+                reraise=True,
+            ):
                 with attempt:
-                    self._note_call()
+                    self._count(calls=1)
                     most = self._options.max_output_tokens * len(group)
                     answer, spent = await models.send(llm, messages, timeout, most)
         except models.CallFailedError as error:
-            generator.server.call_ended(failed=error.fatal)
+            server.call_ended(failed=error.fatal)
             raise
-        generator.server.call_ended(failed=False)
-        if spent == Tokens():
-            spent = Tokens(tokens, 0, prompts.count_tokens(answer))
-        with _counting:
-            generator.usage.tokens += spent
+        server.call_ended(failed=False)
+        self._count(tokens=Tokens(tokens, 0, prompts.count_tokens(answer)) if spent == Tokens() else spent)
         return answer
-
-    def _note_call(self) -> None:
-        with _counting:
-            if self._options.max_calls is not None and self._generator.usage.calls >= self._options.max_calls:
-                raise models.CallFailedError(f"max_calls={self._options.max_calls} reached", fatal=False)
-            self._generator.usage.calls += 1
 
     async def _accept(self, document: _Document, group: list[int], answer: str) -> None:
         """Take the contexts out of an answer, store them, and ask again about the chunks that it left out."""
         answers = split_answers(answer, len(group))
         if len(group) > 1:
             self._generator.budget.note_batch(matched=bool(answers))
-        omitted = [at for number, at in enumerate(group, 1) if number not in answers] if len(group) > 1 else []
+        omitted: list[int] = []
         records: list[tuple[BaseNode, Kept]] = []
         for number, index in enumerate(group, 1):
-            if index in omitted:
-                continue
             context, node = answers.get(number), document.batch.nodes[index]
+            if context is None and len(group) > 1:
+                omitted.append(index)
+                continue
             reason = "malformed" if answer.strip() else "empty"
             if context is not None:
                 reason = self._refusal(context, node, document.batch.document) or ""
@@ -441,21 +376,19 @@ class _Run:
             document.records[index] = record
             records.append((node, record))
         await self._store(self._generator.cache.keep, records, document.batch.document)
-        accepted = sum(record.text is not None for _, record in records)
-        with _counting:
-            self._generator.usage.generated += accepted
-        self._note_done(accepted)
-        for _, record in records:
-            if record.text is None:
-                self._note_failed(record.reason, 1, again=True)
+        refused = [record.reason for _, record in records if record.text is None]
+        self._count(generated=len(records) - len(refused))
+        self._note_done(len(records) - len(refused))
+        for reason in refused:
+            self._note_failed(reason, 1)
         for index in omitted:
             await self._group(document, [index])
 
     def _refusal(self, context: str, node: BaseNode, document: SourceDocument) -> str | None:
         """Why a context cannot be used, or None. The model knew the document's text, path, title, day and sections."""
         metadata = {**document.metadata, **node.metadata}
-        values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
-        known = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
+        values = (str(value_of(metadata, key) or "") for key in (TITLE, DATE, HEADER_PATH))
+        known = "\n".join([document.text, document.path, *values])
         prompt = prompts.prompt_for(document, self._generator.prompts)
         return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), known, prompt)
 
@@ -466,10 +399,22 @@ class _Run:
             message = f"The generated contexts are used, and could not be kept everywhere: {error}"
             warnings.warn(message, ContextualWarning, stacklevel=2)
 
-    def _note_failed(self, reason: str, chunks: int, *, again: bool = False) -> None:
-        """Note that chunks got no context; ``again`` means that the next run asks about them."""
+    def _count(self, **amounts: Any) -> None:
+        """Add to the generator's usage, by the names of its fields.
+
+        Raises:
+            CallFailedError: One more call would exceed ``max_calls``.
+        """
+        usage, most = self._generator.usage, self._options.max_calls
         with _counting:
-            self._generator.usage.failed[reason] += chunks
+            if "calls" in amounts and most is not None and usage.calls >= most:
+                raise models.CallFailedError(f"max_calls={most} reached", fatal=False)
+            for name, amount in amounts.items():
+                setattr(usage, name, getattr(usage, name) + amount)
+
+    def _note_failed(self, reason: str, chunks: int, *, again: bool = True) -> None:
+        """Count chunks that got no context; ``again`` means that the next run asks about them."""
+        self._count(failed=Counter({reason: chunks}))
         self._failed[reason] += chunks
         self._is_final &= not again
         self._note_done(chunks)
@@ -477,4 +422,21 @@ class _Run:
     def _note_done(self, chunks: int) -> None:
         self._done += chunks
         if self._progress is not None:
-            self._progress(ContextProgress(self._done, self._total, self._cached, self._failed.total()))
+            self._progress(ContextProgress(self._done, len(self._records), self._cached, self._failed.total()))
+
+
+class _Document(NamedTuple):
+    """A document, and the records of its chunks."""
+
+    batch: DocumentChunks
+    records: list[Kept]
+
+    def missing(self) -> list[int]:
+        """The indexes of the chunks that the model is to be asked about."""
+        return [at for at, one in enumerate(self.records) if one.text is None and one.times < _MAX_FAILURES]
+
+
+def _shortened(text: str, sentence: str) -> str:
+    """A free context within the room that a sentence leaves; its first line says most."""
+    room = max(MAX_CHARS - len(sentence), MAX_CHARS // 4)
+    return text if len(text) <= room else f"{text.partition(chr(10))[0][: room - 1].rstrip()}…"

@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import re
 import time
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
-from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
-from weakref import ref
+from weakref import finalize
 
 import anyio
 import httpx
+from anyio.from_thread import start_blocking_portal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
@@ -33,7 +33,6 @@ from llama_index_contextual.service import (
     status_of,
 )
 from llama_index_contextual.text import short_hash
-from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -106,46 +105,33 @@ def model_name(llm: LLM) -> str:
         name = llm.metadata.model_name
         if name and name != "unknown":
             return name
-    known = _unnamed.get(id(llm))
-    if known is None:  # as it is at first: a field may count what the model does later
-        forget = partial(_unnamed.pop, id(llm), None)
-        known = _unnamed[id(llm)] = ref(llm, lambda _: forget()), f"{llm.class_name()}{_mark_of(llm)}"
-    return known[1]
+    if id(llm) not in _unnamed:  # at first sight: a field may count what the model does later
+        _unnamed[id(llm)] = f"{llm.class_name()}#{short_hash(_plain(llm))[:8]}"
+        finalize(llm, _unnamed.pop, id(llm), None)
+    return _unnamed[id(llm)]
 
 
-_unnamed: Final[dict[int, tuple[ref[LLM], str]]] = {}  # names of models without one, by id
-
-
-def _mark_of(llm: LLM) -> str:
-    """A hash of what tells a model from others of its class, fields and private attributes; "" for nothing."""
-    fields = {name: one for name, one in type(llm).model_fields.items() if not one.is_required()}
-    defaults = {name: one.get_default(call_default_factory=True) for name, one in fields.items()}
-    defaults |= {name: one.get_default() for name, one in type(llm).__private_attributes__.items()}
-    chosen = {
-        name: _plain(value)
-        for name, value in _state_of(llm).items()
-        if name not in LLM.model_fields and value != defaults.get(name)
-    }
-    return f"#{short_hash(chosen)[:8]}" if chosen else ""
-
-
-def _state_of(value: object) -> dict[str, Any]:
-    state = {**getattr(value, "__dict__", {}), **(getattr(value, "__pydantic_private__", None) or {})}
-    return {name: state[name] for name in sorted(state) if "key" not in name}
+_unnamed: Final[dict[int, str]] = {}  # names of models without one, by id
 
 
 def _plain(value: Any, depth: int = 6) -> Any:
-    """A value as plain data: a function by its code and what it encloses, an object by its class and state."""
-    if value is None or isinstance(value, str | int | float) or not depth:
+    """A value as plain data: a function by its code and what it encloses, an object by its class and its state."""
+    if not depth or value is None or isinstance(value, str | int | float):
         return value if depth else None
-    if isinstance(value, dict):
-        return {str(name): _plain(one, depth - 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one, depth - 1) for one in value]
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [value.__qualname__, *(_plain(part, depth - 1) for part in (value.__code__.co_consts, cells))]
-    return [type(value).__qualname__, _plain(_state_of(value), depth - 1)]
+        return [value.__qualname__, _plain([value.__code__.co_consts, cells], depth - 1)]
+    state = value
+    if not isinstance(value, dict):
+        private = getattr(value, "__pydantic_private__", None) or {}
+        state = {"": type(value).__qualname__, **getattr(value, "__dict__", {}), **private}
+    return {
+        str(name): _plain(one, depth - 1)
+        for name, one in state.items()
+        if "key" not in str(name) and name not in LLM.model_fields
+    }
 
 
 def context_window(llm: LLM) -> int:
@@ -268,22 +254,18 @@ def run_sync(work: Coroutine[Any, Any, None]) -> None:
     except RuntimeError:
         return asyncio.run(work)
     cancelling: Callable[[], int] = getattr(here, "cancelling", int)  # Python 3.11: what Ctrl-C does to asyncio.run()
-    before, begun = cancelling(), Future[tuple[asyncio.AbstractEventLoop, Any]]()
-
-    async def run() -> None:
-        begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
-        await work
-
-    result: Future[None] = in_thread(asyncio.run, run())
-    try:
-        while not wait([result], timeout=_LOOK_AGAIN).done and cancelling() <= before:
-            pass
-    finally:
-        if not result.done():
-            loop, task = begun.result()
-            with contextlib.suppress(RuntimeError):  # it has just ended
-                loop.call_soon_threadsafe(task.cancel)
-    return result.result()
+    before = cancelling()
+    with start_blocking_portal() as portal:
+        future = portal.start_task_soon(lambda: work)
+        try:
+            while not wait([future], timeout=_LOOK_AGAIN).done and cancelling() <= before:
+                pass
+        finally:
+            future.cancel()
+        if future.cancelled():
+            raise asyncio.CancelledError
+        future.result()
+        return None
 
 
 async def gather(work: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -304,16 +286,15 @@ class Server:
     """
 
     def __init__(self) -> None:
-        self._reason: str | None = None  # why the server cannot be used
-        self._until = float("-inf")  # when what is known becomes too old
+        self._known: tuple[str | None, float] = None, float("-inf")  # why it cannot be used, and until when
         self._failures = 0
 
     def problem(self, llm: LLM, timeout: float) -> str | None:
         """Why a run need not begin, or None; this may ask the server."""
-        if time.monotonic() >= self._until:
-            self._failures, self._reason = 0, probe(llm, timeout)
-            self._until = time.monotonic() + (_BELIEVED_ALIVE if self._reason is None else _BELIEVED_ABSENT)
-        return self._reason
+        if time.monotonic() >= self._known[1]:
+            reason, self._failures = probe(llm, timeout), 0
+            self._known = reason, time.monotonic() + (_BELIEVED_ABSENT if reason else _BELIEVED_ALIVE)
+        return self._known[0]
 
     @property
     def is_down(self) -> bool:
@@ -321,10 +302,10 @@ class Server:
         return self._failures >= _FAILURES
 
     def call_ended(self, *, failed: bool) -> None:
-        """Note how a call ended; ``failed`` means that the server seems to be the cause."""
+        """Count how a call ended; ``failed`` means that the server seems to be the cause."""
         self._failures = self._failures + 1 if failed else 0
         if self.is_down:
-            self._reason, self._until = NO_ANSWER, time.monotonic() + _PAUSE
+            self._known = NO_ANSWER, time.monotonic() + _PAUSE
 
 
 class CallFailedError(Exception):

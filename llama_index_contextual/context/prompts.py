@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index.core.base.llms.types import CacheControl, CachePoint, ChatMessage, MessageRole, TextBlock
+from llama_index.core.base.llms.types import CacheControl, CachePoint, ChatMessage, TextBlock
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import get_tokenizer
@@ -90,13 +90,12 @@ class PromptBudget:
     def __init__(self, batch_size: int, output_tokens: int) -> None:
         self.window, self.size = 0, batch_size
         self._per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + output_tokens + _MARK_TOKENS
-        self._batch_size, self._tokens = batch_size, 10**9  # of the window that is known to do
-        self._unmatched_batches = 0
+        self._tokens, self._unmatched_batches = 10**9, 0  # of the window that is known to do
 
     def divide(self, tokens: int) -> None:
         """Divide a model's window of so many tokens between the document and the rest, before a run."""
         self._tokens = tokens = min(tokens, self._tokens)
-        self.size = max(1, min(self._batch_size, tokens // 2 // self._per_chunk))
+        self.size = max(1, min(self.size, tokens // 2 // self._per_chunk))
         room = int((tokens - self.size * self._per_chunk - _INSTRUCTION_TOKENS) * _SAFETY)
         self.window = max(1, room, tokens // 8)
 
@@ -110,7 +109,7 @@ class PromptBudget:
         """Note whether an answer about several chunks could be matched to them; else each gets a call of its own."""
         self._unmatched_batches = 0 if matched else self._unmatched_batches + 1
         if self._unmatched_batches >= _GIVE_UP_BATCHES:
-            self.size = self._batch_size = 1
+            self.size = 1
 
 
 def prompt_for(document: SourceDocument, prompts: Sequence[str]) -> str:
@@ -127,17 +126,14 @@ def check_prompt(template: str | BasePromptTemplate) -> str:
     prompt = PromptTemplate(template) if isinstance(template, str) else template
     if not isinstance(prompt, BasePromptTemplate):
         raise SettingError("is no prompt. Cure: a text with {document} and {chunks}, or a template.", prompt=prompt)
-    if unknown := set(prompt.template_vars).difference(_FIELDS, prompt.kwargs):
-        raise SettingError(
-            f"The context prompt has unknown fields {sorted(unknown)}. Cure: use some of {', '.join(_FIELDS)}."
-        )
+    if unknown := sorted(set(prompt.template_vars).difference(_FIELDS, prompt.kwargs)):
+        raise SettingError(f"The context prompt has unknown fields {unknown}. Cure: use some of {', '.join(_FIELDS)}.")
     names: dict[str, Any] = {field: f"{{{field}}}" for field in _FIELDS}
     text: str = prompt.format(**names)
     if not 0 <= text.find("{document}") <= text.find("{chunks}"):
-        raise SettingError(
-            "The context prompt must hold {document} and after it {chunks}: servers read the part that calls share, "
-            "the document, only once where it comes first. Cure: name both, in this order."
-        )
+        why = "servers read the document, which calls share, only once where it comes first"
+        cure = "Cure: name both, in this order."
+        raise SettingError(f"The context prompt must hold {{document}} and after it {{chunks}}: {why}. {cure}")
     return text
 
 
@@ -156,13 +152,9 @@ class FilledPrompt(NamedTuple):
     def messages(self, *, cache_point: bool) -> list[ChatMessage]:
         """The messages of a chat; ``cache_point`` marks the end of the document, as Anthropic's interface wants it."""
         if not cache_point:
-            return [ChatMessage(role=MessageRole.USER, content="".join(self))]
-        blocks = [
-            TextBlock(text=f"{self.before}{self.document}"),
-            CachePoint(cache_control=CacheControl(type="ephemeral")),
-            TextBlock(text=self.after),
-        ]
-        return [ChatMessage(role=MessageRole.USER, content=blocks)]
+            return [ChatMessage("".join(self))]
+        first, last = TextBlock(text=f"{self.before}{self.document}"), TextBlock(text=self.after)
+        return [ChatMessage([first, CachePoint(cache_control=CacheControl(type="ephemeral")), last])]
 
 
 def fill_prompt(
@@ -170,13 +162,9 @@ def fill_prompt(
 ) -> FilledPrompt:
     """The prompt about some chunks; see :func:`shown` and :func:`check_prompt`."""
     metadata = {**document.metadata, **nodes[0].metadata}
-    fields: dict[str, Any] = {
-        "path": document.path,
-        "title": value_of(metadata, TITLE) or "",
-        "date": date_in_words(value_of(metadata, DATE)),
-        "count": len(nodes),
-    }
-    fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in fields.items()}
+    about = {"path": document.path, "title": value_of(metadata, TITLE) or "", "count": len(nodes)}
+    about["date"] = date_in_words(value_of(metadata, DATE))
+    fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in about.items()}
     fields["chunks"] = _describe(nodes)
     before, _, after = prompt.partition("{document}")
     before, after = (_FIELD.sub(lambda match: fields.get(match[1], match[0]), part) for part in (before, after))
@@ -223,7 +211,7 @@ def _describe(nodes: Sequence[BaseNode]) -> str:
     parts = []
     for number, node in enumerate(nodes, 1):
         section = _section(node).replace('"', "'")
-        attribute = f' section="{section}"' if section else ""
+        attribute = section and f' section="{section}"'
         text = readable(node.get_content(metadata_mode=MetadataMode.NONE)).strip()
         if len(text) > _EXCERPT_CHARS:
             start, end = text[: _EXCERPT_CHARS * 3 // 4], text[-(_EXCERPT_CHARS // 4) :]

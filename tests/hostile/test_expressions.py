@@ -144,7 +144,7 @@ def calls_of(module):
 
 # Functions that put an expression together, of what is no foreign text or is escaped; the first has a test below.
 MADE = {
-    "_holds_number": "digits of a context",
+    "_invented": "digits of a context",
     "among": "an escaped name",
     "_pieces": "an escaped term",
     "replace": "an escaped passage of a note",
