@@ -36,7 +36,6 @@ _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from llama_index_contextual.app.folder.formats import serve; serve(int(sys.argv[2]))"
 )
-_IDLE: Final = 30  # seconds without work after which a process ends
 _MOST_JOBS: Final = 300  # of one process: libraries leak
 
 
@@ -64,10 +63,9 @@ class ConversionProcess:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Any = None
         self._started_for = (0, 0)  # this process, which may have been forked since, and the megabytes
-        self._jobs = 0
-        self._idle = threading.Timer(_IDLE, self.close)
+        self._jobs, self._last = 0, 0.0
 
     def convert(self, path: Path, suffix: str, limits: Limits) -> formats.Conversion:
         """A document as Markdown.
@@ -83,21 +81,27 @@ class ConversionProcess:
         """
         job = json.dumps({"path": str(path), "suffix": suffix, "seconds": limits.seconds})
         with self._guard:
-            self._idle.cancel()
-            process = self._running(limits)
-            answer, deadline = b"", time.monotonic() + limits.seconds
+            process, answer, code = self._running(limits), b"", 0
+            self._last, self._jobs = time.monotonic(), self._jobs + 1
             limit = threading.Timer(limits.seconds, process.kill)
             limit.start()
             try:
-                answer = _exchange(process, f"{job}\n".encode())
+                with contextlib.suppress(OSError):
+                    process.stdin.write(f"{job}\n".encode())
+                    process.stdin.flush()
+                    answer = process.stdout.readline()
             finally:
                 limit.cancel()
-                code = 0 if answer.endswith(b"\n") else self._end()
-            if self._process is None:
-                raise ConverterCrashedError(_failure(code, limits, is_late=time.monotonic() >= deadline))
-            self._idle = threading.Timer(_IDLE, self.close)
-            self._idle.daemon = True
-            self._idle.start()
+                if not (is_answered := answer.endswith(b"\n")):
+                    code = self._end()
+            seconds, self._last = time.monotonic() - self._last, time.monotonic()
+        if not is_answered:
+            why, setting = f"took longer than {limits.seconds:g} seconds and was ended", "seconds"
+            if seconds < limits.seconds:
+                signalled = signal.Signals(-code).name if code < 0 else f"exit {code}"
+                why = f"crashed ({signalled}), perhaps for want of more than {limits.megabytes} MB of memory"
+                setting = "megabytes"
+            raise ConverterCrashedError(f"its conversion {why}. Cure: ignore it, or raise {setting} under [documents].")
         result = json.loads(answer)
         if "problem" in result:
             raise DocumentError(result["problem"])
@@ -108,12 +112,14 @@ class ConversionProcess:
         with self._guard:
             self._end()
 
-    def _running(self, limits: Limits) -> subprocess.Popen[bytes]:
+    def _running(self, limits: Limits) -> Any:
+        """The process, or a new one after a crash, a fork, an idle time, other limits or many documents."""
         wanted = (os.getpid(), limits.megabytes)
         if self._started_for[0] != wanted[0]:
             self._process = None
+        is_idle = time.monotonic() - self._last > formats.IDLE / 2  # it may be ending
         if self._process is not None and (
-            self._process.poll() is not None or self._jobs >= _MOST_JOBS or self._started_for != wanted
+            is_idle or self._process.poll() is not None or self._jobs >= _MOST_JOBS or self._started_for != wanted
         ):
             self._end()
         if self._process is None:
@@ -124,43 +130,18 @@ class ConversionProcess:
                 stderr=subprocess.DEVNULL,
             )
             self._started_for, self._jobs = wanted, 0
-        self._jobs += 1
         return self._process
 
     def _end(self) -> int:
-        """End the process; return its exit code."""
+        """End the process; its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
         process.kill()
-        code = process.wait()
         for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        return code
-
-
-def _exchange(process: subprocess.Popen[bytes], job: bytes) -> bytes:
-    """The line that a process answers; less than a line where it ends."""
-    assert process.stdin is not None  # noqa: S101  for mypy
-    assert process.stdout is not None  # noqa: S101
-    try:
-        process.stdin.write(job)
-        process.stdin.flush()
-        return process.stdout.readline()
-    except OSError:
-        return b""
-
-
-def _failure(code: int, limits: Limits, *, is_late: bool) -> str:
-    if is_late:
-        why, setting = f"took longer than {limits.seconds:g} seconds and was ended", "seconds"
-    else:
-        signalled = signal.Signals(-code).name if code < 0 else f"exit {code}"
-        why = f"crashed ({signalled}), perhaps for want of more than {limits.megabytes} MB of memory"
-        setting = "megabytes"
-    return f"its conversion {why}. Cure: ignore it, or raise {setting} under [documents]."
+            with contextlib.suppress(OSError):
+                pipe.close()
+        return int(process.wait())
 
 
 _PROCESS: Final = ConversionProcess()  # of this process
@@ -236,23 +217,19 @@ class DocumentReader(BaseReader):
     def documents(self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None) -> list[Document]:
         """The parts of a file whose bytes were read already; see :meth:`load_data`."""
         converted = self.converted(path, data)
-        shared = {**converted.metadata, **(extra_info or {})}
+        documents, shared = list[Document](), {**converted.metadata, **(extra_info or {})}
         left_out = shared.pop(formats.LEFT_OUT, "")
-        documents: list[Document] = []
         for part in converted.parts:
-            values = {**shared, **part.place, **({formats.LEFT_OUT: left_out} if left_out else {})}
-            left_out = ""
-            for place in part.place.values():
-                values[PAGE_LABEL] = str(place)
-            hidden = [key for key in values if key not in _SHOWN and key not in (extra_info or ())]
-            documents.append(
-                Document(
-                    text_resource=MediaResource(text=part.text, mimetype=MARKDOWN_TYPE),
-                    metadata=values,
-                    excluded_embed_metadata_keys=hidden,
-                    excluded_llm_metadata_keys=[formats.LEFT_OUT, *([PAGE_LABEL] if part.place else [])],
-                )
+            values = {**shared, **part.place, **({PAGE_LABEL: str(*part.place.values())} if part.place else {})}
+            if left_out and not documents:
+                values[formats.LEFT_OUT] = left_out
+            document = Document(
+                text_resource=MediaResource(text=part.text, mimetype=MARKDOWN_TYPE),
+                metadata=values,
+                excluded_embed_metadata_keys=[key for key in values if key not in {*_SHOWN, *(extra_info or ())}],
+                excluded_llm_metadata_keys=[formats.LEFT_OUT, *([PAGE_LABEL] if part.place else [])],
             )
+            documents.append(document)
         return documents
 
     def converted(self, path: Path, data: bytes) -> formats.Conversion:
@@ -268,26 +245,21 @@ class DocumentReader(BaseReader):
                 f"{suffix or 'its name'} is no format that is read. Cure: {', '.join(formats.FORMATS)}."
             )
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
-        cached = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
-        if cached is not None and "problem" not in cached:
-            return formats.Conversion.of(cached)
-        if cached is not None and cached["limits"] == [*self._limits]:
-            raise DocumentError(cached["problem"])
-        if not formats.is_readable(suffix):
-            raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
-        try:
-            converted = _PROCESS.convert(path.absolute(), suffix, self._limits)
-        except ConverterCrashedError as error:  # it would take as long each time
-            self._keep(key, {"problem": str(error), "limits": [*self._limits]})
-            raise
-        if not any(part.text.strip() for part in converted.parts):
-            raise DocumentError("it holds no text. Cure: ignore it.")
-        self._keep(key, converted.to_dict())
-        return converted
-
-    def _keep(self, key: str, value: dict[str, Any]) -> None:
-        if self.conversions is not None and self.keep:
-            self.conversions.put(key, value, COLLECTION)
+        kept = None if self.conversions is None else self.conversions.get(key, COLLECTION)
+        if kept is None or kept.get("limits", [*self._limits]) != [*self._limits]:
+            if not formats.is_readable(suffix):
+                raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
+            try:
+                kept = _PROCESS.convert(path.absolute(), suffix, self._limits).to_dict()
+                if not any(part.text.strip() for part in kept["parts"]):
+                    raise DocumentError("it holds no text. Cure: ignore it.")
+            except ConverterCrashedError as error:  # it would take as long each time
+                kept = {"problem": str(error), "limits": [*self._limits]}
+            if self.conversions is not None and self.keep:
+                self.conversions.put(key, kept, COLLECTION)
+        if "problem" in kept:
+            raise ConverterCrashedError(kept["problem"])
+        return formats.Conversion.of(kept)
 
     def mark(self, path: str) -> str:
         """The name and revision of the converter that reads a file; "" where none does."""

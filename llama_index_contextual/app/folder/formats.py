@@ -38,6 +38,7 @@ _MOST_XML: Final = 50_000_000  # of one member that is parsed
 _MOST_MEMBERS: Final = 50_000
 _STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")  # namespaces of "Strict Open XML"
 _COMPOUND: Final = b"\xd0\xcf\x11\xe0"  # an encrypted Office file is no ZIP, but one of these
+IDLE: Final = 30  # seconds without work after which the process ends
 _MARGIN: Final = 5  # seconds beyond the limit, after which the process ends without its parent
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -166,7 +167,7 @@ def serve(megabytes: int) -> None:
         job = json.loads(line)
         set_alarm(int(job["seconds"]) + _MARGIN)  # who hangs after the asking process has died ends, too
         answer = _answer(job["path"], job["suffix"])
-        set_alarm(0)
+        set_alarm(IDLE)
         answers.write(f"{json.dumps(answer)}\n")
         answers.flush()
 

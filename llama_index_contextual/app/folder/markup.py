@@ -18,7 +18,7 @@ from llama_index_contextual.text import decode
 
 _UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
 _RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")
-_LITERAL: Final = re.compile(r"(\s*)\.\. (code-block|code|sourcecode|parsed-literal|math)::\s*([\w+-]*)")
+_LITERAL: Final = re.compile(r"\s*\.\. (?:(?:code-block|code|sourcecode|math)::\s*([\w+-]*)|parsed-literal::)")
 _EXPLICIT: Final = re.compile(r"(\s*)\.\.(?:\s+(?![\w:.+-]+::|\[|\|[^|]+\||_)|\s*$|\s+_[^:]*:\s*$)")
 _AUTO_NUMBER: Final = re.compile(r"(\s*)#\.(?=\s)")
 _RST_ROLE: Final = re.compile(r"(?<![\w:.+-]):[\w:.+-]{1,60}:`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`")
@@ -30,32 +30,19 @@ _ORG_KEYWORD: Final = re.compile(r"#\+(title|author|date):\s*(.*)$", re.IGNORECA
 _ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*(\w*)", re.IGNORECASE)
 _ORG_COMMENT: Final = re.compile(r"\s*#(?:\s|\+|$)")
 _ORG_RULE: Final = re.compile(r"\s*\|[-+]+\|?\s*$")
-_LONG_DRAWER: Final = 1000  # lines
-_TEX_BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
-_TEX_HEADING: Final = re.compile(
-    r"\\(part|chapter|section|subsection|subsubsection|paragraph|frametitle)\*?[ \t]*(?:\[[^][]{0,200}\])?[ \t]*"
-    rf"{_TEX_BRACES}"
-)
-_TEX_FRAME: Final = re.compile(rf"\\begin\{{frame\}}(?:<[^<>]*>)?(?:\[[^][]{{0,200}}\])*{_TEX_BRACES}")
-_TEX_BLOCK: Final = re.compile(rf"\\begin\{{(?:alert|example)?block\}}(?:<[^<>]*>)?{_TEX_BRACES}")
+_LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
+_BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_OPTIONS: Final = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
+_TEX_HEADING: Final = re.compile(rf"\\(?:({'|'.join(_LEVELS)})\*?|frametitle|begin\{{frame\}}){_OPTIONS}{_BRACES}")
+_TEX_BLOCK: Final = re.compile(rf"\\begin\{{(?:alert|example)?block\}}{_OPTIONS}{_BRACES}")
 _TEX_OPENS: Final = re.compile(
-    r"\\begin\{([BLv]?[vV]erbatim\*?|alltt|lstlisting|minted|comment)\}|\\(comment|iffalse)\b|(?<!\\)%[^\n]*"
+    r"\\begin\{(comment|[BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}|\\(comment|iffalse)\b|(?<!\\)%"
 )
-_TEX_CLOSES: Final = {"comment": re.compile(r"\\endcomment\b"), "iffalse": re.compile(r"\\fi\b")}
 # Where a line is divided: before what begins a thing of its own, and after a heading or a row.
 _TEX_BEFORE: Final = re.compile(
     r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{|frametitle\{))"
 )
 _TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|\\begin\{{document\}}|\\\\)[ \t]*(?=[^\s\[])")
-_TEX_LEVELS: Final = {
-    "part": 1,
-    "chapter": 1,
-    "section": 2,
-    "subsection": 3,
-    "subsubsection": 4,
-    "paragraph": 5,
-    "frametitle": 4,
-}
 # Braces after a command of style, or that only group.
 _TEX_STYLE: Final = re.compile(
     r"(?:\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text)|(?<![\w\\}\])^*$]))\{([^{}]*)\}"
@@ -65,13 +52,12 @@ _TEX_DROPPED: Final = re.compile(
     r"|date)\*?(?:\[[^][]{0,200}\])?(?:\{[^{}]*\})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule"
     r"|midrule|bottomrule|tableofcontents|addlinespace|endhead|endfirsthead|endfoot|endlastfoot)\b"
     r"|\\(?:cmidrule|cline)(?:\([^()]*\))?\{[^{}]*\}"
-    rf"|\\begin\{{tabular[x*]\}}{_TEX_BRACES}{_TEX_BRACES}"
-    rf"|\\(?:begin|end)\{{\w+\*?\}}(?:\[[^][]{{0,200}}\])?(?:{_TEX_BRACES})?"
+    rf"|\\begin\{{tabular[x*]\}}{_BRACES}{_BRACES}"
+    rf"|\\(?:begin|end)\{{\w+\*?\}}(?:\[[^][]{{0,200}}\])?(?:{_BRACES})?"
 )
 _TEX_LIST: Final = re.compile(r"\\(begin|end)\{(itemize|enumerate)\}")
-_TEX_CODE: Final = re.compile(r"\\begin\{([BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}")
 _TEX_FORMULA: Final = re.compile(r"\\(begin|end)\{(?:align|flalign|alignat|eqnarray|gather|multline|equation)\*?\}")
-_TEX_SPAN: Final = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_TEX_BRACES}{_TEX_BRACES}")
+_TEX_SPAN: Final = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_BRACES}{_BRACES}")
 _TEX_ACCENT: Final = re.compile(
     r"(?<!\\)\\(?:([\"'`^~=.])\s*(?:\{\\?([a-zA-Z])\}|\\([ij])(?![a-zA-Z])\s*|([a-zA-Z]))|([cHvukr])\s*\{\\?([a-zA-Z])\})"
 )
@@ -79,27 +65,13 @@ _ACCENTS: Final = dict(
     zip("\"'`^~=.cHvukr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0327\u030b\u030c\u0306\u0328\u030a", strict=True)
 )
 _TEX_LETTER: Final = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?")
-_LETTERS: Final = {
-    "ss": "ß",
-    "ae": "æ",
-    "AE": "Æ",
-    "oe": "œ",
-    "OE": "Œ",
-    "aa": "å",
-    "AA": "Å",
-    "o": "ø",
-    "O": "Ø",
-    "l": "ł",
-    "L": "Ł",
-    "i": "i",
-}
+_LETTERS: Final = dict(zip("ss ae AE oe OE aa AA o O l L i".split(), "ßæÆœŒåÅøØłŁi", strict=True))  # noqa: SIM905
 _TEX_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
 _TEX_CELL: Final = re.compile(r"(?<!\\)&")
 _TEX_COMMENT: Final = re.compile(r"(\\(?:url|href|path)\{[^{}]*\})|(?<!\\)%.*$")
 _TEX_TITLE: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
 _TEX_BREAK: Final = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
 _TEX_SIGN: Final = re.compile(r"\\([%&#_{}$])")
-_BEGIN: Final = "\\begin{document}"
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
 _HEADING: Final = re.compile(r"\s*#{1,6}\s")
@@ -115,6 +87,7 @@ class _Markup:
         self.result: list[str] = []
         self.metadata: dict[str, str] = {}
         self.left_out: Counter[str] = Counter()
+        self._endless: set[str] = set()
 
     def converted(self) -> Conversion:
         """The whole text."""
@@ -127,9 +100,17 @@ class _Markup:
         """Write what begins on a line; the number of the next line."""
         raise NotImplementedError
 
-    def skip(self, at: int, end: int) -> int:
+    def skip(self, at: int, end: int, what: str = "") -> int:
         """Leave lines out, so that those behind them keep their numbers."""
         self.result += [""] * (end - at)
+        self.left_out[what] += bool(what)
+        return end
+
+    def end(self, at: int, text: str) -> int:
+        """The first line from ``at`` on that holds a text, in any case; 0 for none."""
+        following = () if text in self._endless else range(at, len(self.lines))
+        end = next((number for number in following if text in self.lines[number].lower()), 0)
+        self._endless |= set() if end else {text}
         return end
 
 
@@ -154,19 +135,21 @@ class _Rst(_Markup):
             end = next((n for n in range(at, len(self.lines)) if not self.lines[n].strip()), len(self.lines))
             self.result += _rst_table(self.lines[at:end])
             return end
-        if literal := _LITERAL.match(line):
-            return self._fence(at, self._block_end(at), "" if literal[2] == "parsed-literal" else literal[3])
+        literal = _LITERAL.match(line)
+        if literal or (line.rstrip().endswith("::") and not line.lstrip().startswith(".. ")):
+            end = self._block_end(at)
+            if literal or end > at + 1:
+                if not literal and line.strip() != "::":
+                    self.result.append(self._text(line.rstrip()[:-1]))
+                    at += 1
+                # The first line becomes the begin of a fence, the empty one behind the block its end.
+                self.result += [f"```{(literal and literal[1]) or ''}", *self.lines[at + 1 : end], "```"]
+                return end + (end < len(self.lines) and not self.lines[end].strip())
         if _EXPLICIT.match(line):  # a comment or a target
             return self.skip(at, self._block_end(at))
-        if found := self._heading(at):
-            self.result += found
-            return at + len(found)
-        is_text = not line.rstrip().endswith("::") or line.lstrip().startswith(".. ")
-        is_literal = not is_text and self._block_end(at) > at + 1
-        if is_literal and line.strip() == "::":
-            return self._fence(at, self._block_end(at))
-        self.result.append(self._text(line.rstrip()[:-1] if is_literal else line))
-        return self._fence(at + 1, self._block_end(at)) if is_literal else at + 1
+        found = self._heading(at) or [self._text(line)]
+        self.result += found
+        return at + len(found)
 
     def _block_end(self, at: int) -> int:
         """The end of the lines that are indented below a line, without empty ones behind them."""
@@ -177,11 +160,6 @@ class _Rst(_Markup):
                     break
                 end = number + 1
         return end
-
-    def _fence(self, at: int, end: int, language: str = "") -> int:
-        """Write lines as code: the first becomes the begin of a fence, the empty one behind them its end."""
-        self.result += [f"```{language}", *self.lines[at + 1 : end], "```"]
-        return end + (end < len(self.lines) and not self.lines[end].strip())
 
     def _text(self, line: str) -> str:
         if number := _AUTO_NUMBER.match(line):
@@ -196,13 +174,11 @@ class _Rst(_Markup):
     def _heading(self, at: int) -> list[str]:
         """The heading that begins on a line, as many lines as it has there; none where none begins."""
         line, after, third = [*self.lines[at : at + 3], "", ""][:3]
+        title, style = "", ""
         if _UNDERLINE.match(line):
             title, style = (after, line[0] * 2) if third.rstrip() == line.rstrip() else ("", "")
-        else:
-            is_underlined = (
-                _UNDERLINE.match(after) and line[:1].strip() and len(after.rstrip()) >= len(line.rstrip()) - 1
-            )
-            title, style = (line, after[0]) if is_underlined else ("", "")
+        elif _UNDERLINE.match(after) and line[:1].strip() and len(after.rstrip()) >= len(line.rstrip()) - 1:
+            title, style = line, after[0]
         if not title.strip():
             return []
         if style not in self._styles:
@@ -239,36 +215,33 @@ def read_org(path: Path) -> Conversion:
 class _Org(_Markup):
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._endless: set[str] = set()  # kinds of blocks that do not end any more
         words = re.findall(r"[^\s|()]+(?=[\s|(]|$)", " ".join(["TODO DONE", *_ORG_STATES.findall(text)]))
         self._state = re.compile(rf"(?:{'|'.join(map(re.escape, words))})(?:\s+|$)")
 
     def read(self, at: int) -> int:
         line, text, found = self.lines[at], self.lines[at].strip(), _ORG_HEADING.match(self.lines[at])
-        if (block := _ORG_BLOCK.match(line)) and (end := self._end(at, block[1].lower())):
-            if block[1].lower() == "comment":
-                self.left_out["comment"] += 1
-                return self.skip(at, end + 1)
+        kind, language = block.groups() if (block := _ORG_BLOCK.match(line)) else ("", "")
+        if kind and (end := self.end(at, f"#+end_{kind.lower()}")):
+            if kind.lower() == "comment":
+                return self.skip(at, end + 1, "comment")
             body = [re.sub(r"^(\s*),(?=[*#])", r"\1", line) for line in self.lines[at + 1 : end]]
-            self.result += [f"```{block[2] if block[1].lower() == 'src' else ''}", *body, "```"]
+            self.result += [f"```{language if kind.lower() == 'src' else ''}", *body, "```"]
             return end + 1
-        if text.startswith(":") and text.endswith(":"):
-            following = range(at + 1, min(at + _LONG_DRAWER, len(self.lines)))
-            ends = (":END:", *"*")
-            end = next((n for n in following if self.lines[n].strip().upper().startswith(ends)), at)
-            if self.lines[end].strip().upper() == ":END:":
+        if text.startswith(":") and text.endswith(":"):  # a drawer, in the text below one heading
+            following = range(at + 1, min(at + 1000, len(self.lines)))
+            end = next((n for n in following if self.lines[n].strip().lower().startswith((":end:", "*"))), at)
+            if self.lines[end].strip().lower() == ":end:":
                 return self.skip(at, end + 1)
         if found and found[2].startswith("COMMENT"):
-            self.left_out["comment"] += 1
             above = re.compile(rf"\*{{1,{min(len(found[1]), 99)}}}\s")
             following = range(at + 1, len(self.lines))
-            return self.skip(at, next((n for n in following if above.match(self.lines[n])), len(self.lines)))
+            end = next((n for n in following if above.match(self.lines[n])), len(self.lines))
+            return self.skip(at, end, "comment")
         if keyword := _ORG_KEYWORD.match(line):
             self.metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip()
         if found:
-            title = _ORG_COOKIE.sub(
-                "", self._state.sub("", found[2], count=1) if self._state.match(found[2]) else found[2]
-            )
+            state = self._state.match(found[2])
+            title = _ORG_COOKIE.sub("", found[2][state.end() if state else 0 :])
             line = heading(len(found[1]), _ORG_LINK.sub(r"\1", title))
         elif text.startswith("|"):
             line = line.replace("+", "|") if _ORG_RULE.match(line) else line
@@ -277,75 +250,57 @@ class _Org(_Markup):
         self.result.append(line)
         return at + 1
 
-    def _end(self, at: int, kind: str) -> int:
-        """The line that ends a block; 0 for none."""
-        if kind in self._endless:
-            return 0
-        following = range(at + 1, len(self.lines))
-        end = next((n for n in following if self.lines[n].strip().lower() == f"#+end_{kind}"), 0)
-        self._endless |= set() if end else {kind}
-        return end
-
 
 def read_tex(path: Path) -> Conversion:
     """LaTeX with Markdown's headings, lists, tables and fences; formulas stay as they are."""
     return _Tex(decode(path.read_bytes()).text).converted()
 
 
-def _without_comments(text: str) -> tuple[str, int]:
-    """TeX with empty lines in place of its comments of several lines, and how many of these there were."""
-    parts, start, count, endless, place = list[str](), 0, 0, set[str](), 0
-    while found := _TEX_OPENS.search(text, place):
-        place, opened = found.end(), found[0]
-        if opened[0] == "%" or opened in endless:
-            continue
-        closes = _TEX_CLOSES[found[2]] if found[2] else re.compile(re.escape(f"\\end{{{found[1]}}}"))
-        if (end := closes.search(text, place)) is None:
-            endless.add(opened)
-            continue
-        place = end.end()
-        if found[2] or found[1] == "comment":
-            parts += [text[start : found.start()], "\n" * text.count("\n", found.start(), place)]
-            start, count = place, count + 1
-    return "".join([*parts, text[start:]]), count
-
-
 class _Tex(_Markup):
     def __init__(self, text: str) -> None:
-        preamble, begin, body = text.partition(_BEGIN)
-        shown, comments = _without_comments(body if begin else text)
-        super().__init__(_TEX_BLOCK.sub(r"\1. ", _TEX_FRAME.sub(r"\\frametitle{\1}", shown)))
-        self.left_out["comment"] = comments
+        preamble, begin, body = text.partition("\\begin{document}")
+        super().__init__(body if begin else text)
         self.result = [""] * (preamble.count("\n") if begin else 0)
-        self.metadata = {
-            {"date": "created"}.get(key, key): " ".join(_plain(value).split())
-            for key, value in _TEX_TITLE.findall(text)
-        }
+        found = ((key, " ".join(_plain(value).split())) for key, value in _TEX_TITLE.findall(text))
+        self.metadata = {{"date": "created"}.get(key, key): value for key, value in found}
         self._lists: list[tuple[str, int]] = []  # of the open lists: their kind, and how many items they have
         self._is_row = self._is_formula = False
 
     def read(self, at: int) -> int:
-        line, code = _TEX_COMMENT.sub(r"\1", self.lines[at]), _TEX_CODE.search(self.lines[at])
-        end = at + 1
-        if code:
-            following = range(at + 1, len(self.lines))
-            end = next((n for n in following if f"\\end{{{code[1]}}}" in self.lines[n]), len(self.lines))
-            line = line[: code.start()].strip()
-        if line or not code:  # each piece has one heading, item, row or environment at most
-            for piece in _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", line)).split("\n"):
-                self._write(piece)
-        if code:
-            self.result += ["```", *self.lines[at + 1 : end], "```"]
-        return end + bool(code)
+        line, opened = self.lines[at], _TEX_OPENS.search(self.lines[at])
+        if opened and (kind := opened[1] or opened[2]):  # a comment, or code
+            closing = f"\\end{{{kind}}}" if opened[1] else {"iffalse": "\\fi"}.get(kind, "\\endcomment")
+            before, rest = line[: opened.start()], line[opened.end() :]
+            is_here = closing in rest
+            end = at if is_here else self.end(at + 1, closing.lower())
+            if is_here or end:
+                after = (rest if is_here else self.lines[end]).partition(closing)[2]
+                if kind in ("comment", "iffalse"):
+                    self.left_out["comment"] += 1
+                    self.result += [escape(_plain(before)), *[""] * (end - at - 1)][: end - at]
+                    self.lines[end] = before * is_here + after
+                    return end
+                if before.strip():
+                    self._write(before)
+                self.result += ["```", *([rest.partition(closing)[0]] if is_here else self.lines[at + 1 : end]), "```"]
+                self.lines[end] = after
+                return end + (not after.strip())
+        self._write(_TEX_COMMENT.sub(r"\1", line))
+        return at + 1
 
     def _write(self, line: str) -> None:
+        """Write a line in pieces that have one heading, item, row or environment at most."""
+        for piece in _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", _TEX_BLOCK.sub(r"\1. ", line))).split("\n"):
+            self._piece(piece)
+
+    def _piece(self, line: str) -> None:
         for kind, name in _TEX_LIST.findall(line):
             if kind == "begin":
                 self._lists.append((name, 0))
             elif self._lists:
                 self._lists.pop()
         if found := _TEX_HEADING.search(line):
-            self.result.append(heading(_TEX_LEVELS[found[1]], _plain(found[2])))
+            self.result.append(heading(_LEVELS.get(found[1], 4), _plain(found[2])))
             return
         if formula := _TEX_FORMULA.search(line):
             self._is_formula = formula[1] == "begin"
@@ -357,30 +312,27 @@ class _Tex(_Markup):
             cells = [_plain(cell).strip().replace("|", r"\|") for cell in _TEX_CELL.split(kept)]
             self.result += [f"| {' | '.join(cells)} |", *([] if was_row else [f"|{' --- |' * len(cells)}"])]
         elif item := _TEX_ITEM.match(kept):
-            words = (self._bullet(), _plain(item[1] or ""), escape(_plain(kept[item.end() :])))
+            kind, count = self._lists.pop() if self._lists else ("", 0)
+            self._lists.append((kind, count + 1))
+            bullet = f"{count + 1}." if kind == "enumerate" else "-"
+            words = (bullet, _plain(item[1] or ""), escape(_plain(kept[item.end() :])))
             self.result.append("   " * (len(self._lists) - 1) + " ".join(filter(None, words)))
         elif kept.strip() or not was_row:  # else a rule between rows
             self.result.append(escape(_plain(kept).rstrip()))
 
-    def _bullet(self) -> str:
-        """The number or the bullet of the next item."""
-        kind, count = self._lists.pop() if self._lists else ("", 0)
-        self._lists.append((kind, count + 1))
-        return f"{count + 1}." if kind == "enumerate" else "-"
-
 
 def _plain(text: str) -> str:
     """A text without commands of style."""
-    text = _TEX_ACCENT.sub(_accented, text)
+
+    def accented(found: re.Match[str]) -> str:
+        sign, letter = found[1] or found[5], found[2] or found[3] or found[4] or found[6]
+        return unicodedata.normalize("NFC", letter + _ACCENTS[sign])
+
+    text = _TEX_ACCENT.sub(accented, text)
     for _ in range(4):  # in one another
         text = _TEX_STYLE.sub(r"\1", text)
     text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], _TEX_BREAK.sub("", text))
     return _TEX_SIGN.sub(r"\1", text).replace("~", " ")
-
-
-def _accented(found: re.Match[str]) -> str:
-    sign, letter = found[1] or found[5], found[2] or found[3] or found[4] or found[6]
-    return unicodedata.normalize("NFC", letter + _ACCENTS[sign])
 
 
 def read_notebook(path: Path) -> Conversion:
@@ -405,13 +357,16 @@ def read_notebook(path: Path) -> Conversion:
             continue
         if not parts or _HEADING.match(text) or sum(map(len, parts[-1][1])) > _LONG_PART:
             parts.append((number, []))
-        if cell.get("cell_type") == "code":
-            outputs = "\n".join(filter(None, (_output(one, left_out) for one in cell.get("outputs") or [])))
-            parts[-1][1].extend([formats.fence(text, language), *([formats.fence(outputs)] if outputs.strip() else [])])
-        else:
-            parts[-1][1].append(escape(text, keep_lists=True) if cell.get("cell_type") == "raw" else text)
-    authors = [author["name"] for author in about.get("authors") or [] if isinstance(author, dict) and "name" in author]
-    metadata = {"title": str(about.get("title") or ""), "author": ", ".join(map(str, authors))}
+        blocks, kind = parts[-1][1], cell.get("cell_type")
+        if kind != "code":
+            blocks.append(escape(text, keep_lists=True) if kind == "raw" else text)
+            continue
+        outputs = "\n".join(filter(None, (_output(one, left_out) for one in cell.get("outputs") or [])))
+        blocks += [formats.fence(text, language), *([formats.fence(outputs)] if outputs.strip() else [])]
+    authors = (
+        str(author["name"]) for author in about.get("authors") or [] if isinstance(author, dict) and "name" in author
+    )
+    metadata = {"title": str(about.get("title") or ""), "author": ", ".join(authors)}
     pages = [Part("\n\n".join(texts) + "\n", {"cell": number}) for number, texts in parts]
     return Conversion(pages, metadata, left_out)
 
@@ -428,8 +383,9 @@ def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
         left_out["picture"] += 1
         return ""
     kind = output.get("output_type")
-    value = output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain")
-    text = f"{output.get('ename')}: {output.get('evalue')}" if kind == "error" else _joined(value)
+    text = _joined(output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain"))
+    if kind == "error":
+        text = f"{output.get('ename')}: {output.get('evalue')}"
     text = _COLORS.sub("", text).strip("\n")
     left_out["character of outputs"] += max(0, len(text) - _LONG_OUTPUT)
     return text[:_LONG_OUTPUT]
