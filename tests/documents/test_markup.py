@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from llama_index_contextual.app.folder.markup import read_notebook, read_org, read_rst, read_tex
+from llama_index_contextual.app.folder.markup import read_ipynb, read_org, read_rst, read_tex
 
 ORG = {
     "comments": ("* Shop\n** Seals\n# TODO * do not edit\nAsk.\n  # indented\n#\n#x is text\n",
@@ -105,7 +105,7 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
         {"cell_type": "raw", "source": "# raw"},
     ]
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}), "utf-8")
-    converted = read_notebook(tmp_path / "a.ipynb")
+    converted = read_ipynb(tmp_path / "a.ipynb")
     text = "\n\n".join(part.text for part in converted.parts)
     assert "````python\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n   Berth  Metres\n0  North  120\nyyy" in text
     assert "![chart]()" in text

@@ -9,8 +9,7 @@ from word_files import cell, control, listed, numbering, paragraph, raised, row,
 
 from llama_index_contextual.app.folder import word as converter
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.opendocument import read_odt, read_rtf
-from llama_index_contextual.app.folder.word import read_docx
+from llama_index_contextual.app.folder.word import read_docx, read_odt, read_rtf
 
 
 @pytest.fixture

@@ -29,21 +29,15 @@ if TYPE_CHECKING:
 
 EXTRA: Final = "documents"  # of this package: brings the packages that converters need
 MOST_CELLS: Final = 500_000  # of a table
+REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
 ATTACHED: Final = "attached"  # metadata of mail: names of the attachments
 LEFT_OUT: Final = "left_out"  # metadata of a converted file: what its text lacks, with counts
-_MOST_CHARS: Final = 20_000_000  # of a converted text: all of the Kubernetes documentation is half of that
-_MOST_PARTS: Final = 20_000
 _MOST_BYTES: Final = 500_000_000  # of all members, as the archive declares; a member that lies is cut
 _MOST_XML: Final = 50_000_000  # of one member that is parsed
 _MOST_MEMBERS: Final = 50_000
-_STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")  # namespaces of "Strict Open XML"
-_COMPOUND: Final = b"\xd0\xcf\x11\xe0"  # an encrypted Office file is no ZIP, but one of these
 IDLE: Final = 30  # seconds without work after which the process ends
-_MARGIN: Final = 5  # seconds beyond the limit, after which the process ends without its parent
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
-_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-_CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created", "date": "modified"}
-_CORE_KEYS: Final = frozenset({"title", "subject", "author", "created", "modified"})
+_CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
 # What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
 # HTML, front matter; comments of Obsidian; and what people also write for lists and quotes.
 _SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
@@ -82,7 +76,7 @@ class Conversion(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without empty metadata; what is left out becomes one line of it."""
         lacks = "; ".join(counted(number, thing) for thing, number in sorted(self.left_out.items()) if number)
-        metadata = {key: value for key, value in {**self.metadata, LEFT_OUT: lacks}.items() if value}
+        metadata = {key: value for key, value in {LEFT_OUT: lacks, **self.metadata}.items() if value}
         return {"parts": self.parts, "metadata": metadata}
 
     @classmethod
@@ -96,27 +90,16 @@ class ConversionError(Exception):
 
 
 REVISION: Final = 2  # raised when the same file gives another text, so that it is converted again
-# Module of this folder and function that read a kind of file.
-FORMATS: Final = {
-    ".pdf": "pdf.read_pdf",
-    ".docx": "word.read_docx",
-    ".odt": "opendocument.read_odt",
-    ".rtf": "opendocument.read_rtf",
-    ".pptx": "office.read_pptx",
-    ".xlsx": "office.read_xlsx",
-    ".csv": "office.read_csv",
-    ".html": "html.read_html",
-    ".htm": "html.read_html",
-    ".epub": "html.read_epub",
-    ".eml": "mail.read_eml",
-    ".msg": "mail.read_msg",
-    ".ipynb": "markup.read_notebook",
-    ".rst": "markup.read_rst",
-    ".org": "markup.read_org",
-    ".tex": "markup.read_tex",
+_MODULES: Final = {
+    "pdf": ".pdf",
+    "word": ".docx .odt .rtf",
+    "office": ".pptx .xlsx .csv",
+    "html": ".html .htm .epub",
+    "mail": ".eml .msg",
+    "markup": ".ipynb .rst .org .tex",
 }
+FORMATS: Final = {suffix: module for module, suffixes in _MODULES.items() for suffix in suffixes.split()}
 _PACKAGES: Final = ("bs4", "lxml", "mammoth", "openpyxl", "oxmsg", "pypdfium2", "striprtf")  # of the extra
-_PLAIN: Final = frozenset({".ipynb", ".rst", ".org", ".tex"})  # formats that need none of them
 
 
 def suffix_of(path: str) -> str:
@@ -133,13 +116,13 @@ def has_extra() -> bool:
 
 def is_readable(suffix: str) -> bool:
     """Whether a kind of file can be converted with what is installed."""
-    return suffix in FORMATS and (suffix in _PLAIN or has_extra())
+    return suffix in FORMATS and (FORMATS[suffix] == "markup" or has_extra())
 
 
 def converter_of(suffix: str) -> Callable[[Path], Conversion]:
     """The function that reads a kind of file."""
-    module, _, name = FORMATS[suffix].partition(".")
-    converter: Callable[[Path], Conversion] = getattr(import_module(f"{__package__}.{module}"), name)
+    module = import_module(f"{__package__}.{FORMATS[suffix]}")
+    converter: Callable[[Path], Conversion] = getattr(module, f"read_{suffix[1:]}")
     return converter
 
 
@@ -162,10 +145,10 @@ def serve(megabytes: int) -> None:
             with contextlib.suppress(OSError, ValueError):  # macOS knows no limit of memory, others a lower one
                 resource.setrlimit(kind, (value, value))
     sys.addaudithook(_refuse)
-    set_alarm = getattr(signal, "alarm", lambda seconds: seconds)
+    set_alarm = getattr(signal, "alarm", int)
     for line in sys.stdin.buffer:
         job = json.loads(line)
-        set_alarm(int(job["seconds"]) + _MARGIN)  # who hangs after the asking process has died ends, too
+        set_alarm(int(job["seconds"]) + 5)  # who hangs after the asking process has died ends, too
         answer = _answer(job["path"], job["suffix"])
         set_alarm(IDLE)
         answers.write(f"{json.dumps(answer)}\n")
@@ -173,7 +156,8 @@ def serve(megabytes: int) -> None:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in _FORBIDDEN or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES):
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if writes or event in _FORBIDDEN:
         raise PermissionError(f"a converter may not do that ({event})")
 
 
@@ -182,9 +166,10 @@ def _answer(path: str, suffix: str) -> dict[str, Any]:
         converted = converter_of(suffix)(Path(path))
     except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document
         return {"problem": _problem(error, suffix[1:])}
-    if sum(len(part.text) for part in converted.parts) > _MOST_CHARS or len(converted.parts) > _MOST_PARTS:
-        most = f"{_MOST_CHARS:,} characters of text, or {_MOST_PARTS:,} pages or sheets"
-        return {"problem": f"it holds more than {most}. Cure: split it, or ignore it."}
+    most, many = 20_000_000, 20_000  # characters: all of the Kubernetes documentation is half of that
+    if sum(len(part.text) for part in converted.parts) > most or len(converted.parts) > many:
+        limits = f"{most:,} characters of text, or {many:,} pages or sheets"
+        return {"problem": f"it holds more than {limits}. Cure: split it, or ignore it."}
     return converted.to_dict()
 
 
@@ -195,8 +180,8 @@ def _problem(error: Exception, kind: str) -> str:
     if isinstance(error, ConversionError):
         return str(error)
     if isinstance(error, RecursionError | MemoryError):
-        cure = f"ignore it{', or raise megabytes in [documents]' * isinstance(error, MemoryError)}"
-        return f"it is nested too deeply, or needs too much memory. Cure: {cure}."
+        cure = "ignore it, or raise megabytes in [documents]."
+        return f"it is nested too deeply, or needs too much memory. Cure: {cure}"
     if Path(place.filename).parent != Path(__file__).parent:
         return f"it is damaged or no {kind} file ({shown})"
     where = f"{Path(place.filename).name}, line {place.lineno}"
@@ -244,25 +229,19 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
     Raises:
         ConversionError: There are too many cells.
     """
-    filled = [[" ".join(cell.split()) for cell in row] for row in rows]
-    filled = [row for row in filled if any(row)]
-    width = max(map(len, filled), default=0)
+    filled = [row for row in ([" ".join(cell.split()) for cell in row] for row in rows) if any(row)]
+    width, blocks = max(map(len, filled), default=0), []
     if width * len(filled) > MOST_CELLS:
         raise ConversionError(f"it holds a table of more than {MOST_CELLS:,} cells. Cure: split it, or ignore it.")
-    blocks = []
-    while len(filled) > 1 and _is_title(filled[0], filled[1], width):
+    while len(filled) > 1 and filled[0][0] and not any(filled[0][1:]):
+        names = [cell for cell in filled[1] if cell]
+        if width < 3 and (len(names) < 2 or any(map(str.isdigit, "".join(names)))):  # noqa: PLR2004
+            break
         blocks.append(escape(filled.pop(0)[0]))
     cells = ([cell.replace("|", r"\|") for cell in (*row, *[""] * (width - len(row)))] for row in filled)
     lines = [f"| {' | '.join(row)} |" for row in cells]
     lines[1:1] = [f"|{' --- |' * width}"] if lines else []
     return "\n\n".join([*blocks, "\n".join(lines)])
-
-
-def _is_title(row: Sequence[str], following: Sequence[str], width: int) -> bool:
-    """Whether a row above a table's header holds only a title."""
-    names = [cell for cell in following if cell]
-    has_digits = any(map(str.isdigit, "".join(names)))
-    return bool(row[0]) and not any(row[1:]) and (width > 2 or (len(names) == width > 1 and not has_digits))  # noqa: PLR2004
 
 
 # Archives of XML
@@ -278,7 +257,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        is_encrypted = path.read_bytes()[:4] == _COMPOUND
+        is_encrypted = path.read_bytes()[:4] == b"\xd0\xcf\x11\xe0"
         why = "it is encrypted, or of an old version of Office" if is_encrypted else f"it is damaged ({error})"
         raise ConversionError(f"{why}. Cure: save it without a password in today's format, or ignore it.") from error
     with archive:
@@ -306,8 +285,9 @@ def xml_of(archive: zipfile.ZipFile, name: str, most: int = _MOST_XML) -> _Eleme
     if size > most:
         raise ConversionError(f"its {name} is of {size:,} bytes, more than {most:,}. Cure: split it, or ignore it.")
     parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
+    strict = rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)"  # namespaces of "Strict Open XML"
     try:
-        root = etree.fromstring(_STRICT.sub(rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser)
+        root = etree.fromstring(re.sub(strict, rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser)
     except etree.XMLSyntaxError as error:
         raise ConversionError(f"it is damaged ({name}: {error}). Cure: save it anew, or ignore it.") from error
     dtd = root.getroottree().docinfo.internalDTD
@@ -330,6 +310,17 @@ def relations(archive: zipfile.ZipFile, name: str) -> list[tuple[str, str, str]]
     ]
 
 
+def related(archive: zipfile.ZipFile, name: str, kind: str, default: str = "") -> list[str]:
+    """The names of the members of a kind that a member refers to, or else a default."""
+    found = [target for _, one, target in relations(archive, name) if one == kind]
+    return found or [default] * bool(default)
+
+
+def integer(text: str | None, default: int = 1, most: int = 10**6) -> int:
+    """A number of an attribute, up to a bound; the default where it is none."""
+    return min(int(text), most) if text and text.isdecimal() and len(text) < 10 else default  # noqa: PLR2004
+
+
 def local(element: _Element) -> str:
     """An element's name without its namespace; "" of a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
@@ -350,7 +341,8 @@ def core_metadata(root: _Element, dates: str = "modified") -> dict[str, str]:
     """
     values: dict[str, str] = {}
     for element in root.iter():
-        key = {**_CORE, "date": dates}.get(local(element), local(element))
-        if key in _CORE_KEYS and (text := "".join(map(str, element.itertext())).strip()):
+        key = dates if local(element) == "date" else _CORE.get(local(element), local(element))
+        is_core = key in ("title", "subject", "author", "created", "modified")
+        if is_core and (text := "".join(map(str, element.itertext())).strip()):
             values.setdefault(key, text)
     return values

@@ -10,6 +10,7 @@ import contextlib
 import posixpath
 import re
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -24,13 +25,10 @@ from llama_index_contextual.text import UTF16_MARKS, decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 PAGE: Final = "\ue002"  # where a page begins
-_NUMBER: Final = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
-_BLANKS: Final = re.compile(r"[^\S\n]+")
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
 _SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
 _HIDDEN: Final = frozenset(("linenos", "katex-html", "mw-editsection"))
-_MENUS: Final = ("menu", "menubar", "listbox", "dialog", "tooltip")
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
 _CONTAINERS: Final = """
@@ -41,19 +39,13 @@ _BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
-_NOTE: Final = re.compile(r"noteref|footnote-ref|fnref")
-_INTEGER: Final = re.compile(r"\s*(-?\d{1,9})\s*$")
-_DEEPEST: Final = 200  # elements in one another
-_MOST_SPANNED: Final = 1000  # columns
-_REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
-_LONG_CELL: Final = 200  # characters; a table with a table or heading in it and such a cell is no data
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
-_KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}  # Word's names
-_ROMAN: Final = "1000m 900cm 500d 400cd 100c 90xc 50l 40xl 10x 9ix 5v 4iv 1i".split()  # noqa: SIM905
-_WESTERN: Final = ("utf-8", "ascii", "iso8859-1", "cp1252")
+# Names of Word and of slides for what HTML calls the type of a list.
+_LETTERS: Final = {"lowerLetter": "a", "upperLetter": "A", "alphaLc": "a", "alphaUc": "A"}
+_KINDS: Final = {**_LETTERS, "lowerRoman": "i", "upperRoman": "I", "romanLc": "i", "romanUc": "I"}
+_VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+_ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict=True)]  # noqa: SIM905
 _WIDER: Final = {"gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}  # as programs of mail and browsers do
-_RAISED: Final = re.compile(r"vertical-align:\s*super")
-_MOST_UNKNOWN: Final = 0.01  # of the characters of a text in its charset
 _METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
 
 
@@ -71,6 +63,9 @@ def read_html(path: Path) -> Conversion:
     return Conversion([Part(page.text)], page.metadata, page.left_out)
 
 
+read_htm = read_html
+
+
 def read_epub(path: Path) -> Conversion:
     """A book: a part for each chapter, in the order of reading."""
     with open_archive(path) as archive:
@@ -80,8 +75,7 @@ def read_epub(path: Path) -> Conversion:
             raise ConversionError("it is damaged or no EPUB (it names no package). Cure: ignore it.")
         package = xml_of(archive, name)
         items = {attribute(child, "id"): attribute(child, "href") for child in package.iterfind(".//{*}item")}
-        parts: list[Part] = []
-        left_out: Counter[str] = Counter()
+        parts, left_out = list[Part](), Counter[str]()
         for reference in package.iterfind(".//{*}itemref"):
             href = unquote(items.get(attribute(reference, "idref"), ""))
             member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
@@ -89,8 +83,7 @@ def read_epub(path: Path) -> Conversion:
                 page = html_to_markdown(decoded(archive.read(member)))
                 left_out += page.left_out
                 if page.text.strip():
-                    number = len(parts) + 1
-                    parts.append(Part(page.text, {"chapter": number}))
+                    parts.append(Part(page.text, {"chapter": len(parts) + 1}))
         return Conversion(parts, formats.core_metadata(package, "created"), left_out)
 
 
@@ -104,9 +97,11 @@ def decoded(data: bytes, charset: str = "") -> str:
     declared = charset or EncodingDetector.find_declared_encoding(data[:4000], is_html=True) or "utf-8"
     with contextlib.suppress(LookupError, ValueError):
         name = codecs.lookup(declared).name
-        if name not in _WESTERN and not data.startswith((codecs.BOM_UTF8, *UTF16_MARKS)):
+        if name not in ("utf-8", "ascii", "iso8859-1", "cp1252") and not data.startswith(
+            (codecs.BOM_UTF8, *UTF16_MARKS)
+        ):
             text = data.decode(_WIDER.get(name, name), "replace")
-            if text.count("\ufffd") <= _MOST_UNKNOWN * len(text):
+            if text.count("\ufffd") <= 0.01 * len(text):
                 return text
     return decode(data).text
 
@@ -127,11 +122,11 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
         name = _METADATA.get(str(element.get("name") or element.get("property") or "").lower())
         if name and (content := str(element.get("content") or "").strip()):
             metadata.setdefault(name, content)
-    if any(sum(1 for _ in element.parents) > _DEEPEST for element in soup.find_all()):
+    if any(sum(1 for _ in element.parents) > 200 for element in soup.find_all()):  # noqa: PLR2004
         raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
     for element in soup.find_all(role="heading"):
-        element.name = f"h{max(1, min(_integer(element, 'aria-level', 2), 6))}"
-    for element in soup.find_all("span", style=_RAISED):
+        element.name = f"h{max(1, _integer(element, 'aria-level', 2, 6))}"
+    for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
         element.name = "sup"
     for element in soup.find_all("rt"):
         if element.find_next_sibling("rp") is None:
@@ -165,14 +160,16 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
 
 
 def _is_hidden(element: Tag) -> bool:
-    role = element.get("role")
-    judge = _JUDGES.get(element.name)
+    name, attributes = element.name, element.attrs
     return (
-        element.name in _SKIPPED
-        or role in ("navigation", "banner")
-        or not _HIDDEN.isdisjoint(element.get("class") or ())
-        or element.has_attr("hidden")
-        or (judge is not None and judge(element))
+        name in _SKIPPED
+        or attributes.get("role") in ("navigation", "banner")
+        or not _HIDDEN.isdisjoint(attributes.get("class") or ())
+        or "hidden" in attributes
+        or (name == "button" and _is_small_button(element))
+        or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
+        or (name == "aside" and _is_side_bar(element))
+        or (name == "a" and _is_anchor(element))
     )
 
 
@@ -181,7 +178,7 @@ def _is_panel(element: Tag, controlled: set[str]) -> bool:
     role, before = element.get("role"), element.find_previous_sibling()
     if before is not None and before.name in (*_HEADINGS, "dt"):
         before = before.find("button")
-    return role not in _MENUS and (
+    return role not in ("menu", "menubar", "listbox", "dialog", "tooltip") and (
         element.get("hidden") == "until-found"
         or role in ("tabpanel", "region")
         or element.has_attr("aria-labelledby")
@@ -195,10 +192,6 @@ def _is_small_button(button: Tag) -> bool:
     unfolds = button.has_attr("aria-expanded") or button.has_attr("aria-controls")
     is_name = unfolds or button.find_parent([*_HEADINGS, "dt", "summary"]) is not None
     return not is_name and len(button.get_text().split()) <= 3  # noqa: PLR2004
-
-
-def _is_page_footer(footer: Tag) -> bool:
-    return footer.find_parent(["main", "article", "section", "blockquote", "figure"]) is None
 
 
 def _is_side_bar(aside: Tag) -> bool:
@@ -216,9 +209,6 @@ def _is_anchor(link: Tag) -> bool:
         return True
     is_marked = any(word in " ".join(link.get("class") or []) for word in ("anchor", "headerlink", "hash-link"))
     return is_marked and around is not None and around.get_text(strip=True) != text
-
-
-_JUDGES: Final = {"button": _is_small_button, "footer": _is_page_footer, "aside": _is_side_bar, "a": _is_anchor}
 
 
 def _main_part(soup: Any) -> Any:
@@ -254,7 +244,7 @@ class _Writer:
                 self._line.append("\n")
             elif child.name in ("code", "kbd", "samp") and (text := child.get_text().strip()):
                 self._line.append(f"`{text.translate(_SPACES)}`")
-            elif child.name in ("sup", "sub") or (child.name == "a" and _NOTE.search(_kinds(child))):
+            elif child.name in ("sup", "sub") or _is_note(child):
                 before = next((piece[-1] for piece in reversed(self._line) if piece), "")
                 self._line.append(_raised(child, before))
             elif child.name in _BLOCKS:
@@ -266,8 +256,8 @@ class _Writer:
 
     def _end_block(self) -> None:
         """Make a block of the text that goes on to here, escaped where it begins a line."""
-        text = _BLANKS.sub(" ", "".join(self._line))
-        if mark := _NUMBER.match(text.strip()):
+        text = re.sub(r"[^\S\n]+", " ", "".join(self._line))
+        if mark := re.match("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*", text.strip()):
             self.number, text = mark[1], text.strip()[mark.end() :]
         text, self._line = "\n".join(line.strip() for line in text.split("\n")).strip(), []
         if text:
@@ -331,9 +321,9 @@ def _code(element: Tag) -> str:
     return formats.fence(code, language[1] if language else "") if code.strip() else ""
 
 
-def _kinds(link: Tag) -> str:
-    """What a link says of its kind."""
-    return " ".join((str(link.get("epub:type")), str(link.get("role")), *(link.get("class") or ())))
+def _is_note(link: Tag) -> bool:
+    kinds = (link.get("epub:type"), link.get("role"), *(link.get("class") or ()))
+    return link.name == "a" and re.search("noteref|footnote-ref|fnref", " ".join(map(str, kinds))) is not None
 
 
 def _raised(element: Tag, before: str) -> str:
@@ -369,19 +359,15 @@ def _is_layout(table: Tag) -> bool:
         return True
     if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
         return False
-    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > _LONG_CELL for row in rows for cell in row)
+    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > 200 for row in rows for cell in row)  # noqa: PLR2004
 
 
 def _table(table: Tag) -> list[str]:
-    """The caption and the cells of a table, and the pages that begin in it."""
-    text, caption = formats.table_of(_grid_of(table)), table.find("caption")
-    shown = _inline(caption) if caption is not None else ""
-    return [shown, text.replace(PAGE, ""), PAGE * text.count(PAGE)]
+    """The caption and the cells of a table, and the pages that begin in it.
 
-
-def _grid_of(table: Tag) -> list[list[str]]:
-    """The cells of a table by row and column: what spans rows stands in each of them; names of columns are joined."""
-    rows = _of_table(table, ["tr"])
+    What spans rows stands in each of them; names of columns in several rows are joined.
+    """
+    rows, caption = _of_table(table, ["tr"]), table.find("caption")
     grid: dict[tuple[int, int], str] = {}
     names: list[int] = []  # the rows that name columns
     for at, row in enumerate(rows):
@@ -394,39 +380,41 @@ def _grid_of(table: Tag) -> list[list[str]]:
         for cell in cells:
             while (at, column) in grid:
                 column += 1
-            text, wide, high = _inline(cell), _integer(cell, "colspan"), _integer(cell, "rowspan")
-            wide, high = max(1, min(wide, _MOST_SPANNED)), max(1, min(high, len(rows) - at))
-            if len(grid) + wide * high > formats.MOST_CELLS:
-                raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
-            for below in range(high):
-                for beside in range(wide):
-                    is_shown = (beside == 0 or is_head) and (below == 0 or len(text) <= _REPEATED)
-                    grid[at + below, column + beside] = text if is_shown else ""
+            text, wide = _inline(cell), max(1, _integer(cell, "colspan", most=1000))
+            high = max(1, _integer(cell, "rowspan", most=len(rows) - at))
+            _check_size(len(grid) + wide * high)
+            for below, beside in product(range(high), range(wide)):
+                is_shown = (beside == 0 or is_head) and (below == 0 or len(text) <= formats.REPEATED)
+                grid[at + below, column + beside] = text if is_shown else ""
             column += wide
     width = 1 + max((column for _, column in grid), default=0)
-    if width * len(rows) > formats.MOST_CELLS:
-        raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
+    _check_size(width * len(rows))
     lines = [[grid.get((at, column), "") for column in range(width)] for at in range(len(rows))]
     if 1 < len(names) < len(lines):
         columns = zip(*(lines[at] for at in names), strict=True)
         lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
-    return lines
+    text = formats.table_of(lines)
+    return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]
 
 
-def _integer(element: Tag, name: str, default: int = 1) -> int:
-    match = _INTEGER.match(str(element.get(name) or ""))
-    return int(match[1]) if match else default
+def _check_size(cells: int) -> None:
+    if cells > formats.MOST_CELLS:
+        raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
+
+
+def _integer(element: Tag, name: str, default: int = 1, most: int = 10**9) -> int:
+    match = re.match(r"\s*(-?\d{1,9})\s*$", str(element.get(name) or ""))
+    return min(int(match[1]), most) if match else default
 
 
 def numeral(number: int, kind: str) -> str:
-    """A number as HTML and Word show it: as letters, in Roman numerals, or as it is."""
+    """A number as HTML, Word and slides show it: as letters, in Roman numerals, or as it is."""
     kind, text = _KINDS.get(kind, kind), ""
     if kind in ("a", "A") and number > 0:
         text = chr(ord("a") + (number - 1) % 26) * min((number - 1) // 26 + 1, 10)
     elif kind in ("i", "I") and 0 < number < 4000:  # noqa: PLR2004
-        for pair in _ROMAN:
-            value = int(pair.strip("mdclxvi"))
-            text += pair.strip("0123456789") * (number // value)
+        for value, letters in _ROMAN:
+            text += letters * (number // value)
             number %= value
     else:
         return f"{number:02}" if kind == "decimalZero" else str(number)

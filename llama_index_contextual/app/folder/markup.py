@@ -335,7 +335,7 @@ def _plain(text: str) -> str:
     return _TEX_SIGN.sub(r"\1", text).replace("~", " ")
 
 
-def read_notebook(path: Path) -> Conversion:
+def read_ipynb(path: Path) -> Conversion:
     """A Jupyter notebook: cells in order, code and the text of its outputs as fences.
 
     A part begins at a heading, and at the next cell where it is long; ``cell`` is the number of its first one.

@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
-import operator
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from decimal import ROUND_HALF_UP, Decimal
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, local
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
 from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, numeral
 from llama_index_contextual.text import decode
 
@@ -23,36 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
-_NUMERALS: Final = {"alphaLc": "a", "alphaUc": "A", "romanLc": "i", "romanUc": "I"}
-_NUMBERED: Final = re.compile(r"(alphaLc|alphaUc|romanLc|romanUc|arabic)(Period|ParenR|ParenBoth)?")
-_SAMPLE: Final = 20_000  # characters of a CSV file that show how it is delimited
-_MOST_CELL: Final = 1_000_000  # characters
-_FIRST_YEAR: Final = 1900  # of Excel's days: a time has no day
-_LONGEST: Final = 255  # characters of a format, as Excel has it
-_SHEETS: Final = "xl/worksheets/sheet"
-_MOST_TITLES: Final = 4  # rows
-_HEAD: Final = 2_000  # bytes of a sheet before its data
-_LARGEST: Final = 1e15  # number with all its digits
-_MOST_PLACES: Final = 40
 # A format of numbers: text, digits, decimals, text. Text is quoted, escaped, a currency, a colour, a space, or a sign.
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[^0#?.,"\\\[_*])*)"""
 _FORM: Final = re.compile(rf"{_WORDS}([0#?,]*)(?:\.([0#?]+)(,*))?{_WORDS}")
 _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
 _MARK: Final = re.compile(rf"{_WORD.pattern}|.")
-_DIGITS: Final = frozenset("0#?")
 _BOUND: Final = re.compile(r"\[([<>=]{1,2})(-?\d+(?:\.\d+)?)\]")
-_COMPARED: Final = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "=": operator.eq,
-    "<>": operator.ne,
-}
-_MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
-_REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
-_COLUMN: Final = re.compile(r"[^\W\d].*|<.*|(?:19|20)\d\d")  # the name of a column
-_SEPARATOR: Final = re.compile(r'"?sep=(.)"?\r?\n')
 _ELAPSED: Final = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
 
 
@@ -63,23 +38,22 @@ def read_pptx(path: Path) -> Conversion:
         ConversionError: It is damaged, or no presentation.
     """
     with formats.open_archive(path) as archive:
-        named = (target for _, kind, target in formats.relations(archive, "") if kind == "officeDocument")
-        name = next(named, "ppt/presentation.xml")
+        name = formats.related(archive, "", "officeDocument", "ppt/presentation.xml")[0]
         if name not in archive.NameToInfo:
             raise ConversionError("it is damaged or no presentation (it has no ppt/presentation.xml). Cure: ignore it.")
         targets = {key: target for key, _, target in formats.relations(archive, name)}
         shown = [child.attrib.values() for child in formats.xml_of(archive, name).iterfind(".//{*}sldId")]
         parts, left_out = [], Counter[str]()
         for number, target in enumerate((targets[key] for keys in shown for key in keys if key in targets), start=1):
-            slide, others = formats.xml_of(archive, target), formats.relations(archive, target)
+            slide = formats.xml_of(archive, target)
             left_out.update(_LEFT_OUT[kind] for kind in map(local, slide.iter()) if kind in _LEFT_OUT)
             title, blocks = _slide(slide)
-            diagrams = [other for _, kind, other in others if kind == "diagramData"]
-            blocks += [_paragraphs(formats.xml_of(archive, other), is_list=True) for other in diagrams]
-            notes = [formats.xml_of(archive, other) for _, kind, other in others if kind == "notesSlide"]
-            bodies = [shape for note in notes for shape in note.iter("{*}sp") if _placeholder(shape) == "body"]
-            if spoken := "".join(_paragraphs(shape) for shape in bodies):
-                blocks += ["<p>Notes:</p>", spoken]
+            for other in formats.related(archive, target, "diagramData"):
+                blocks.append(_paragraphs(formats.xml_of(archive, other), is_list=True))
+            for other in formats.related(archive, target, "notesSlide"):
+                bodies = (one for one in formats.xml_of(archive, other).iter("{*}sp") if _placeholder(one) == "body")
+                spoken = "".join(map(_paragraphs, bodies))
+                blocks.append(f"<p>Notes:</p>{spoken}" if spoken else "")
             page = html_to_markdown(f"<h1>{title or f'Slide {number}'}</h1>{''.join(blocks)}", is_marked=True)
             parts.append(Part(page.text, {"slide": number}))
         return Conversion(parts, formats.core_metadata(formats.xml_of(archive, "docProps/core.xml")), left_out)
@@ -93,12 +67,7 @@ def _slide(slide: Any) -> tuple[str, list[str]]:
         if any(local(above) == "Fallback" for above in shape.iterancestors()):  # the same for older versions
             continue
         if local(shape) == "tbl":
-            grid = [list(row.iterfind("{*}tc")) for row in shape.iter("{*}tr")]
-            rows = [[_runs(cell).strip() for cell in row] for row in grid]
-            places = ((cell, at, below) for below, row in enumerate(grid) for at, cell in enumerate(row))
-            _merge(rows, [_span(*place) for place in places if place[0].keys()])
-            lines = (f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-            blocks.append(f"<table>{''.join(lines)}</table>")
+            blocks.append(_table(shape))
         elif kind in ("title", "ctrTitle") and not title:
             title = _runs(shape).strip()
         elif kind not in ("sldNum", "dt", "ftr"):
@@ -106,14 +75,18 @@ def _slide(slide: Any) -> tuple[str, list[str]]:
     return title, blocks
 
 
-def _span(cell: Any, at: int, below: int) -> tuple[int, int, int, int]:
-    """First column and row of a cell, and last ones, from 1."""
-    return at + 1, below + 1, at + _integer(cell, "gridSpan", 1), below + _integer(cell, "rowSpan", 1)
-
-
-def _integer(element: Any, name: str, otherwise: int) -> int:
-    text = attribute(element, name)
-    return int(text) if text.isdecimal() and len(text) < 7 else otherwise  # noqa: PLR2004
+def _table(table: Any) -> str:
+    """A table as HTML; names of columns go on below one that spans several."""
+    lines, tag = [], "th"
+    for row in table.iter("{*}tr"):
+        cells = [cell for cell in row.iterfind("{*}tc") if not {"hMerge", "vMerge"} & {*cell.keys()}]
+        texts = [_runs(cell).strip() for cell in cells]
+        tag = "td" if lines and any(map(str.isdigit, "".join(texts))) else tag
+        spans = [f'colspan="{cell.get("gridSpan")}" rowspan="{cell.get("rowSpan")}"' for cell in cells]
+        inner = (f"<{tag} {span}>{text}</{tag}>" for span, text in zip(spans, texts, strict=True))
+        lines.append(f"<tr>{''.join(inner)}</tr>")
+        tag = tag if any(integer(cell.get("gridSpan")) > 1 for cell in cells) else "td"
+    return f"<table>{''.join(lines)}</table>"
 
 
 def _placeholder(shape: Any) -> str:
@@ -124,31 +97,25 @@ def _placeholder(shape: Any) -> str:
 
 def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
     """The paragraphs of a shape as HTML; the items of a list are numbered where the slide shows numbers."""
-    pieces: list[str] = []
-    counts: dict[int, int] = {}
+    html, counts = "", dict[int, int]()
     for paragraph in shape.iter("{*}p"):
         properties, text = paragraph.find("{*}pPr"), _runs(paragraph).strip()
-        depth, number = min(_integer(properties, "lvl", 0), 8), None
-        if properties is not None:
-            number = properties.find("{*}buAutoNum")
+        depth = integer(attribute(properties, "lvl"), 0, 8)
+        number = None if properties is None else properties.find("{*}buAutoNum")
         counts = {at: count for at, count in counts.items() if at < depth or (at == depth and number is not None)}
         if text and number is not None:
-            counts[depth] = counts.get(depth, _integer(number, "startAt", 1) - 1) + 1
-            text = NUMBER.format(_numeral(counts[depth], attribute(number, "type"))) + text
+            counts[depth] = counts.get(depth, integer(attribute(number, "startAt")) - 1) + 1
+            kind = attribute(number, "type")
+            shown = numeral(counts[depth], re.sub("Period|Paren.*", "", kind))
+            end = f"({shown})" if kind.endswith("Both") else f"{shown})" if kind.endswith("R") else f"{shown}."
+            text = NUMBER.format(end) + text
         if text and (is_list or number is not None):
-            pieces.append(f"{'<ul>' * (depth + 1)}<li>{text}</li>{'</ul>' * (depth + 1)}")
+            html += f"{'<ul>' * (depth + 1)}<li>{text}</li>{'</ul>' * (depth + 1)}"
         elif text:
-            pieces.append(f"<p>{text}</p>")
-    html = "".join(pieces)
-    while "</ul><ul>" in html:
+            html += f"<p>{text}</p>"
+    for _ in range(9):
         html = html.replace("</ul><ul>", "")
     return html
-
-
-def _numeral(number: int, kind: str) -> str:
-    match = _NUMBERED.match(kind)
-    shown, end = numeral(number, _NUMERALS.get(match[1] if match else "", "")), match[2] if match else ""
-    return f"({shown})" if end == "ParenBoth" else f"{shown})" if end == "ParenR" else f"{shown}."
 
 
 def _runs(element: Any) -> str:
@@ -165,12 +132,12 @@ def _runs(element: Any) -> str:
 def read_csv(path: Path) -> Conversion:
     """A table; the first line is its header, and empty ones mean nothing."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
-    csv.field_size_limit(_MOST_CELL)
-    separator = _SEPARATOR.match(text)
+    csv.field_size_limit(1_000_000)
+    separator = re.match(r'"?sep=(.)"?\r?\n', text)
     text = text[separator.end() :] if separator else text
 
     def rank(delimiter: str) -> tuple[float, int]:  # the one that gives lines of the same length, and most cells
-        rows = csv.reader(io.StringIO(text[:_SAMPLE], newline=""), delimiter=delimiter)
+        rows = csv.reader(io.StringIO(text[:20_000], newline=""), delimiter=delimiter)
         widths = [len(row) for row in rows if row][:50]
         common = max(set(widths), key=widths.count, default=1)
         return (widths.count(common) / len(widths) if common > 1 else 0.0, common)
@@ -187,20 +154,19 @@ def read_xlsx(path: Path) -> Conversion:
     """
     import openpyxl
 
-    has_formulas, names, merged = False, list[str](), dict[str, set[bytes]]()
+    has_formulas, left_out, merged = False, Counter[str](), dict[str, set[bytes]]()
     with formats.open_archive(path) as archive:
         for name in archive.namelist():
-            names.append(name)
-            if name.startswith(_SHEETS):
+            left_out.update(picture=name.startswith("xl/media/"), chart=name.startswith("xl/charts/chart"))
+            if name.startswith("xl/worksheets/sheet"):
                 data = archive.read(name)
                 has_formulas |= b"<f" in data
-                merged[name] = set(_MERGED.findall(data))
-                if b"<!" in data[:_HEAD].replace(b"\0", b""):
+                cell = rb"[A-Z]{1,3}\d{1,7}"
+                merged[name] = set(re.findall(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="(%b:%b)"' % (cell, cell), data))
+                if b"<!" in data[:2000].replace(b"\0", b""):  # before the data
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
             elif name.endswith((".xml", ".rels")):
                 formats.xml_of(archive, name)  # it refuses entities, and members that are too large
-    kinds = {"picture": "xl/media/", "chart": "xl/charts/chart"}
-    left_out = {kind: sum(name.startswith(folder) for name in names) for kind, folder in kinds.items()}
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     formulas = openpyxl.load_workbook(path, read_only=True) if has_formulas else book
     about, parts = book.properties, []
@@ -210,10 +176,8 @@ def read_xlsx(path: Path) -> Conversion:
         rows = list(_rows(sheet, other))
         ranges = merged.get(sheet._worksheet_path, ())  # noqa: SLF001  it does not show them
         _merge(rows, [openpyxl.utils.range_boundaries(cells.decode()) for cells in ranges])
-        text = _tables(rows)
-        if text.strip():
-            title = formats.heading(1, sheet.title)
-            parts.append(Part(f"{title}\n\n{text}", {"sheet": sheet.title}))
+        if (text := _tables(rows)).strip():
+            parts.append(Part(f"{formats.heading(1, sheet.title)}\n\n{text}", {"sheet": sheet.title}))
     metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
     metadata |= {key: f"{day:%Y-%m-%d}" for key in ("created", "modified") if (day := getattr(about, key))}
     return Conversion(parts, metadata, left_out)
@@ -225,7 +189,7 @@ def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
     rows = ((row, row) for row in sheet.iter_rows())
     for row, others in rows if formulas is sheet else zip(sheet.iter_rows(), formulas.iter_rows(), strict=True):
         values = [
-            shown(cell.value if cell.value is not None else other.value, (cell.number_format or "General")[:_LONGEST])
+            shown(cell.value if cell.value is not None else other.value, (cell.number_format or "General")[:255])
             for cell, other in zip(row, others, strict=True)
         ]
         while values and not values[-1]:
@@ -243,37 +207,41 @@ def _merge(rows: list[list[str]], spans: Sequence[tuple[int, int, int, int]]) ->
         rows: Changed in place.
         spans: First column and row, last column and row, from 1.
     """
-    width, wide = max(map(len, rows), default=0), defaultdict[int, dict[int, int]](dict)
+    width = max(map(len, rows), default=0)
     if not spans or width * len(rows) > formats.MOST_CELLS:
         return
-    for row in rows:
-        row.extend([""] * (width - len(row)))
+    rows[:] = [[*row, *[""] * (width - len(row))] for row in rows]
+    starts: dict[tuple[int, int], int] = {}  # of cells over several columns: where each one begins
     for left, top, right, bottom in spans:
         if left <= width and top <= len(rows):
-            for row in rows[top:bottom] if len(rows[top - 1][left - 1]) <= _REPEATED else ():
-                row[left - 1] = row[left - 1] or (rows[top - 1][left - 1] if any(row) else "")
-            wide[top - 1].update(dict.fromkeys(range(left - 1, min(right, width)), left - 1) if right > left else {})
+            text = rows[top - 1][left - 1]
+            for row in rows[top:bottom] if len(text) <= formats.REPEATED else ():
+                row[left - 1] = row[left - 1] or text * any(row)
+            if right > left:
+                starts.update({(top - 1, column): left - 1 for column in range(left - 1, min(right, width))})
     heads: list[int] = []
-    for at, starts in sorted(wide.items()):
-        is_top = at == 0 or _count(rows[at - 1]) <= 1 or at - 1 in heads
-        if starts and is_top and _count(rows[at]) > 1 and at + 1 < len(rows):
-            above = [rows[at][starts.get(column, column)] for column in range(width)]
-            cells = [*zip(above, rows[at + 1], range(width), strict=True)]
-            under = [cell for _, cell, column in cells if column in starts and cell]
-            beside = all(cell in ("", name) for name, cell, column in cells if column not in starts)
-            if under and beside and all(map(_COLUMN.match, under)):
-                rows[at] = above
-                heads.append(at)
-    for at in reversed(heads):
-        rows[at : at + 2] = [
-            [" ".join(dict.fromkeys(filter(None, pair))) for pair in zip(*rows[at : at + 2], strict=True)]
+    for at in sorted({row for row, _ in starts}):
+        if at + 1 == len(rows) or _count(rows[at]) < 2 or (at and at - 1 not in heads and _count(rows[at - 1]) > 1):  # noqa: PLR2004
+            continue
+        above = [rows[at][starts.get((at, column), column)] for column in range(width)]
+        cells = [
+            (name, cell, (at, column) in starts)
+            for column, (name, cell) in enumerate(zip(above, rows[at + 1], strict=True))
         ]
+        under = [cell for _, cell, is_below in cells if is_below and cell]
+        is_beside = all(cell in ("", name) for name, cell, is_below in cells if not is_below)
+        if under and is_beside and all(re.match(r"[^\W\d]|<|(?:19|20)\d\d$", cell) for cell in under):  # names
+            rows[at] = above
+            heads.append(at)
+    for at in reversed(heads):
+        pairs = zip(*rows[at : at + 2], strict=True)
+        rows[at : at + 2] = [[" ".join(dict.fromkeys(filter(None, pair))) for pair in pairs]]
 
 
 def _tables(rows: Iterable[Sequence[str]]) -> str:
     """Rows as tables: behind an empty row another one begins where names of columns follow, else the same goes on."""
     tables: list[list[Sequence[str]]] = []
-    for is_filled, group in groupby(rows, key=lambda row: any(cell.strip() for cell in row)):
+    for is_filled, group in groupby(rows, key=lambda row: _count(row) > 0):
         block = list(group) if is_filled else []
         if block and tables and len(tables[-1]) > 1 and not _has_names(block):
             tables[-1] += block
@@ -282,9 +250,10 @@ def _tables(rows: Iterable[Sequence[str]]) -> str:
     blocks = []
     for table in tables:
         first = min(at for row in table for at, cell in enumerate(row) if cell.strip())
-        is_text = all(_count(row) == 1 for row in table) and len(table) <= (1 if len(tables) == 1 else _MOST_TITLES)
-        lines = [formats.escape("".join(row).strip()) for row in table] if is_text else []
-        blocks += lines or [formats.table_of(row[first:] for row in table)]
+        if all(_count(row) == 1 for row in table) and len(table) <= (1 if len(tables) == 1 else 4):  # titles
+            blocks += [formats.escape("".join(row).strip()) for row in table]
+        else:
+            blocks.append(formats.table_of(row[first:] for row in table))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -309,19 +278,16 @@ def shown(value: Any, form: str = "General") -> str:
         return "" if value is None else str(value).upper() if isinstance(value, bool) else value
     if isinstance(value, dt.timedelta) or _ELAPSED.search(form):
         return _duration(value, form)
-    if isinstance(value, dt.datetime):
-        day, time = f"{value:%Y-%m-%d}", value.time()
-        if value.year <= _FIRST_YEAR and not re.search("[yYdD]", form):
-            return _time(time, form)
-        signs = {*_WORD.sub("", form).lower()}
-        if time == dt.time() and not signs & {*"dh"} and "y" in signs:
-            return day[:7] if "m" in signs else day[:4]
-        return day if time == dt.time() else f"{day} {_time(time, form)}"
-    return _time(value, form) if isinstance(value, dt.time) else _number(value, form)
-
-
-def _time(time: dt.time, form: str) -> str:
-    return f"{time:%H:%M:%S}" if time.second or "s" in form.lower() else f"{time:%H:%M}"
+    if isinstance(value, int | float):
+        return _number(value, form)
+    time = value if isinstance(value, dt.time) else value.time()
+    clock = f"{time:%H:%M:%S}" if time.second or "s" in form.lower() else f"{time:%H:%M}"
+    if isinstance(value, dt.time) or (value.year <= 1900 and not re.search("[yYdD]", form)):  # noqa: PLR2004
+        return clock
+    signs = {*_WORD.sub("", form).lower()}
+    if time == dt.time() and not signs & {*"dh"} and "y" in signs:
+        return f"{value:%Y-%m}" if "m" in signs else f"{value:%Y}"
+    return f"{value:%Y-%m-%d}" if time == dt.time() else f"{value:%Y-%m-%d} {clock}"
 
 
 def _duration(value: Any, form: str) -> str:
@@ -338,21 +304,18 @@ def _number(value: Any, form: str) -> str:
     """A number with the places, thousands, percent, leading zeros and words of its format."""
     sections = form.split(";")
     at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0  # noqa: PLR2004
-    bounds = [*map(_BOUND.search, sections)]
-    if any(bounds):
-        fits = (n for n, bound in enumerate(bounds) if not bound or _COMPARED[bound[1]](value, float(bound[2])))
-        at = next(fits, 0)
+    if _BOUND.search(form):
+        at = next((n for n, section in enumerate(sections) if _is_within(value, _BOUND.search(section))), 0)
     match = _FORM.fullmatch(sections[at])
     signs = _WORD.sub("", sections[at])
-    if {*"E/@"} & {*signs} or "General" in signs or abs(value) > _LARGEST or (match is None and {*".,"} & {*signs}):
+    if {*"E/@"} & {*signs} or "General" in signs or abs(value) > 1e15 or (match is None and {*".,"} & {*signs}):  # noqa: PLR2004
         return f"{value:.15g}" if isinstance(value, float) else str(value)
     if match is None:
         return _masked(value, sections[at])
-    whole, places = match[2].rstrip(","), (match[3] or "")[:_MOST_PLACES]
+    whole, places = match[2].rstrip(","), (match[3] or "")[:40]
     thousands = len(match[2]) - len(whole) + len(match[4] or "")
-    before, after = (_words(match[at]) for at in (1, 5))
     if not whole and not places:
-        return before.strip()
+        return _words(match[1]).strip()
     number = Decimal(repr(abs(value))).scaleb(2 * ("%" in signs) - 3 * thousands)
     number = number.quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
     units, _, decimals = f"{number:{',' * (',' in whole)}f}".partition(".")
@@ -360,7 +323,18 @@ def _number(value: Any, form: str) -> str:
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
     sign = "-" if value < 0 and at == 0 and number else ""
-    return f"{sign}{before}{units}{'.' * bool(decimals)}{decimals}{after}".strip()
+    return f"{sign}{_words(match[1])}{units}{'.' * bool(decimals)}{decimals}{_words(match[5])}".strip()
+
+
+def _is_within(value: float, bound: re.Match[str] | None) -> bool:
+    if bound is None:
+        return True
+    sign, most = bound[1], float(bound[2])
+    return (
+        ("<" in sign and value < most)
+        or (">" in sign and value > most)
+        or (sign != "<>" and "=" in sign and value == most)
+    )
 
 
 def _words(form: str) -> str:
@@ -370,9 +344,9 @@ def _words(form: str) -> str:
 def _masked(value: Any, form: str) -> str:
     """A number whose digits stand between signs, as of a telephone."""
     marks = [mark[0] for mark in _MARK.finditer(form)]
-    count = sum(mark in _DIGITS for mark in marks)
+    count = sum(mark in "0#?" for mark in marks)
     number = f"{abs(value):.0f}".rjust(count)
     first = len(number) - count + 1  # digits at the first place
     digits = iter([number[:first], *number[first:]])
-    pieces = (next(digits).strip() or "0" * (mark == "0") if mark in _DIGITS else _words(mark) for mark in marks)
+    pieces = (next(digits).strip() or "0" * (mark == "0") if mark in "0#?" else _words(mark) for mark in marks)
     return f"{'-' * (value < 0 and ';' not in form)}{''.join(pieces)}".strip()

@@ -1,20 +1,25 @@
-"""Word to HTML, by mammoth, and so to Markdown.
+"""Word, OpenDocument and RTF to HTML, and so to Markdown.
 
-Before mammoth sees a document, headings get one style, numbers of headings and lists become text, pages get marks, and
-formulas and text boxes become paragraphs.
+Before mammoth sees a Word document, headings get one style, numbers of headings and lists become text, pages get marks,
+and formulas and text boxes become paragraphs. OpenDocument is written as HTML element by element; of RTF, marks in the
+place of words tell headings, items and cells from text.
 """
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import io
 import posixpath
 import re
 import zipfile
 from collections import Counter, defaultdict
+from html import escape
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, local
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
 from llama_index_contextual.app.folder.html import NUMBER, PAGE, html_to_markdown, numeral
 
 if TYPE_CHECKING:
@@ -22,17 +27,11 @@ if TYPE_CHECKING:
 
 _MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
 _W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_MEMBERS: Final = ("styles", "numbering", "comments")
-_MOST_COLUMNS: Final = 100
 _HEADING: Final = re.compile(
     r"(?:heading|überschrift|titre|título|titolo|kop|rubrik|nagłówek|заголовок|標題|标题|見出し|제목)\s*(\d)",
     re.IGNORECASE,
 )
-_TITLES: Final = {"title": 1, "subtitle": 2}
-_KEPT: Final = (".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")
-_UNWRAPPED: Final = tuple(
-    "ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple hyperlink ruby rubyBase".split()  # noqa: SIM905
-)
+_UNWRAPPED: Final = "ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple hyperlink ruby rubyBase".split()  # noqa: SIM905
 _DROPPED: Final = frozenset("del moveFrom sdtPr sdtEndPr instrText delText pPrChange rPrChange rubyPr rt".split())  # noqa: SIM905
 _PICTURES: Final = {"blip": "picture", "imagedata": "picture", "chart": "chart", "OLEObject": "object"}
 # What mammoth knows: six headings, and a list of bullets.
@@ -54,39 +53,34 @@ def read_docx(path: Path) -> Conversion:
         ConversionError: It is damaged, or no Word document.
     """
     import mammoth
+    from lxml import etree
 
-    with formats.open_archive(path) as archive:
-        found = (target for _, kind, target in formats.relations(archive, "") if kind == "officeDocument")
-        name = next(found, "word/document.xml")
+    prepared = io.BytesIO()
+    with formats.open_archive(path) as archive, zipfile.ZipFile(prepared, "w") as written:
+        name = formats.related(archive, "", "officeDocument", "word/document.xml")[0]
         root = formats.xml_of(archive, name, _MOST_XML)
         if root.find("{*}body") is None:
             raise ConversionError(f"it is damaged or no Word document (it has no {name} with a body). Cure: ignore it.")
-        members = {kind: posixpath.join(posixpath.dirname(name), f"{kind}.xml") for kind in _MEMBERS}
-        members.update({kind: target for _, kind, target in formats.relations(archive, name) if kind in _MEMBERS})
-        document = _Document(formats.xml_of(archive, members["styles"]), formats.xml_of(archive, members["numbering"]))
+        styles, numbering, comments = (
+            formats.related(archive, name, kind, posixpath.join(posixpath.dirname(name), f"{kind}.xml"))[0]
+            for kind in ("styles", "numbering", "comments")
+        )
+        document = _Document(formats.xml_of(archive, styles), formats.xml_of(archive, numbering))
         document.prepare(root)
-        document.left_out["comment"] += len(formats.xml_of(archive, members["comments"]))
+        document.left_out["comment"] += len(formats.xml_of(archive, comments))
+        # mammoth gets the changed document, our styles and lists, and neither pictures nor anything unchecked.
+        members = {name: root, styles: _OURS["styles"], numbering: _OURS["numbering"]}
+        for member in archive.namelist():
+            if member.endswith((".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")):
+                members[member] = formats.xml_of(archive, member, _MOST_XML)
+        for member, xml in members.items():
+            text = f'<w:x xmlns:w="{_W[1:-1]}">{xml}</w:x>'.encode() if isinstance(xml, str) else etree.tostring(xml)
+            written.writestr(member, text)
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
-        page = html_to_markdown(mammoth.convert_to_html(_prepared(archive, name, root, members)).value, is_marked=True)
+    page = html_to_markdown(mammoth.convert_to_html(prepared).value, is_marked=True)
     texts = [f"{text.strip()}\n" for text in page.text.split(PAGE) if text.strip()]
     pages = [Part(text, {"page": number}) for number, text in enumerate(texts, start=1)]
     return Conversion(pages if len(pages) > 1 else [Part("".join(texts))], metadata, document.left_out)
-
-
-def _prepared(archive: zipfile.ZipFile, name: str, root: Any, members: dict[str, str]) -> io.BytesIO:
-    """The archive with the changed document, our styles and lists, and neither pictures nor anything unchecked."""
-    from lxml import etree
-
-    kept = [member for member in archive.namelist() if member.endswith(_KEPT)]
-    written = {member: etree.tostring(formats.xml_of(archive, member, _MOST_XML)) for member in kept}
-    written[name] = etree.tostring(root)
-    for kind, xml in _OURS.items():
-        written[members[kind]] = f'<w:{kind} xmlns:w="{_W[1:-1]}">{xml}</w:{kind}>'.encode()
-    result = io.BytesIO()
-    with zipfile.ZipFile(result, "w") as prepared:
-        for member, data in written.items():
-            prepared.writestr(member, data)
-    return result
 
 
 class _Document:
@@ -105,36 +99,43 @@ class _Document:
         for alternatives in list(root.iter("{*}AlternateContent")):  # forms for several versions of Word
             forms = [child for child in alternatives if local(child) in ("Choice", "Fallback")]
             kept = [form for form in forms if form.find(".//{*}t") is not None] or forms
-            _replace(alternatives, [child for form in kept[:1] for child in form])
+            _replace(alternatives, *(child for form in kept[:1] for child in form))
         for element in list(root.iter()):
-            kind = local(element)
-            self.left_out[_PICTURES.get(kind, "")] += kind in _PICTURES
-            _simplify(element, kind)
-            if kind == "r":
-                self._run(element)
+            self._simplify(element, local(element))
         for element in list(root.iter(*(f"{{*}}{name}" for name in _UNWRAPPED))):
-            _replace(element, list(element))
+            _replace(element, *element)
         for box in reversed(list(root.iter("{*}txbxContent"))):  # behind the paragraph that it hangs on
             for host in list(box.iterancestors(f"{_W}p"))[-1:]:
                 for child in reversed([*box]):
                     host.addnext(child)
         for element in list(root.iter("{*}drawing", "{*}pict", "{*}object")):
-            _replace(element, [])
+            _replace(element)
         for paragraph in list(root.iter(f"{_W}p")):
             self._paragraph(paragraph)
 
-    def _run(self, run: Any) -> None:
-        """Drop what is hidden, and write down what the style of a run raises."""
-        if (properties := run.find(f"{_W}rPr")) is None:
-            return
-        style = self._styles.get(_value(properties, "rStyle"))
-        raised = None if style is None else style.find(f".//{_W}vertAlign")
-        if raised is not None and run.find(f"{_W}t") is not None and not _value(properties, "vertAlign"):
-            properties.append(_element("vertAlign", val=attribute(raised, "val")))
-        hidden = properties.find(f"{_W}vanish")
-        if hidden is not None and attribute(hidden, "val") not in ("0", "false", "off"):
-            self.left_out["hidden text"] += 1
-            _replace(run, [])
+    def _simplify(self, element: Any, kind: str) -> None:
+        """Write a formula, the begin of a page or an indented row with what mammoth knows; drop what Word hides."""
+        self.left_out[_PICTURES.get(kind, "")] += kind in _PICTURES
+        if kind in _DROPPED:
+            _replace(element)
+        elif kind in ("oMath", "oMathPara"):
+            _replace(element, _run(_formula(element)))
+        elif kind == "lastRenderedPageBreak" or (kind == "br" and attribute(element, "type") == "page"):
+            _replace(element, *_run(PAGE))
+        elif kind == "cr":
+            _replace(element, _element("br"))
+        elif kind == "gridBefore":
+            cells = [_element("tc", _element("p")) for _ in range(integer(attribute(element, "val"), 0, 100))]
+            element.getparent().getparent()[1:1] = cells
+        elif kind == "r" and (properties := element.find(f"{_W}rPr")) is not None:
+            style = self._styles.get(_value(properties, "rStyle"))
+            raised = None if style is None else style.find(f".//{_W}vertAlign")
+            if raised is not None and element.find(f"{_W}t") is not None and not _value(properties, "vertAlign"):
+                properties.append(_element("vertAlign", val=attribute(raised, "val")))
+            hidden = properties.find(f"{_W}vanish")
+            if hidden is not None and attribute(hidden, "val") not in ("0", "false", "off"):
+                self.left_out["hidden text"] += 1
+                _replace(element)
 
     def _paragraph(self, paragraph: Any) -> None:
         """Give a paragraph a style and a list that mammoth knows, its number as text, and the mark of its page."""
@@ -146,10 +147,9 @@ class _Document:
         level, list_id, indent = self._of_style(values.get("pStyle", ""))
         level = level or _outline(values)
         list_id = values.get("numId", list_id)
-        indent = _int(values.get("ilvl", ""), 0 if "numId" in values else indent, 8)
+        indent = integer(values.get("ilvl"), 0 if "numId" in values else indent, 8)
         begins_page = values.get("pageBreakBefore", "0") not in ("0", "false")
-        for child in list(properties):
-            properties.remove(child)
+        properties[:] = []
         texts = [one for one in paragraph.iter(f"{_W}t") if one.text]
         while texts and texts[0].text == PAGE:  # before all text: the page begins with the paragraph
             begins_page = True
@@ -171,27 +171,25 @@ class _Document:
         """Heading's level (0: none), list ("": none) and level in it, of a style or those that it is based on."""
         level, list_id, indent = 0, "", 0
         for _ in range(20):
-            style = self._styles.get(key)
-            if style is None:
+            if (style := self._styles.get(key)) is None:
                 break
             values = {local(child): attribute(child, "val") for child in style.iter()}
-            match = _HEADING.match(values.get("name", ""))
-            level = level or (int(match[1]) if match else _TITLES.get(values.get("name", "").lower(), _outline(values)))
+            name = values.get("name", "").lower()
+            match = _HEADING.match(name)
+            level = level or (int(match[1]) if match else {"title": 1, "subtitle": 2}.get(name, _outline(values)))
             if not list_id and "numId" in values:
                 list_id = values["numId"]
                 named = (at for at in range(9) if _value(self._level(list_id, at), "pStyle") == key)
-                indent = _int(values.get("ilvl", ""), next(named, 0), 8)
+                indent = integer(values.get("ilvl"), next(named, 0), 8)
             key = values.get("basedOn", "")
         return level, list_id, indent
 
     def _level(self, list_id: str, indent: int) -> Any:
         """A level of a list; None for none."""
         of_list = self._lists.get(list_id)
-        for kind in (of_list, self._kinds.get(_value(of_list, "abstractNumId"))):
-            levels = () if kind is None else kind.iter(f"{_W}lvl")
-            if (level := next((one for one in levels if attribute(one, "ilvl") == str(indent)), None)) is not None:
-                return level
-        return None
+        kinds = (of_list, self._kinds.get(_value(of_list, "abstractNumId")))
+        levels = (level for kind in kinds if kind is not None for level in kind.iter(f"{_W}lvl"))
+        return next((level for level in levels if attribute(level, "ilvl") == str(indent)), None)
 
     def _number(self, list_id: str, indent: int) -> str:
         """The number of the next item of a list as Word shows it; "" for a bullet."""
@@ -203,8 +201,7 @@ class _Document:
         is_new = restart and (list_id, indent) not in self._started
         self._started.add((list_id, indent))
         last = counts[indent]
-        start = _int(restart or _value(level, "start"), 1, 10**6)
-        counts[indent] = start if last is None or is_new else last + 1
+        counts[indent] = integer(restart or _value(level, "start")) if last is None or is_new else last + 1
         counts[indent + 1 :] = [None] * (8 - indent)
         if _value(level, "numFmt") in ("bullet", "none"):
             return ""
@@ -212,34 +209,15 @@ class _Document:
         def shown(match: re.Match[str]) -> str:
             of, count = self._level(list_id, int(match[1]) - 1), counts[int(match[1]) - 1]
             kind = "" if level.find(f"{_W}isLgl") is not None else _value(of, "numFmt")
-            return numeral(_int(_value(of, "start"), 1, 10**6) if count is None else count, kind)
+            return numeral(integer(_value(of, "start")) if count is None else count, kind)
 
         return re.sub(r"%([1-9])", shown, _value(level, "lvlText")).strip()
 
 
 def _outline(values: dict[str, str]) -> int:
     """The level of a heading that has no style of one; 0 for text."""
-    at = _int(values.get("outlineLvl", ""), 9, 9)
+    at = integer(values.get("outlineLvl"), 9)
     return at + 1 if at < 6 else 0  # noqa: PLR2004
-
-
-def _int(text: str, default: int, most: int) -> int:
-    return min(int(text), most) if text.isdecimal() and len(text) < 10 else default  # noqa: PLR2004
-
-
-def _simplify(element: Any, kind: str) -> None:
-    """Write a formula, the begin of a page or an indented row with what mammoth knows; drop what Word hides."""
-    if kind in _DROPPED:
-        _replace(element, [])
-    elif kind in ("oMath", "oMathPara"):
-        _replace(element, [_run(_formula(element))])
-    elif kind == "lastRenderedPageBreak" or (kind == "br" and attribute(element, "type") == "page"):
-        _replace(element, [*_run(PAGE)])
-    elif kind == "cr":
-        _replace(element, [_element("br")])
-    elif kind == "gridBefore":
-        cells = [_element("tc", _element("p")) for _ in range(_int(attribute(element, "val"), 0, _MOST_COLUMNS))]
-        element.getparent().getparent()[1:1] = cells
 
 
 def _value(element: Any, name: str) -> str:
@@ -263,10 +241,9 @@ def _run(text: str) -> Any:
     return _element("r", inner)
 
 
-def _replace(element: Any, children: list[Any]) -> None:
+def _replace(element: Any, *children: Any) -> None:
     """Put others in the place of an element."""
-    parent = element.getparent()
-    if parent is not None:
+    if (parent := element.getparent()) is not None:
         at = parent.index(element)
         parent[at : at + 1] = children
 
@@ -276,16 +253,220 @@ def _formula(element: Any) -> str:
     kind, parts = local(element), [(local(child), _formula(child)) for child in element]
     if kind == "t":
         return element.text or ""
-    inner = {name: f"({part})" if len(part) > 1 else part for name, part in parts}
+    inner = defaultdict(str, {name: f"({part})" if len(part) > 1 else part for name, part in parts})
     if kind == "f":
-        return f"{inner.get('num', '')}/{inner.get('den', '')}"
+        return f"{inner['num']}/{inner['den']}"
     if kind == "rad":
-        return f"{inner.get('deg', '')}√{inner.get('e', '')}"
+        return f"{inner['deg']}√{inner['e']}"
     if kind in ("sSup", "sSub", "sSubSup", "nary"):
-        limits = "".join(f"{mark}{inner[name]}" for name, mark in (("sub", "_"), ("sup", "^")) if inner.get(name))
+        limits = "".join(f"{mark}{inner[name]}" for name, mark in (("sub", "_"), ("sup", "^")) if inner[name])
         base = dict(parts).get("e", "")
-        return (
-            f"{attribute(element.find('.//{*}chr'), 'val') or '∫'}{limits} {base}" if kind == "nary" else base + limits
-        )
+        sign = attribute(element.find(".//{*}chr"), "val") or "∫"
+        return f"{sign}{limits} {base}" if kind == "nary" else base + limits
     text = "".join(part for _, part in parts)
     return f"({text})" if kind == "d" else text
+
+
+# OpenDocument
+
+_SKIPPED: Final = frozenset(
+    "tracked-changes annotation covered-table-cell note-citation forms sequence-decls ruby-text".split()  # noqa: SIM905
+)
+_WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
+_ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
+_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "p": "p"}
+
+
+def read_odt(path: Path) -> Conversion:
+    """A text of OpenDocument.
+
+    Raises:
+        ConversionError: It is damaged, or no text of OpenDocument.
+    """
+    with formats.open_archive(path) as archive:
+        content = formats.xml_of(archive, "content.xml")
+        body = content.find(".//{*}body/{*}text")
+        if body is None:
+            raise ConversionError("it is damaged or no text of OpenDocument (it has no body). Cure: ignore it.")
+        writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
+        text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
+        metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
+    return Conversion([Part(html_to_markdown(f"<body>{text}</body>", is_marked=True).text)], metadata, writer.left_out)
+
+
+class _OpenDocument:
+    """Writes a text of OpenDocument as HTML."""
+
+    def __init__(self, *roots: Any) -> None:
+        self.notes: list[str] = []
+        self.left_out: Counter[str] = Counter()
+        self._named = {attribute(one, "name"): one for root in roots for one in root.iter() if attribute(one, "name")}
+        levels = [level for root in roots for one in root.iter("{*}outline-style") for level in one]
+        self._outline = {attribute(level, "level"): level for level in levels}
+        self._counts = [0] * 11
+        self._last: dict[tuple[str, int], int] = {}  # number of a list, by its name or style, and level
+        self._shown: dict[int, str] = {}  # number of the item at a level
+
+    def html(self, element: Any, lists: tuple[tuple[str, str], ...] = ()) -> str:
+        """What an element holds; ``lists`` are the lists around it: the style of each, and which one it continues."""
+        pieces = [escape(element.text or "")]
+        for child in element:
+            pieces += [self._child(child, lists), escape(child.tail or "")]
+        return "".join(pieces)
+
+    def _child(self, child: Any, lists: tuple[tuple[str, str], ...]) -> str:
+        kind, style, times = local(child), attribute(child, "style-name"), 1
+        self.left_out.update(picture=kind == "image", object=kind == "object", comment=kind == "annotation")
+        if not kind or kind in _WRITTEN:
+            return _WRITTEN.get(kind, "")
+        if kind == "note":
+            self.notes.append(escape(" ".join("".join(child[-1].itertext()).split())))
+            return f" [{len(self.notes)}]"
+        if kind == "list":
+            return self._list(child, lists)
+        tag, inner = _TAGS.get(kind, ""), self.html(child, lists)
+        if kind == "h":
+            return self._heading(child, inner)
+        if kind == "span":
+            named = self._named.get(style)
+            position = attribute(None if named is None else named.find("{*}text-properties"), "text-position")
+            tag = next((tag for tag in ("sup", "sub") if position.startswith(tag[:3])), "")
+        elif kind == "p":
+            parent = attribute(self._named.get(style), "parent-style-name") if style[:1] == "P" else ""
+            tag = {"Title": "h1", "Subtitle": "h2"}.get(parent or style, "p")
+        elif tag in ("td", "tr"):
+            times = integer(attribute(child, f"number-{'columns' if tag == 'td' else 'rows'}-repeated"), 1, 100)
+        across, down = (attribute(child, f"number-{name}-spanned") for name in ("columns", "rows"))
+        spans = f' colspan="{across}" rowspan="{down}"' if tag == "td" else ""
+        return f"<{tag}{spans}>{inner}</{tag}>" * times if tag else inner
+
+    def _heading(self, element: Any, inner: str, number: str = "") -> str:
+        at = integer(attribute(element, "outline-level"), 1, 10)
+        self._counts[at] += 1
+        self._counts[at + 1 :] = [0] * (10 - at)
+        style = self._outline.get(str(at))
+        if not number and attribute(style, "num-format"):
+            shown = integer(attribute(style, "display-levels"))
+            number = ".".join(str(max(count, 1)) for count in self._counts[at - shown + 1 : at + 1])
+            number = f"{attribute(style, 'num-prefix')}{number}{attribute(style, 'num-suffix')}"
+        return f"<h{min(at, 6)}>{escape(number)} {inner}</h{min(at, 6)}>"
+
+    def _list(self, element: Any, lists: tuple[tuple[str, str], ...]) -> str:
+        """The items of a list with their numbers; a heading in it stands by itself."""
+        style, above = lists[-1] if lists else ("", "")
+        style = attribute(element, "style-name") or style
+        goes_on = attribute(element, "continue-numbering") == "true"
+        continued, depth = attribute(element, "continue-list") or (style if goes_on else above), len(lists) + 1
+        level = next((one for one in self._named.get(style, ()) if attribute(one, "level") == str(depth)), None)
+        number = integer(attribute(level, "start-value")) - 1
+        number = self._last.get((continued, depth), number) if continued else number
+        pieces = []
+        for item in element:
+            first, shown = next(iter(item), None), ""
+            is_outer = first is None or local(first) == "list"  # it only holds other items
+            if not is_outer and local(item) == "list-item":
+                number = integer(attribute(item, "start-value"), number + 1)
+                shown = self._number(level, number, depth)
+            inner = (*lists, (style, continued if is_outer else ""))
+            if first is not None and local(first) == "h":
+                rest = "".join(self._child(child, inner) for child in item[1:])
+                pieces.append(self._heading(first, self.html(first, inner), shown) + rest)
+            elif is_outer and item.find(".//{*}h") is not None:
+                pieces.append(self.html(item, inner))
+            else:
+                mark = NUMBER.format(escape(shown)) if shown else ""
+                pieces.append(f"<ul><li>{mark}{self.html(item, inner)}</li></ul>")
+        self._last[style, depth] = self._last[attribute(element, "id"), depth] = number
+        return "".join(pieces).replace("</ul><ul>", "")
+
+    def _number(self, level: Any, number: int, depth: int) -> str:
+        """The number of an item as its level shows it; "" for a bullet."""
+        if not (kind := attribute(level, "num-format")):
+            return ""
+        self._shown[depth] = numeral(number, kind)
+        outer = integer(attribute(level, "display-levels")) - 1
+        text = ".".join(self._shown.get(at, "1") for at in range(max(depth - outer, 1), depth + 1))
+        around = [attribute(level, name) for name in ("num-prefix", "num-suffix")]
+        return text.join(around if any(around) else ("", ".")).strip()
+
+
+# RTF
+
+_HEAD, _ITEM, _CELL, _ROW, _TABLE, _RAISED, _NOTE, _NOTE_END = map(chr, range(0xE010, 0xE018))
+_MARKS: Final = {"outlinelevel": _HEAD, "listtext": _ITEM, "pntext": _ITEM, "footnote": _NOTE, "super": _RAISED}
+_RTF: Final = {**_MARKS, "cell": _CELL, "row": _ROW, "trowd": _TABLE}
+_RTF_WORD: Final = re.compile(rf"\\({'|'.join(_RTF)}|v|deleted)(?![a-z])(\d?) ?|\\[{{}}\\]|[{{}}]")
+_NOTES: Final = re.compile(f"{_NOTE}([^{_NOTE}{_NOTE_END}]*){_NOTE_END}")
+
+
+def read_rtf(path: Path) -> Conversion:
+    """A text in the Rich Text Format, by striprtf.
+
+    Raises:
+        ConversionError: It is none.
+    """
+    from striprtf.striprtf import rtf_to_text
+
+    source = path.read_bytes().decode("latin-1")
+    if not source.lstrip().startswith("{\\rtf"):
+        raise ConversionError("it is damaged or no RTF file. Cure: ignore it.")
+    encoding = "cp1252"
+    with contextlib.suppress(LookupError):
+        encoding = codecs.lookup("cp" + "".join(re.findall(r"\\ansicpg(\d{1,5})", source)[:1])).name
+    marked = _marked(source)
+    # A font without a charset is of the text's; and striprtf looks for links in quadratic time.
+    known = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", marked).replace("\\fldinst", "\\code")
+    text = rtf_to_text(known, encoding, "replace")
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
+    text, numbers = re.sub(f"(?<=\\w){_RAISED}(?=[\\d+-])", "^", text).replace(_RAISED, ""), count(1)
+    notes = [re.sub(f"[{_HEAD}-{_NOTE_END}]", " ", note) for note in _NOTES.findall(text)]
+    text = _NOTES.sub(lambda _: f" [{next(numbers)}]", text).replace(_NOTE, "").replace(_NOTE_END, "")
+    *rows, rest = text.split(_ROW)
+    lines: list[str] = []
+    for row in rows:  # without the word that begins it, from the line of its first cell
+        start = row.find(_TABLE) if _TABLE in row else row.rfind("\n", 0, max(row.find(_CELL), 0)) + 1
+        lines += [*row[:start].split("\n"), row[start:].replace("\n", " ").replace(_TABLE, "") + _ROW]
+    blocks = [*map(_block, (*lines, *rest.replace(_TABLE, "").split("\n")))]
+    blocks += [f"<p>[{at}] {escape(note)}</p>" for at, note in enumerate(notes, start=1)]
+    page = html_to_markdown(re.sub("</(ul|table)><\\1>", "", f"<body>{''.join(blocks)}</body>"), is_marked=True)
+    info = re.findall(r"\{\\(title|author|subject) ([^{}]{0,1000})\}", source)
+    about = {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
+    hidden = marked.count("\\*") - source.count("\\*")
+    left_out = {"picture": source.count(r"\pict"), "text box": source.count(r"\shptxt"), "hidden text": hidden}
+    return Conversion([Part(page.text)], about, left_out)
+
+
+def _marked(source: str) -> str:
+    """RTF with marks in the place of words, two of them around each note, and without what is hidden."""
+    groups = [False]  # that are open, and whether each is a note
+
+    def marked(match: re.Match[str]) -> str:
+        text, word = match[0], match[1]
+        if text == "{":
+            groups.append(False)
+        elif text == "}" and len(groups) > 1 and groups.pop():
+            return f"{{\\uc0\\u{ord(_NOTE_END) - 65536} }}}}"
+        elif word in _RTF:
+            groups[-1] |= word == "footnote"
+            return f"{{\\uc0\\u{ord(_RTF[word]) - 65536} }}{match[2]}"
+        elif word and match[2] != "0" and not re.match(r"[^{}]{0,300}\\v0", source[match.end() : match.end() + 320]):
+            return "\\*"  # striprtf leaves out the rest of the group
+        return text
+
+    return _RTF_WORD.sub(marked, source)
+
+
+def _block(line: str) -> str:
+    """A heading, a row, an item or a paragraph as HTML."""
+    line = line.strip()
+    _, is_heading, heading = line.rpartition(_HEAD)
+    if is_heading and heading[:1].isdecimal() and (text := " ".join(heading[1:].split(_ITEM)[-1].split())):
+        return f"<h{min(int(heading[0]) + 1, 6)}>{escape(text)}</h{min(int(heading[0]) + 1, 6)}>"
+    if line.endswith(_ROW):
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in line.split(_CELL)[:-1])
+        return f"<table><tr>{cells}</tr></table>"
+    if _ITEM in line:
+        number, _, text = line.rpartition(_ITEM)[2].strip().partition("\t")
+        mark = NUMBER.format(escape(number)) if any(map(str.isalnum, number)) else ""
+        return f"<ul><li>{mark}{escape(text)}</li></ul>"
+    return f"<p>{escape(line)}</p>" if line else ""
