@@ -81,7 +81,7 @@ ANCHORED = {
     "app.folder.html._ITEM",
     "app.folder.office.read_csv",
     "app.folder.office._merge",
-    "app.folder.word.marked",
+    "app.folder.word._marked",
     "app.folder.html._end_block",
     "app.evaluation.questions._LINES",
     "chunking.splitting._ROW",

@@ -104,7 +104,7 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     Raises:
         SettingError: No folder is named, and none is known.
     """
-    from llama_index_contextual.app.folder.folders import named_folders  # slow: it imports LlamaIndex
+    from llama_index_contextual.app.folder.walk import named_folders  # slow: it imports LlamaIndex
     from llama_index_contextual.app.index import has_several
 
     is_one = len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists())
@@ -125,7 +125,7 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
     import watchfiles
 
     output.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
-    storage, places = opened.storage.resolve(), opened.settings.folders.places
+    storage, places = opened.storage.resolve(), [*opened.settings.folders.by_name.values()]
     how: dict[str, Any] = {"watch_filter": lambda _, path: not Path(path).is_relative_to(storage)}
     changes = watchfiles.watch(*places, rust_timeout=_LOOK_MS, yield_on_timeout=True, **how)
     with contextlib.suppress(KeyboardInterrupt), interruptible():

@@ -34,6 +34,7 @@ ATTACHED: Final = "attached"  # metadata of mail: names of the attachments
 LEFT_OUT: Final = "left_out"  # metadata of a converted file: what its text lacks, with counts
 _MOST_BYTES: Final = 500_000_000  # of all members, as the archive declares; a member that lies is cut
 _MOST_XML: Final = 50_000_000  # of one member that is parsed
+_STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")  # namespaces of "Strict Open XML"
 _MOST_MEMBERS: Final = 50_000
 IDLE: Final = 30  # seconds without work after which the process ends
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
@@ -285,9 +286,8 @@ def xml_of(archive: zipfile.ZipFile, name: str, most: int = _MOST_XML) -> _Eleme
     if size > most:
         raise ConversionError(f"its {name} is of {size:,} bytes, more than {most:,}. Cure: split it, or ignore it.")
     parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
-    strict = rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)"  # namespaces of "Strict Open XML"
     try:
-        root = etree.fromstring(re.sub(strict, rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser)
+        root = etree.fromstring(_STRICT.sub(rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser)
     except etree.XMLSyntaxError as error:
         raise ConversionError(f"it is damaged ({name}: {error}). Cure: save it anew, or ignore it.") from error
     dtd = root.getroottree().docinfo.internalDTD

@@ -28,6 +28,7 @@ _FORM: Final = re.compile(rf"{_WORDS}([0#?,]*)(?:\.([0#?]+)(,*))?{_WORDS}")
 _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
 _MARK: Final = re.compile(rf"{_WORD.pattern}|.")
 _BOUND: Final = re.compile(r"\[([<>=]{1,2})(-?\d+(?:\.\d+)?)\]")
+_MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
 _ELAPSED: Final = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
 
 
@@ -77,7 +78,7 @@ def _slide(slide: Any) -> tuple[str, list[str]]:
 
 def _table(table: Any) -> str:
     """A table as HTML; names of columns go on below one that spans several."""
-    lines, tag = [], "th"
+    lines, tag = list[str](), "th"
     for row in table.iter("{*}tr"):
         cells = [cell for cell in row.iterfind("{*}tc") if not {"hMerge", "vMerge"} & {*cell.keys()}]
         texts = [_runs(cell).strip() for cell in cells]
@@ -161,8 +162,7 @@ def read_xlsx(path: Path) -> Conversion:
             if name.startswith("xl/worksheets/sheet"):
                 data = archive.read(name)
                 has_formulas |= b"<f" in data
-                cell = rb"[A-Z]{1,3}\d{1,7}"
-                merged[name] = set(re.findall(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="(%b:%b)"' % (cell, cell), data))
+                merged[name] = set(_MERGED.findall(data))
                 if b"<!" in data[:2000].replace(b"\0", b""):  # before the data
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
             elif name.endswith((".xml", ".rels")):

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.app.folder.folders import Folders
-    from llama_index_contextual.app.folder.walk import Discovery, FileRules
+    from llama_index_contextual.app.folder.walk import Discovery, FileRules, Folders
 
 logger = logging.getLogger(__name__)
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
@@ -129,10 +128,7 @@ class Reading:
         Raises:
             DocumentError: It is no regular file, too large, or lies elsewhere by a link that must not be followed.
         """
-        root = None
-        with contextlib.suppress(SettingError):
-            root = self.folders.home(file.path)[0]
-        return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=root)
+        return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=self.folders.root_of(file.path))
 
     def content(self, file: FolderFile) -> SourceContent:
         """The documents of one file.

@@ -396,6 +396,8 @@ _HEAD, _ITEM, _CELL, _ROW, _TABLE, _RAISED, _NOTE, _NOTE_END = map(chr, range(0x
 _MARKS: Final = {"outlinelevel": _HEAD, "listtext": _ITEM, "pntext": _ITEM, "footnote": _NOTE, "super": _RAISED}
 _RTF: Final = {**_MARKS, "cell": _CELL, "row": _ROW, "trowd": _TABLE}
 _RTF_WORD: Final = re.compile(rf"\\({'|'.join(_RTF)}|v|deleted)(?![a-z])(\d?) ?|\\[{{}}\\]|[{{}}]")
+_ANY_MARK: Final = re.compile(f"[{_HEAD}-{_NOTE_END}]")
+_POWER: Final = re.compile(f"(?<=\\w){_RAISED}(?=[\\d+-])")
 _NOTES: Final = re.compile(f"{_NOTE}([^{_NOTE}{_NOTE_END}]*){_NOTE_END}")
 
 
@@ -418,8 +420,8 @@ def read_rtf(path: Path) -> Conversion:
     known = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", marked).replace("\\fldinst", "\\code")
     text = rtf_to_text(known, encoding, "replace")
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
-    text, numbers = re.sub(f"(?<=\\w){_RAISED}(?=[\\d+-])", "^", text).replace(_RAISED, ""), count(1)
-    notes = [re.sub(f"[{_HEAD}-{_NOTE_END}]", " ", note) for note in _NOTES.findall(text)]
+    text, numbers = _POWER.sub("^", text).replace(_RAISED, ""), count(1)
+    notes = [_ANY_MARK.sub(" ", note) for note in _NOTES.findall(text)]
     text = _NOTES.sub(lambda _: f" [{next(numbers)}]", text).replace(_NOTE, "").replace(_NOTE_END, "")
     *rows, rest = text.split(_ROW)
     lines: list[str] = []

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from llama_index.core.prompts import PromptTemplate
 
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.folders import Folders, collections_of
 from llama_index_contextual.app.folder.sources import Reading
-from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
+from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, Folders, collections_of, default_include
 from llama_index_contextual.app.index.settings import (
     IndexSettings,
     NodePipeline,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.folder.sources import Reading
+    from llama_index_contextual.app.folder.walk import Folders
     from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.app.store.database import Database, IndexState
     from llama_index_contextual.app.store.paid import PaidStore
