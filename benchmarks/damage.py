@@ -2,9 +2,11 @@
 
 *Bytes*: for each file of a whole index in turn one byte at a random place becomes another one. *Cuts*: a refresh is
 stopped while its database, log and index of the log (``-wal``, ``-shm``) are open, and one of the three is cut at a
-random place. Then the index is asked, its status is read, it is checked, refreshed once, asked and checked again. A
-finding is one of these: another answer than before, an error without a cure, anything that ``status --check`` finds
-after the refresh, a document that is lost. Texts are counted whose vectors are embedded again.
+random place. Then the index is asked with and without filters, its status is read and checked, it is refreshed once,
+asked and checked again; after damage to a file of the cache, which a refresh writes anew, every fifth time. A finding
+is one of these: another answer than before without an error that names its cure or a line in the log, after a cut a
+document of which a part is there, anything that ``status --check`` finds after the refresh, another answer then. Texts
+are counted whose vectors are embedded again.
 
     python benchmarks/damage.py --rounds 1000 --cuts 66       # seeds give the same places and bytes again
 """
@@ -13,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import random
 import re
 import shutil
 import tempfile
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +33,19 @@ from llama_index.core import MockEmbedding
 
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.memory import note_filters
 
-PAGES, PARTS = 30, 3
-COLUMNS = ("answered right", "named what repairs it", "findings", "texts embedded again")
+PAGES, PARTS, EDITED = 12, 3, "7.md"
+FILTERS: list[dict[str, str]] = [{}, {"tag": "odd"}, {"since": "2026-03-05"}, {"path": "1"}]
+COLUMNS = ("answered right", "named or logged what repairs it", "findings", "texts embedded again")
+SELDOM = 5  # how often an index with a damaged cache is refreshed
+AT_ONCE = 50  # trials that a process does in one go
+MEMORY = Path("/dev/shm")  # noqa: S108  where it is, nothing waits for a disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    Documents = dict[str, frozenset[str]]  # ids of chunks by document
 
 
 class Letters(MockEmbedding):
@@ -46,28 +58,64 @@ class Letters(MockEmbedding):
         return self._get_text_embeddings([query])[0]
 
 
+class Lines(logging.Handler):
+    """The lines that the package logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.found.append(record.getMessage())
+
+
 def opened(folder: Path) -> ContextualIndex:
     """The index of a folder."""
     return ContextualIndex.open(folder, embed_model=Letters(7, model_name="letters"))
 
 
 def answers(index: ContextualIndex) -> list[Any]:
-    """Ids, texts and scores of the hits of a question."""
-    hits = index.as_retriever(3).retrieve("word7 word2")
-    return [(hit.node.node_id, hit.node.text, round(hit.score or 0.0, 5)) for hit in hits]
+    """Ids, texts and scores of the hits of a question, with each of the filters."""
+    found = []
+    for one in FILTERS:
+        hits = index.as_retriever(3, filters=note_filters(**one) if one else None).retrieve("word7 word2")
+        found.append([(hit.node.node_id, hit.node.text, round(hit.score or 0.0, 5)) for hit in hits])
+    return found
 
 
-def make(folder: Path, logs: Path) -> None:
-    """Make a whole index, and a copy of it whose logs a process held open when the power went."""
+def documents_of(index: ContextualIndex) -> Documents:
+    """Ids of the chunks of each document."""
+    found = defaultdict[str, set[str]](set)
+    for node in index.nodes():
+        found[node.ref_doc_id or ""].add(node.node_id)
+    return {key: frozenset(ids) for key, ids in found.items()}
+
+
+def page(number: int, word: str) -> str:
+    """A dated page with a tag."""
+    head = f"---\ntags: [{'odd' if number % 2 else 'even'}]\ndate: 2026-03-{number + 1:02}\n---\n# Page {number}\n\n"
+    return head + "\n\n".join(f"## Part {part}\n\n" + f"{word}{number} word{part} " * 40 for part in range(PARTS))
+
+
+def make(folder: Path, logs: Path) -> tuple[list[Any], list[Documents]]:
+    """Make a whole index, and a copy of it whose logs a process held open when the power went.
+
+    Returns:
+        The answers, and the documents before and after the last change.
+    """
     folder.mkdir()
     for number in range(PAGES):
-        text = "\n\n".join(f"## Part {part}\n\n" + f"word{number} word{part} " * 40 for part in range(PARTS))
-        (folder / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n")
+        (folder / f"{number}.md").write_text(page(number, "word"))
     with opened(folder) as index:
         index.refresh()
-        (folder / "20.md").write_text("# Page 20\n\nAnother text.\n")
+        moments = [documents_of(index)]
+        (folder / EDITED).write_text(page(7, "other"))
         index.refresh()
         shutil.copytree(folder, logs)  # not closed: its last commits are in the logs
+        moments.append(documents_of(index))
+    with opened(folder) as index:
+        return answers(index), moments
 
 
 def attempt(work: Callable[[], Any]) -> Any:
@@ -80,51 +128,70 @@ def attempt(work: Callable[[], Any]) -> Any:
         return None
 
 
-def checked(folder: Path, expected: list[Any], *, is_cut: bool) -> Counter[str]:
+def checked(
+    folder: Path, expected: list[Any], moments: list[Documents], lines: Lines, *, refreshes: bool
+) -> Counter[str]:
     """Ask a damaged index, refresh it, check it; how it answered, and how many texts were embedded.
 
     Where a log was cut its last commits are lost, so a question is answered from an earlier moment.
     """
+    lines.found = []
     with opened(folder) as index:
-        results = [attempt(work) for work in (lambda: answers(index), lambda: index.status(check=True))]
-        assert is_cut or results[0] in (None, expected), "another answer"
+        found = attempt(lambda: answers(index))
+        is_right = found == expected
+        if moments:
+            is_right = found is not None
+            documents = attempt(lambda: documents_of(index)) or {}
+            halves = [key for key, ids in documents.items() if ids not in [one.get(key) for one in moments]]
+            assert not halves, f"a part of {halves}"
+        assert is_right or found is None or lines.found, "another answer"
+        if not refreshes:
+            return Counter({COLUMNS[int(not is_right)]: 1})
+        is_named = attempt(lambda: index.status(check=True)) is None or not is_right
         embedded = index.refresh().embedded
     with opened(folder) as index:
         status = index.status(check=True)
         assert status.ok, str(status)
         assert status.documents == PAGES, f"{status.documents} documents"
         assert answers(index) == expected, "another answer after the refresh"
-    return Counter({COLUMNS[int(None in results)]: 1, COLUMNS[3]: embedded})
+    return Counter({COLUMNS[int(is_named)]: 1, COLUMNS[3]: embedded})
 
 
-def rows_of(
-    name: str, whole: Path, expected: list[Any], rounds: int, harm: Callable[[Path, random.Random], None]
-) -> Iterator[list[Any]]:
-    """A row of the table: one file of an index, harmed so many times."""
-    path, outcomes = whole / ".contextual" / name, Counter[str]()
-    kind = re.sub(r"-[0-9a-f]{12}-", "-KEY-", name)
-    for number in range(rounds):
-        folder = Path(shutil.copytree(whole, whole.parent / "docs"))
-        try:
-            harm(folder / ".contextual" / name, random.Random(f"{kind} {number}"))  # noqa: S311  reproducible, not secret
-            outcomes += checked(folder, expected, is_cut=harm is cut)
-        except Exception:  # noqa: BLE001  each is a finding
-            outcomes["findings"] += 1
-            print(f"{kind} {number}:\n{traceback.format_exc()}", flush=True)
-        shutil.rmtree(folder)
-    yield [kind, f"{path.stat().st_size:,}", rounds, *(outcomes[one] for one in COLUMNS)]
+def trials(whole: Path, kind: str, expected: list[Any], moments: list[Documents], numbers: range) -> Counter[str]:
+    """Harm the files of a kind in turn; with moments they are cut."""
+    outcomes, lines = Counter[str](), Lines()
+    logger = logging.getLogger("llama_index_contextual")
+    logger.addHandler(lines)
+    logger.propagate = False
+    for number in numbers:
+        with tempfile.TemporaryDirectory(dir=whole.parent) as place:
+            folder = Path(shutil.copytree(whole, Path(place) / "docs"))
+            files, dice = files_of(folder)[kind], random.Random(f"{kind} {number}")  # noqa: S311  not secret
+            file = files[number % len(files)]
+            content = bytearray(file.read_bytes())
+            at = dice.randrange(len(content))
+            if moments:
+                content = content[:at]
+            else:
+                content[at] ^= dice.randrange(1, 256)
+            file.write_bytes(content)
+            refreshes = not kind.startswith("cache") or number % SELDOM == 0
+            try:
+                outcomes += checked(folder, expected, moments, lines, refreshes=refreshes)
+            except Exception:  # noqa: BLE001  each is a finding
+                outcomes["findings"] += 1
+                print(f"{kind} {number}, byte {at}:\n{traceback.format_exc()}", flush=True)
+    logger.removeHandler(lines)
+    return outcomes
 
 
-def other_byte(file: Path, dice: random.Random) -> None:
-    """Make one byte another one."""
-    content = bytearray(file.read_bytes())
-    content[dice.randrange(len(content))] ^= dice.randrange(1, 256)
-    file.write_bytes(content)
-
-
-def cut(file: Path, dice: random.Random) -> None:
-    """Take the end of a file away."""
-    file.write_bytes(file.read_bytes()[: dice.randrange(file.stat().st_size)])
+def files_of(folder: Path) -> dict[str, list[Path]]:
+    """Files of an index by their names without the keys of parts."""
+    storage, found = folder / ".contextual", defaultdict[str, list[Path]](list)
+    for file in sorted(storage.rglob("*.*")):
+        if file.suffix.startswith((".sqlite3", ".npy", ".json")):
+            found[re.sub(r"-[0-9a-f]{12}-", "-KEY-", str(file.relative_to(storage)))].append(file)
+    return found
 
 
 def main() -> None:
@@ -132,24 +199,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000, help="of each file")
     parser.add_argument("--cuts", type=int, default=66, help="of database, log and index of the log, all together")
+    parser.add_argument("--only", help="files whose names begin so")
     options = parser.parse_args()
-    logging.disable(logging.ERROR)
-    rows, began = [], time.process_time()
-    with tempfile.TemporaryDirectory() as place:
+    rows, began = [], time.monotonic()
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as place:
         whole, logs = Path(place) / "whole", Path(place) / "logs"
-        make(whole, logs)
-        with opened(whole) as index:
-            expected = answers(index)
-        files = (one for one in (whole / ".contextual").rglob("*") if one.suffix in (".sqlite3", ".npy", ".json"))
-        for name in sorted(str(one.relative_to(whole / ".contextual")) for one in files):
-            rows += rows_of(name, whole, expected, options.rounds, other_byte)
-            print(rows[-1], flush=True)
-        for name in [f"{kind}.sqlite3{part}" for kind in ("index", "paid") for part in ("", "-wal", "-shm")]:
-            for row in rows_of(name, logs, expected, options.cuts // 6, cut):
-                rows.append([f"cut: {row[0]}", *row[1:]])
+        expected, moments = make(whole, logs)
+        cuts = {kind: options.cuts // 6 for kind in files_of(logs) if ".sqlite3" in kind}
+        bytes_ = dict.fromkeys(files_of(whole), options.rounds)
+        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
+            running = []
+            for folder, rounds_of, states in ((whole, bytes_, []), (logs, cuts, moments)):
+                for kind, rounds in rounds_of.items():
+                    if rounds and kind.startswith(options.only or ""):
+                        parts = [range(start, min(start + AT_ONCE, rounds)) for start in range(0, rounds, AT_ONCE)]
+                        jobs = [pool.submit(trials, folder, kind, expected, states, part) for part in parts]
+                        sizes = " and ".join(f"{one.stat().st_size:,}" for one in files_of(folder)[kind])
+                        running.append((f"{'cut: ' * bool(states)}{kind}", sizes, rounds, jobs))
+            for name, sizes, rounds, jobs in running:
+                outcomes = sum((job.result() for job in jobs), Counter[str]())
+                rows.append([name, sizes, rounds, *(outcomes[one] for one in COLUMNS)])
                 print(rows[-1], flush=True)
     table = markdown_table(["file", "bytes", "rounds", *COLUMNS], rows)
-    print(f"\n{machine()}; {time.process_time() - began:.0f} CPU s\n\n{table}")
+    print(f"\n{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n{table}")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.app.store.database import write_state
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
@@ -350,6 +351,7 @@ def use_state(content: bytes) -> None:
     with contextlib.closing(sqlite3.connect(file)) as written, written:
         written.executemany("DELETE FROM state WHERE key = ?", [(key,) for key, _ in rows])
         written.executemany("INSERT INTO state VALUES (?, ?)", rows)
+        write_state(written, {})  # its checksum
     read(folder)
 
 

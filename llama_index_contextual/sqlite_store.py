@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_VARIABLES: Final = 500  # SQLite before 3.32 takes 999 in a statement
-LAYOUT: Final = 2  # of the tables of this package, the "user version" of a file
+LAYOUT: Final = 3  # of the tables of this package, the "user version" of a file
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
 _PRAGMAS: Final = (
     "PRAGMA trusted_schema=OFF",  # the file may be of somebody else

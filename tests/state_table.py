@@ -5,12 +5,16 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from llama_index_contextual.app.store.database import write_state
+
 
 def state_in(storage):
     """Return what an index says of itself, by key."""
     with closing(sqlite3.connect(Path(storage) / "index.sqlite3")) as database:
         rows = database.execute("SELECT key, value FROM state")  # SQLite has made numbers of numbers already
-        return {key: json.loads(value) if isinstance(value, str) else value for key, value in rows}
+        found = {key: json.loads(value) if isinstance(value, str) else value for key, value in rows}
+    del found["checksum"]
+    return found
 
 
 def change_layout(storage, layout):
@@ -21,6 +25,5 @@ def change_layout(storage, layout):
 
 def change_state(storage, **values):
     """Have an index say something else of itself."""
-    rows = [(key, json.dumps(value)) for key, value in values.items()]
     with closing(sqlite3.connect(Path(storage) / "index.sqlite3")) as database, database:
-        database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+        write_state(database, values)

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from state_table import change_state
 
 from llama_index_contextual.app import ContextualIndex
 
@@ -136,8 +137,7 @@ def test_what_another_process_indexes_is_said(run, tmp_path):
         assert f"process {child.pid} on" in run("search", "carrots", "-f", tmp_path).stderr
         (tmp_path / "a.md").rename(tmp_path / "a.txt.later")
         assert run("index", tmp_path).returncode == 0
-        with sqlite3.connect(storage / "index.sqlite3") as database:
-            database.execute("UPDATE state SET value = 'false' WHERE key = 'complete'")
+        change_state(storage, complete=False)
         (tmp_path / "a.txt.later").rename(tmp_path / "a.md")
         (storage / "write.lock.owner").write_text(json.dumps(owner))
         assert "2 of 3 files indexed; another process goes on" in run("search", "carrots", "-f", tmp_path).stderr

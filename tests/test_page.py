@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -18,6 +16,7 @@ from browser import CHROMIUM, Browser
 from command_line import ROOT
 from fake_model import Reply, always
 from starlette.testclient import TestClient
+from state_table import change_state
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.page import PageApi, app_of
@@ -180,9 +179,7 @@ def test_state_says_what_can_be_chosen_and_how_far_the_index_is(client, folder):
 def test_while_somebody_indexes_the_state_has_a_share(client, folder):
     for number in range(5):
         (folder / f"new{number}.md").write_text(f"# New {number}\n")
-    with contextlib.closing(sqlite3.connect(folder / ".contextual" / "index.sqlite3")) as database:
-        database.execute("UPDATE state SET value = 'false' WHERE key = 'complete'")  # as a refresh has it at its start
-        database.commit()
+    change_state(folder / ".contextual", complete=False)  # as a refresh has it at its start
     state = client.get("/api/state").json()
     assert state["share"] == 3 / 8
     assert state["note"].startswith("being indexed")

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 from llama_index.core import MockEmbedding
+from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.index import ContextualIndex, query
 from llama_index_contextual.app.settings.loading import load_configuration
@@ -145,8 +146,32 @@ def test_what_is_not_as_it_was_written_is_refused_by_questions_and_mended_by_a_r
     assert "is set aside as index.sqlite3.damaged" in caplog.text
 
 
+UNNOTICED_BY_SQLITE = {
+    "a path": "UPDATE chunks SET metadata = replace(metadata, '8.md', '9.md')",
+    "a document": "UPDATE chunks SET ref_doc_id = '9.md' WHERE ref_doc_id = '8.md'",
+    "a setting": "UPDATE state SET value = replace(value, 'headings', 'feadings')",
+}
+
+
+@pytest.mark.parametrize("sql", UNNOTICED_BY_SQLITE.values(), ids=UNNOTICED_BY_SQLITE)
+@pytest.mark.parametrize("key", ["path", "doc_id"])
+def test_a_filter_takes_no_value_that_is_not_as_it_was_written(whole, tmp_path, sql, key):
+    folder = shutil.copytree(whole, tmp_path / "docs")
+    filters = MetadataFilters(filters=[MetadataFilter(key=key, value="8.md")])
+    with opened(folder) as index:
+        assert index.as_retriever(3, filters=filters).retrieve("word7 word2")
+    with database_of(folder) as database, database:
+        database.executescript(sql)
+    with opened(folder) as index, pytest.raises(DamagedError, match="Cure: llama-index-contextual index"):
+        index.as_retriever(3, filters=filters).retrieve("word7 word2")
+
+
 REPAIRED = {
     "vectors": ("paid", "UPDATE vectors SET vector = zeroblob(28) WHERE id < 3"),
+    "vectors of another text": (
+        "paid",
+        "UPDATE vectors SET (vector, checksum) = (SELECT vector, checksum FROM vectors WHERE id = 9) WHERE id < 3",
+    ),
     "vectors that went": ("paid", "DELETE FROM vectors WHERE id < 3"),
     "a table of vectors that went": ("paid", "DROP TABLE vectors"),
     "chunks that went": ("index", "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks LIMIT 2)"),

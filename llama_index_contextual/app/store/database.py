@@ -51,7 +51,7 @@ CREATE TABLE documents (
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY, document INTEGER NOT NULL REFERENCES documents, node_id TEXT NOT NULL UNIQUE,
     ref_doc_id TEXT, text TEXT NOT NULL, metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
-    context_source TEXT NOT NULL, checksum INTEGER NOT NULL
+    context_source TEXT NOT NULL, checksum INTEGER NOT NULL, metadata_checksum INTEGER NOT NULL
 );
 CREATE INDEX chunks_of_document ON chunks (document);
 """
@@ -321,8 +321,8 @@ class Database(SqliteFile):
         """
         with self.transaction() as connection:
             with self.explained():
-                rows = [("identity", json.dumps(uuid.uuid4().hex)), ("change", "0")]
-                connection.executemany("INSERT OR IGNORE INTO state VALUES (?, ?)", rows)
+                if not connection.execute("SELECT 1 FROM state").fetchone():
+                    write_state(connection, {"identity": uuid.uuid4().hex, "change": 0})
             yield Transaction(connection, self)
 
     def replace_content(self, source: Database) -> None:
@@ -342,9 +342,23 @@ class Database(SqliteFile):
 @lru_cache(maxsize=8)  # most questions find the index as the one before found it
 def _state_of_rows(*rows: tuple[str, str]) -> IndexState:
     values = {key: json.loads(value) for key, value in rows}
+    if values.pop("checksum", None) != _checksum_of_state(rows):
+        raise ValueError("its state has another checksum")
     if not values.keys() >= {"identity", "change"}:
         raise ValueError("it has no identity")
     return state_of(values)
+
+
+def _checksum_of_state(rows: Iterable[tuple[str, str]]) -> int:
+    return checksum_of(*(part for row in sorted(rows) if row[0] != "checksum" for part in row))
+
+
+def write_state(connection: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    """Write values of the table ``state``, and the checksum of all of them."""
+    statement = "INSERT OR REPLACE INTO state VALUES (?, ?)"
+    connection.executemany(statement, [(key, json.dumps(value)) for key, value in values.items()])
+    checksum = _checksum_of_state(connection.execute("SELECT key, value FROM state"))
+    connection.execute(statement, ("checksum", json.dumps(checksum)))
 
 
 def _node_row(values: Sequence[Any]) -> NodeRow:
@@ -355,7 +369,7 @@ def _node_row(values: Sequence[Any]) -> NodeRow:
 
 
 def _checksum(row: NodeRow) -> int:
-    return checksum_of(row.node_id, row.text, row.metadata, row.embed_hash, row.rest)
+    return checksum_of(row.node_id, row.text, row.metadata, row.embed_hash, row.context_source, row.rest)
 
 
 class Snapshot:
@@ -435,31 +449,43 @@ class Snapshot:
 
     def values(self, key: str, rows: Rows) -> list[Any]:
         """Value of a metadata key of some chunks, ascending; None where one has none."""
-        if key == REF_DOC_ID:
-            return self.column("ref_doc_id", rows)
         # JSON escapes other keys, and SQLite writes 15 digits of a number with a point.
-        if _HAS_ARROW and key.isascii() and key.replace("_", "a").isalnum():
-            texts = self.column(f"metadata -> '$.\"{key}\"'", rows)
-            decoded = {text: None if text is None else json.loads(text) for text in dict.fromkeys(texts)}
-            if not any(isinstance(value, float) for value in decoded.values()):
-                return [decoded[text] for text in texts]
-        return [json.loads(text).get(key) for text in self.column("metadata", rows)]
+        is_plain = _HAS_ARROW and key.isascii() and key.replace("_", "a").isalnum()
+        value, values = f"metadata -> '$.\"{key}\"'" if is_plain else "metadata", list[Any]()
+        for found in self._pages(f"{value}, metadata, ref_doc_id, metadata_checksum", rows):
+            with self._file.explained():
+                for _, metadata, document, checksum in found:
+                    if checksum_of(metadata, document or "") != checksum:
+                        raise ValueError("the metadata of a chunk has another checksum")
+            if key == REF_DOC_ID:
+                values += [document for _, _, document, _ in found]
+                continue
+            texts = dict.fromkeys(text for text, *_ in found)
+            decoded = {text: None if text is None else json.loads(text) for text in texts}
+            if is_plain and not any(isinstance(value, float) for value in decoded.values()):
+                values += [decoded[text] for text, *_ in found]
+            else:
+                values += [json.loads(metadata).get(key) for _, metadata, *_ in found]
+        return values
 
     def column(self, column: str, rows: Rows) -> list[Any]:
         """A column of some chunks, ascending."""
-        values: list[Any] = []
+        return [value for page in self._pages(column, rows) for (value,) in page]
+
+    def _pages(self, columns: str, rows: Rows) -> Iterator[list[Any]]:
+        """Columns of some chunks, ascending, some thousand at a time."""
         for start in range(0, len(rows), _PAGE):
-            part = rows[start : start + _PAGE]
-            query = f"SELECT id, {column} FROM chunks WHERE id "  # noqa: S608  our own names
+            part = rows[start : start + _PAGE].tolist()
+            query = f"SELECT id, {columns} FROM chunks WHERE id "  # noqa: S608  our own names
             if len(part) > MAX_VARIABLES:
-                found = dict(self.fetch(f"{query} BETWEEN ? AND ?", (int(part[0]), int(part[-1]))))
+                found = self.fetch(f"{query} BETWEEN ? AND ?", (part[0], part[-1]))
             else:
-                found = dict(self.among(f"{query} IN ({{}})", part.tolist()))
+                found = list(self.among(f"{query} IN ({{}})", part))
+            by_id = {row: values for row, *values in found}
             try:
-                values += map(found.__getitem__, part.tolist())
+                yield [by_id[row] for row in part]
             except KeyError:
                 self.refuse("chunks are lost")
-        return values
 
 
 class Transaction(Snapshot):
@@ -480,7 +506,8 @@ class Transaction(Snapshot):
 
     def set_state(self, **values: Any) -> None:
         """Write what is true of the whole index."""
-        self._run("INSERT OR REPLACE INTO state VALUES (?, ?)", [(k, json.dumps(v)) for k, v in values.items()])
+        with self._lock, self._file.explained():
+            write_state(self._connection, values)
         self.state = replace(self.state, **values)
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> dict[str, int]:
@@ -510,8 +537,12 @@ class Transaction(Snapshot):
         """Write chunks, each with the number of its document; they get numbers of their own."""
         self.count_change()
         number = self.state.change
-        rows = [(document, number + at, *row[1:], _checksum(row)) for at, (document, row) in enumerate(nodes, start=1)]
-        self._run(f"INSERT INTO chunks (document, {_CHUNK}) VALUES (?,?,?,?,?,?,?,?,?,?)", rows)  # noqa: S608
+        rows = [
+            (document, number + at, *row[1:], _checksum(row), checksum_of(row.metadata, row.ref_doc_id or ""))
+            for at, (document, row) in enumerate(nodes, start=1)
+        ]
+        marks = ",".join("?" * 11)
+        self._run(f"INSERT INTO chunks (document, {_CHUNK}, metadata_checksum) VALUES ({marks})", rows)  # noqa: S608
         self.set_state(change=number + len(rows))
 
     def delete_nodes(self, rows: Iterable[int]) -> None:

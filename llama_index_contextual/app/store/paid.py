@@ -55,7 +55,7 @@ class PaidStore(SQLiteKVStore):
         """Vectors of embedded texts by the hash of the text; those that are not known are left out."""
         query = "SELECT hash, vector, checksum FROM vectors WHERE model = ? AND hash IN ({})"
         for key, blob, checksum in self.rows(query, (short_hash(model),), hashes):
-            if checksum_of(blob) == checksum:
+            if checksum_of(short_hash(model), key, blob) == checksum:
                 yield key, np.frombuffer(blob, "<f4")
 
     def dimensions(self, model: str) -> int:
@@ -65,8 +65,8 @@ class PaidStore(SQLiteKVStore):
 
     def put_vectors(self, model: str, vectors: Mapping[str, Any]) -> None:
         """Keep vectors by the hash of their text; one that is there already is replaced."""
-        blobs = ((key, np.asarray(vector, "<f4").tobytes()) for key, vector in vectors.items())
-        self._insert("vectors", [(short_hash(model), key, blob, checksum_of(blob)) for key, blob in blobs])
+        rows = [(short_hash(model), key, np.asarray(vector, "<f4").tobytes()) for key, vector in vectors.items()]
+        self._insert("vectors", [(*row, checksum_of(*row)) for row in rows])
 
     def repair(self) -> str:
         """Set a damaged file aside and take over what can be read of it; a sentence about that, "" where it is sound.
@@ -86,7 +86,7 @@ class PaidStore(SQLiteKVStore):
             with contextlib.suppress(DamagedError), damaged.connection() as connection, damaged.explained():
                 # up to the place of the damage
                 for row in connection.execute(f"SELECT {columns} FROM {table}"):  # noqa: S608  our own names
-                    sound += [row] if _is_sound(table, row) else []
+                    sound += [row] if _is_sound(row) else []
             self._insert(table, sound)
             taken += len(sound)
         damaged.close()
@@ -101,10 +101,10 @@ class PaidStore(SQLiteKVStore):
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         for table, columns in _COLUMNS.items():
             for row in connection.execute(f"SELECT {columns} FROM {table}"):  # noqa: S608  our own names
-                if not _is_sound(table, row):
+                if not _is_sound(row):
                     raise ValueError("a value has another checksum")
 
 
-def _is_sound(table: str, row: tuple[Any, ...]) -> bool:
+def _is_sound(row: tuple[Any, ...]) -> bool:
     *values, checksum = row
-    return bool(checksum == checksum_of(*(values[2:] if table == "vectors" else values)))
+    return bool(checksum == checksum_of(*values))
