@@ -10,7 +10,10 @@ builds a file beside the index, and takes its place at the end.
 After each kill has to hold: the index opens and answers; after one refresh its chunks are those of a fresh parse of
 the files and `status --check` finds nothing; not more texts were embedded twice than a batch in hand.
 
-    python benchmarks/crash.py --rounds 1000        # resumable: run it again and it goes on where it was
+Then two writers edit pages and refresh, and one of them is killed again and again, while ten readers ask. No reader may
+meet an error, a hit that is no page's, or parts of two versions of a page.
+
+    python benchmarks/crash.py --rounds 200 --seconds 60
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +46,18 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.index.vectors import BATCH_TEXTS
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import LockedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ACTIONS = ("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm", "derive", "replace")
-SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions but derive take it away
-SECONDS = {"large": 4.0, "large llm": 6.0, "derive": 2.0}  # at first; others 1, and all as was seen last
+SECTIONS = {"large": 800, "large llm": 200}  # of the large page, each a chunk; other actions but derive take it away
+SECONDS = {"large": 2.0, "large llm": 3.0}  # at first; others 1, and all as was seen last
 MODELS = ("hash", "other hash")
+PAGES, PARTS = 20, 4  # that two writers edit
+READERS, WRITERS = 10, 2
+MEMORY = Path("/dev/shm")  # noqa: S108  where it is, nothing waits for a disk; a kill loses nothing of it
 QUESTION = "Which shard holds the lease?"
 WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
@@ -282,18 +290,13 @@ def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
     return outcome
 
 
-def run(root: Path, rounds: int, results: Path | None = None) -> list[Outcome]:
-    """Do rounds that are not done yet; each is a line of the results file when it ends."""
+def run(root: Path, rounds: int) -> list[Outcome]:
+    """Do so many rounds."""
     logging.getLogger("llama_index_contextual").setLevel(logging.ERROR)
-    stage, typical = Stage(root), dict(SECONDS)
-    lines = results.read_text().splitlines() if results and results.exists() else []
-    done = [Outcome(**json.loads(line)) for line in lines]
-    for number in range(len(done), rounds):
+    stage, typical, done = Stage(root), dict(SECONDS), list[Outcome]()
+    for number in range(rounds):
         outcome = one_round(stage, number, typical)
         done.append(outcome)
-        if results:
-            with results.open("a") as file:
-                file.write(json.dumps(asdict(outcome)) + "\n")
         if outcome.problems:
             print(f"round {number} ({outcome.action}, {outcome.killed_at} s): {outcome.problems}", file=sys.stderr)
     return done
@@ -306,20 +309,94 @@ def totals(done: Sequence[Outcome]) -> dict[str, int]:
     return {"texts embedded twice": embedded, "LLM calls repeated": calls}
 
 
+# Writers and readers
+
+
+def edit(stage: Stage, number: int, version: int) -> None:
+    """Write a version of a page, of which each part is a chunk that names it."""
+    parts = (f"## Part {part}\n\n{f'page{number} version{version} lease ' * 60}" for part in range(PARTS))
+    temporary = stage.docs / f".{number}-{os.getpid()}"
+    temporary.write_text("\n\n".join([f"# Page {number}", *parts]))
+    temporary.replace(stage.docs / f"{number}.md")
+
+
+def write(stage: Stage, until: float, seed: int) -> None:
+    """Edit pages and refresh."""
+    dice = random.Random(seed)  # noqa: S311  reproducible, not secret
+    with stage.open("refresh") as index:
+        while time.monotonic() < until:
+            for _ in range(3):
+                edit(stage, dice.randrange(PAGES), dice.randrange(10**9))
+            with contextlib.suppress(LockedError):  # the other one writes
+                index.refresh()
+
+
+def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:
+    """Ask, and look whether documents are whole; number of questions, and problems."""
+    dice, asked, problems = random.Random(seed), 0, list[str]()  # noqa: S311  reproducible, not secret
+    with stage.open("refresh") as index:
+        while time.monotonic() < until and not problems:
+            page = f"{dice.randrange(PAGES)}.md"
+            versions = [re.findall(r"version(\d+)", node.get_content()) for node in index.nodes(page)]
+            if len(versions) != PARTS or len({one for found in versions for one in found}) != 1:
+                problems.append(f"{page} is not whole: {[found[:1] for found in versions]}")
+            hits = index.as_retriever(5).retrieve(f"lease of page{dice.randrange(PAGES)}")
+            if len(hits) != 5 or not all("version" in hit.text for hit in hits):
+                problems.append(f"hits: {[hit.text[:50] for hit in hits]}")
+            asked += 1
+    return asked, problems
+
+
+def crowd(root: Path, seconds: float) -> tuple[int, int, list[str]]:
+    """Two writers, of which one is killed every second, and ten readers; kills, questions, problems."""
+    stage, dice, kills, asked, problems = Stage(root), random.Random(0), 0, 0, list[str]()  # noqa: S311  not secret
+    for number in range(PAGES):
+        edit(stage, number, 0)
+    os.waitpid(fork(lambda: stage.work("refresh", dice))[0], 0)
+    until = time.monotonic() + seconds
+    readers = [fork(lambda seed=seed: read(stage, until, seed)) for seed in range(READERS)]  # type: ignore[misc]
+    writers = [fork(lambda seed=seed: write(stage, until, seed)) for seed in range(WRITERS)]  # type: ignore[misc]
+    while time.monotonic() < until - 1:
+        time.sleep(dice.uniform(0.5, 1.5))
+        pid, reading = writers.pop(0)
+        os.kill(pid, signal.SIGKILL)
+        if os.waitpid(pid, 0)[1] != signal.SIGKILL:
+            problems.append(f"a writer ended: {output_of(reading)[-800:]}")
+        else:
+            os.close(reading)
+        kills += 1
+        writers.append(fork(lambda seed=kills + WRITERS: write(stage, until, seed)))  # type: ignore[misc]
+    for pid, reading in [*readers, *writers]:
+        result = output_of(reading)
+        if os.waitpid(pid, 0)[1]:
+            problems.append(result[-800:])
+        elif result != "null":
+            number, found = json.loads(result)
+            asked, problems = asked + number, problems + found
+    pid, reading = fork(lambda: stage.problems("refresh"))
+    problems += [output_of(reading)] if os.waitpid(pid, 0)[1] else json.loads(output_of(reading))
+    if (again := repeats(stage.embeddings)) > (kills + 1) * BATCH_TEXTS:
+        problems.append(f"{again} texts were embedded twice")
+    return kills, asked, problems
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1] / ".benchmarks-cache/crash")
-    options = parser.parse_args()
-    done = run(options.folder / "stage", options.rounds, options.folder / "results.jsonl")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=60, help="of two writers and ten readers")
+    options, began = parser.parse_args(), time.monotonic()
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as place:
+        done = run(Path(place) / "kills", options.rounds)
+        kills, asked, problems = crowd(Path(place) / "crowd", options.seconds)
     rows = []
     for action in (*dict.fromkeys(ACTIONS), "all"):
         some = [one for one in done if action in (one.action, "all")]
         rows.append([action, len(some), sum(o.was_killed for o in some), sum(bool(o.problems) for o in some)])
     header = ["killed during", "rounds", "killed in time", "rounds with a problem"]
-    print(f"{machine()}\n\n{markdown_table(header, rows)}\n")
+    print(f"{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n{markdown_table(header, rows)}\n")
     print("; ".join(f"{name}: {number}" for name, number in totals(done).items()))
+    print(f"\n{WRITERS} writers, {kills} kills, {READERS} readers, {asked:,} questions: {problems or 'no problem'}")
 
 
 if __name__ == "__main__":
