@@ -35,15 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PEOPLE = ["Marta", "Tomas", "Ines", "Bruno", "Carla", "Pablo", "Nadia", "Oscar", "Lena", "Viktor"]
 VERBS = ["painted", "repaired", "sold", "borrowed", "planted", "cleaned", "bought", "lost", "found"]
-THINGS = [
-    "the boat",
-    "a red bicycle",
-    "the kitchen shelf",
-    "ginger plants",
-    "the old radio",
-    "a lemon tree",
-    "the roof",
-]
+THINGS = ["boat", "red bicycle", "kitchen shelf", "ginger plant", "old radio", "lemon tree", "roof"]
 SERVER = """
 import os, sys
 from pathlib import Path
@@ -68,7 +60,7 @@ NUMBERS = random.Random(0)  # noqa: S311  reproducible, not secret
 def fact() -> str:
     """A sentence."""
     person, verb, thing = map(NUMBERS.choice, (PEOPLE, VERBS, THINGS))
-    return f"{person} {verb} {thing} for {NUMBERS.randrange(10**6)} pesos."
+    return f"{person} {verb} the {thing} for {NUMBERS.randrange(10**6)} pesos."
 
 
 def write_note(path: Path) -> None:
@@ -96,7 +88,7 @@ def change(folder: Path) -> None:
 
 def arguments(name: str, folder: Path) -> dict[str, Any]:
     """What a tool or an address of the page is called with."""
-    question = f"what did {NUMBERS.choice(PEOPLE)} do with {NUMBERS.choice(THINGS)}?"
+    question = f"what did {NUMBERS.choice(PEOPLE)} do with the {NUMBERS.choice(THINGS)}?"
     path = NUMBERS.choice(sorted(folder.glob("*.md"))).relative_to(folder.parent).as_posix()
     kinds: dict[str, dict[str, Any]] = {
         "memory_context": {"message": NUMBERS.choice(["hola", question, question])},
@@ -135,9 +127,8 @@ async def run(
             how, started = arguments(name, folder), time.perf_counter()
             if name.startswith("/"):
                 answer = await browser.get(name, params=how, timeout=60)
-                problem = (
-                    "" if answer.is_success or "no document" in answer.text else answer.text
-                )  # it was just renamed
+                is_right = answer.is_success or "no document" in answer.text  # it was just renamed
+                problem = "" if is_right else answer.text
             else:
                 result = await client.call_tool(name, how)
                 problem = result.content[0].text if result.is_error else ""
@@ -159,7 +150,7 @@ def percentiles(seconds: list[float]) -> list[str]:
 
 
 def main() -> None:
-    """Run and print the Markdown of results/mcp.md."""
+    """Run and print tables, and what grew after the first calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--files", type=int, default=300)
@@ -194,7 +185,13 @@ def main() -> None:
         for calls, *both in samples
         if calls % step == 0
     ]
-    print(markdown_table(["after calls", "MCP: memory, descriptors, threads", "page"], rows))
+    print(markdown_table(["after calls", "MCP: memory, descriptors, threads", "page"], rows), "\n")
+    warm = next(both for calls, *both in samples if calls >= step)
+    for name, first, last in zip(("MCP", "page"), warm, samples[-1][1:], strict=True):
+        more = [after - before for before, after in zip(first[1:], last[1:], strict=True)]
+        print(
+            f"{name}: memory × {last[0] / first[0]:.2f}, descriptors {more[0]:+}, threads {more[1]:+} after the first {step}"
+        )
 
 
 if __name__ == "__main__":
