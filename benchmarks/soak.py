@@ -189,9 +189,8 @@ def main() -> None:
     warm = next(both for calls, *both in samples if calls >= step)
     for name, first, last in zip(("MCP", "page"), warm, samples[-1][1:], strict=True):
         more = [after - before for before, after in zip(first[1:], last[1:], strict=True)]
-        print(
-            f"{name}: memory × {last[0] / first[0]:.2f}, descriptors {more[0]:+}, threads {more[1]:+} after the first {step}"
-        )
+        growth = f"memory × {last[0] / first[0]:.2f}, descriptors {more[0]:+}, threads {more[1]:+}"
+        print(f"{name}, after the first {step:,}: {growth}")
 
 
 if __name__ == "__main__":
