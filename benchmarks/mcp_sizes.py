@@ -19,7 +19,7 @@ from common import machine, markdown_table
 from llama_index.core.utils import get_tokenizer
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve.mcp_server import build_server
+from llama_index_contextual.app.serve.mcp_server import NotesServer
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 CALLS: dict[str, dict[str, Any]] = {
@@ -40,7 +40,7 @@ async def rows(folder: Path) -> list[list[str]]:
     found = []
     with ContextualIndex.open(folder) as index:
         index.refresh()
-        async with mcp.Client(build_server(index, refresh="never")) as client:
+        async with mcp.Client(NotesServer(index, refresh="never")) as client:
             for tool in (await client.list_tools()).tools:
                 answer = await client.call_tool(tool.name, CALLS[tool.name])
                 text, data = answer.content[0].text, json.dumps(answer.structured_content)

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve.excerpt import excerpt
-from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.app.serve.hits import excerpt
+from llama_index_contextual.memory.snippet import SPLIT
 
 
 def paths(done):
@@ -80,16 +80,15 @@ def test_on_a_terminal_a_hit_keeps_its_margin_and_matched_words_stand_out(run, n
 
 
 def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
-    analyzer = Analyzer()
     text = "# Title\n\nFirst line.\n\n---\n\nMore of it.\n\nSee [the **plan**](plan.md) and [[Zoo|zebras]].\n"
-    assert excerpt(text, set(analyzer.tokens("zebras")), analyzer.tokens, 1) == ["See the plan and zebras."]
-    assert excerpt(text, set(), analyzer.tokens, 2) == ["First line.", "More of it."]
-    long = f"{'word ' * 200}zebra {'word ' * 200}"
-    [line] = excerpt(long, set(analyzer.tokens("zebra")), analyzer.tokens)
+    zebra = frozenset(SPLIT("zebras"))
+    assert excerpt(text, zebra) == ["More of it.", "See the plan and zebras."]
+    assert excerpt(text, frozenset()) == ["First line."]
+    [line] = excerpt(f"{'word ' * 200}zebra {'word ' * 200}", zebra)
     assert line.startswith("…")
     assert "zebra" in line
     assert line.endswith("…")
-    assert len(line) < 250
+    assert len(line) <= 400
 
 
 def test_full_shows_the_whole_text_of_a_hit(run, notes):

@@ -172,7 +172,7 @@ def test_the_users_own_configuration_names_folders_that_need_no_option(run, fold
 
 
 async def test_one_mcp_server_serves_all_of_them(index, folders):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         assert "Folders: docs/ 2, " in (await client.call_tool("list", {})).content[0].text
         hits = await client.call_tool("search", {"query": "cashews", "path": "docs/"})
         assert "docs/readme.md" in hits.content[0].text

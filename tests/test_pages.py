@@ -23,8 +23,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.preview import Preview, chunks_page
-from llama_index_contextual.app.serve.html import Marker, node_html, rendered
-from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.app.serve.html import marked_html, node_html, rendered
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
@@ -125,12 +124,12 @@ def test_a_page_of_chunks_holds_each_text_once():
     ],
 )
 def test_markdown_becomes_html_that_runs_and_loads_nothing(text, html):
-    assert rendered(text, {"path": "notes/a.md"}, Marker(), lambda path: f"@{path}").strip() == html
+    assert rendered(text, {"path": "notes/a.md"}, lambda path: f"@{path}").strip() == html
 
 
 def test_names_in_brackets_are_read_in_proportion_to_the_text():
     def work(text):
-        rendered(text, {"path": "a.md"}, Marker(), str)
+        rendered(text, {"path": "a.md"}, str)
 
     for piece in ("[[", "![[", "[[a|", "[[a#", "[[a]] ", "> [!tip] x\n>\n", "> " * 30 + "[!tip]\n\n"):
         assert not grows_too_fast(work, piece * 1000, piece * 4000), piece
@@ -143,17 +142,17 @@ def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp
     files = FileRules(include=("*.html", "*.csv", "*.txt"))
     with ContextualIndex.open(tmp_path, embed_model="none", files=files) as index:
         index.refresh()
-        pages = {node.metadata["path"]: node_html(node, Marker(), str) for node in index.nodes()}
+        pages = {node.metadata["path"]: node_html(node, str) for node in index.nodes()}
     assert '<p class="title level1">Tides</p>' in pages["page.html"]
     assert "<td>7</td>" in pages["fees.csv"]
     assert pages["plain.txt"].startswith("<pre># Tides")
 
 
 def test_later_pieces_of_tables_and_fences_are_shown_as_such():
-    table = rendered("| 1 | 2 |\n| 3 | 4 |", {"path": "a.md", "continues": "| a | b |"}, Marker(), str)
+    table = rendered("| 1 | 2 |\n| 3 | 4 |", {"path": "a.md", "continues": "| a | b |"}, str)
     assert (table.count("<th>"), table.count("<td>")) == (2, 4)
-    assert rendered("*x*", {"path": "a.md", "continues": "python"}, Marker(), str) == "<pre><code>*x*</code></pre>\n"
-    assert rendered("*x*", {"path": "a.py"}, Marker(), str) == "<pre>*x*</pre>"
+    assert rendered("*x*", {"path": "a.md", "continues": "python"}, str) == "<pre><code>*x*</code></pre>\n"
+    assert rendered("*x*", {"path": "a.py"}, str) == "<pre>*x*</pre>"
 
 
 @pytest.mark.parametrize(
@@ -168,13 +167,15 @@ def test_later_pieces_of_tables_and_fences_are_shown_as_such():
     }.values(),
 )
 def test_a_chunk_of_code_shows_as_code_what_stands_in_its_fences(text, code):
-    html = rendered(text, {"path": "a.md", "content_type": "code"}, Marker(), str)
+    html = rendered(text, {"path": "a.md", "content_type": "code"}, str)
     assert re.findall("<pre><code>(.*?)</code></pre>", html, re.DOTALL) == code
 
 
 def test_whole_words_are_marked_and_parts_of_texts_without_spaces():
-    marker = Marker({"valu", "超时"}, Analyzer().tokens)
-    assert marker.html("Values <and> 网关超时时间") == "<mark>Values</mark> &lt;and&gt; 网关<mark>超时</mark>时间"
+    assert (
+        marked_html("Values <and> 网关超时时间", {"valu", "超时"})
+        == "<mark>Values</mark> &lt;and&gt; 网关<mark>超时</mark>时间"
+    )
 
 
 def in_chromium(page, folder):

@@ -262,7 +262,7 @@ def test_the_command_line_narrows(vault, index):
 
 
 async def test_an_agent_narrows_by_front_matter(vault, index):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         answer = await client.call_tool("search", {"query": "dredging", "where": ["status=done"]})
         assert [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]] == ["people/ana.md"]
 

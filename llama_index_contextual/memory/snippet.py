@@ -1,4 +1,4 @@
-"""Show the sentences of a chunk that a query is about, and what they introduce, in so many characters.
+"""The highlighter: sentences of a chunk that a query is about with what they introduce, and the words that match.
 
 What is shown is slices of the chunk. Chunks are untrusted and may be long, so every step takes time in proportion to
 the chunk.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.text import date_from_heading, sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import date
 
+SPLIT: Final = Analyzer().tokens  # terms of texts that people read
 _ITEM: Final = re.compile(r"[-*+•]\s|\d{1,9}[.)]\s")
 _OPENS_A_BLOCK: Final = re.compile(r"[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|>|\||`{3}|~{3}")
 _HEADING: Final = re.compile(r"#{1,6}\s")
@@ -32,6 +34,8 @@ _INTRODUCED: Final = 0.6  # what a sentence gets of the worth of what introduces
 _FADES: Final = 0.2  # with each sentence that stands between
 _AFTERWARDS: Final = 0.3  # what a sentence gets of the worth of the one before it in its paragraph
 _MOST_PICKED: Final = 12
+_WORD: Final = re.compile(r"\w+|\W+")
+_WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _MIN_CUT: Final = 12  # characters; less of a sentence tells nothing
 
 
@@ -127,11 +131,20 @@ def choose_snippet(
         return worth * (1 if sentences[index].kind == "text" else _HEADING_SHARE) + led[index], -index
 
     first = max((at for at, one in enumerate(sentences) if one.kind == "text"), key=gain, default=0)
-    selection, title = _Selection(text, sentences, first, limit), sentences[first].title
-    if title is not None:  # the heading above, if it holds query terms of its own, or names the day
-        names_the_day = len({one.day for one in sentences}) > 1 and date_from_heading(sentences[title].text)
-        if names_the_day or held[title] - held[first]:
-            selection.take(title)
+    chosen, title, days = {first}, sentences[first].title, {one.day for one in sentences}
+
+    def take(*indexes: int) -> bool:
+        wanted = chosen.union(indexes)
+        if len({sentences[at].day for at in wanted}) > 1 or _size(_joined(text, sentences, wanted)) > limit:
+            return False
+        chosen.update(indexes)
+        return True
+
+    # the heading above, if it holds query terms of its own, or names the day
+    if title is not None and (
+        held[title] - held[first] or (len(days) > 1 and date_from_heading(sentences[title].text))
+    ):
+        take(title)
     known, left = set(held[first]), {at for at, of_one in enumerate(held) if of_one or led[at]} - {first}
     for _ in range(min(_MOST_PICKED, len(left))):
         best = max(left, key=lambda at: gain(at, known))
@@ -140,66 +153,25 @@ def choose_snippet(
             known |= held[best]
             # a heading without its first line tells nothing
             is_text = (at for at in range(best, len(sentences)) if sentences[at].kind == "text")
-            selection.take(best, next(is_text, best))
-    selection.fill()
-    shown = selection.shown()
+            take(best, next(is_text, best))
+    for step, at in [(step, at) for step in (1, -1) for at in sorted(chosen)]:  # what follows them, then what is before
+        near = at + step
+        while 0 <= near < len(sentences) and sentences[near].kind == "text" and (near in chosen or take(near)):
+            near += step
+    shown = _joined(text, sentences, chosen)
     return (shown if _size(shown) <= limit else _window(shown, held[first], terms, limit)), sentences[first].day
 
 
-class _Selection:
-    """Some sentences of a chunk, all of one day, and the room that is left for more."""
-
-    def __init__(self, text: str, sentences: Sequence[Sentence], first: int, limit: int) -> None:
-        self._text, self._sentences, self._chosen = text, sentences, {first}
-        self._room = limit - _size(text[sentences[first].start : sentences[first].end])
-
-    def take(self, *indexes: int) -> bool:
-        """Take sentences of the same day if there is room for all of them."""
-        wanted, days = {*indexes} - self._chosen, {self._sentences[at].day for at in self._chosen}
-        cost = sum(self._cost(at, self._chosen | wanted) for at in wanted)
-        if cost > self._room or not days.issuperset(self._sentences[at].day for at in wanted):
-            return False
-        self._chosen |= wanted
-        self._room -= cost
-        return True
-
-    def fill(self) -> None:
-        """Take what follows the chosen sentences, then what comes before them."""
-        sentences = self._sentences
-        for step in (1, -1):
-            for at in sorted(self._chosen):
-                near = at + step
-                while 0 <= near < len(sentences) and sentences[near].kind == "text" and near not in self._chosen:
-                    if not self.take(near):
-                        break
-                    near += step
-
-    def shown(self) -> str:
-        """The slices of the chunk that hold the chosen sentences."""
-        sentences, chosen = self._sentences, sorted(self._chosen)
-        parts = [self._text[sentences[chosen[0]].start : sentences[chosen[0]].end]]
-        for left, right in pairwise(chosen):
-            between = self._text[sentences[left].end : sentences[right].start]
-            if not self._adjoin(left, right):
-                between = _LINES_GAP if "\n" in between else _GAP
-            parts += [between, self._text[sentences[right].start : sentences[right].end]]
-        return "".join(parts)
-
-    def _cost(self, index: int, chosen: set[int]) -> int:
-        """Size of a sentence with what is shown between it and the chosen ones beside it, at most."""
-        one, sentences = self._sentences[index], self._sentences
-        sizes = [
-            _size(self._text[sentences[left].end : sentences[right].start])
-            for left, right in ((index - 1, index), (index, index + 1))
-            if {left, right} - {index} <= chosen and self._adjoin(left, right)
-        ]
-        return _size(self._text[one.start : one.end]) + (sum(sizes) if sizes else _size(_LINES_GAP))
-
-    def _adjoin(self, left: int, right: int) -> bool:
-        """Whether next to nothing stands between two sentences, so that it is shown, too."""
-        sentences = self._sentences
-        is_near = sentences[right].start - sentences[left].end <= _APART
-        return is_near and all(one.kind == "mark" for one in sentences[left + 1 : right])
+def _joined(text: str, sentences: Sequence[Sentence], chosen: Collection[int]) -> str:
+    """The slices of a chunk that hold some sentences; what is next to nothing between two of them is shown, too."""
+    places = sorted(chosen)
+    parts = [text[sentences[places[0]].start : sentences[places[0]].end]]
+    for left, right in pairwise(places):
+        between = text[sentences[left].end : sentences[right].start]
+        if len(between) > _APART or any(one.kind != "mark" for one in sentences[left + 1 : right]):
+            between = _LINES_GAP if "\n" in between else _GAP
+        parts += [between, text[sentences[right].start : sentences[right].end]]
+    return "".join(parts)
 
 
 def _introduced(sentences: Sequence[Sentence], worth: Sequence[float]) -> list[float]:
@@ -239,3 +211,25 @@ def _window(text: str, wanted: set[str], terms: Callable[[str], Collection[str]]
         whole = head.rsplit(None, 1)[0] if head else ""
         head = (whole if len(whole) >= _MIN_CUT else head) + " …"
     return ("… " if start else "") + head
+
+
+def marked(text: str, terms: Collection[str], split: Callable[[str], Collection[str]]) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of a text, each with whether it matches; languages without spaces have terms within words.
+
+    Args:
+        text: Any text.
+        terms: As ``split`` writes them.
+        split: Cuts a text into terms.
+    """
+    wanted, parts = frozenset(terms), list[tuple[bool, str]]()
+    for word in _WORD.findall(text) if terms else [text]:
+        found = wanted.intersection(split(word)) if terms and (word[0].isalnum() or word[0] == "_") else ()
+        if not found or not _WIDE.search(word):
+            parts.append((bool(found), word))
+            continue
+        is_matched = [False] * len(word)
+        for match in (match for term in found for match in re.finditer(re.escape(term), word)):
+            is_matched[match.start() : match.end()] = [True] * len(match[0])
+        parts += zip(is_matched, word, strict=True)
+    for is_match, run in groupby(parts, lambda part: part[0]):
+        yield is_match, "".join(part for _, part in run)

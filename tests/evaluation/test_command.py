@@ -56,15 +56,3 @@ def test_questions_of_which_no_answer_is_in_the_folder_measure_nothing(evaluate,
     error = evaluate(questions=tmp_path / "q.jsonl").exception
     assert isinstance(error, SettingError)
     assert "1 answer in no chunk: 'Why?' (nowhere.md)" in str(error)
-
-
-@pytest.mark.long
-def test_variants_are_rows_and_a_wrong_one_is_refused(evaluate, tmp_path):
-    (tmp_path / "words.toml").write_text("[retrieval]\nper_file = 1\n", "utf-8")
-    done = evaluate("--variant", f"by words={tmp_path / 'words.toml'}", "--top-k", "1")
-    assert any(line.startswith("by words ") for line in done.stdout.splitlines()), done.output
-    assert "by words gained " in done.stdout
-    assert "--variant='words.toml' is not NAME=FILE" in str(evaluate("--variant", "words.toml").exception)
-    (tmp_path / "wrong.toml").write_text("[retrieval]\nmin_score = 3\n", "utf-8")
-    error = str(evaluate("--variant", f"x={tmp_path / 'wrong.toml'}").exception)
-    assert "wrong.toml: retrieval.min_score=3 cannot work" in error

@@ -147,7 +147,7 @@ def calls_of(module):
 MADE = {
     "_invented": "digits of a context",
     "among": "an escaped name",
-    "_pieces": "an escaped term",
+    "marked": "an escaped term",
     "replace": "an escaped passage of a note",
     "edit": "the same",
 }

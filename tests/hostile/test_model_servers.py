@@ -20,7 +20,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_contextual import service
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve.answering import CitedSynthesizer
+from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.settings.embeddings import resolve_embedding
 from llama_index_contextual.app.settings.llm import NamedModel, resolve_reranker
 from llama_index_contextual.context import LLMContextGenerator, LLMOptions
@@ -221,10 +221,10 @@ def test_contexts_fall_back(kind, fault, monkeypatch):
         generator.close()
 
 
-def unanswered(writer):
+def unanswered(model):
     """Why there is no answer."""
     try:
-        said = "".join(map(str, writer.sentences("which?", ["one"])))
+        said = "".join(map(str, answer("which?", ["one"], model, timeout=SILENCE)))
     except AnswerError as error:
         return str(error)
     return said.strip() or "an empty answer. Cure: none"
@@ -234,9 +234,9 @@ def unanswered(writer):
 @pytest.mark.parametrize("kind", MODELS)
 def test_an_answer_ends_in_a_message(kind, fault):
     with serving(after_a_good_probe(fault)) as server:
-        writer = CitedSynthesizer(MODELS[kind].format(server.url), timeout=SILENCE)
+        model = answering_model(MODELS[kind].format(server.url), SILENCE)
         with bounded():
-            assert "Cure:" in unanswered(writer)
+            assert "Cure:" in unanswered(model)
 
 
 @pytest.mark.parametrize("fault", [silent, dripping, packed, endless, packed_otherwise], ids=name_of)

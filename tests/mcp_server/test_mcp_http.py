@@ -70,7 +70,7 @@ def test_sessions_over_http_end(index, monkeypatch):
 
     served = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: served.append(self.config.app))
-    server = mcp_server.build_server(index)
+    server = mcp_server.NotesServer(index)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

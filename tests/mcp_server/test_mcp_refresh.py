@@ -24,7 +24,7 @@ def refused(*_, **__):
 async def test_questions_write_nothing(folder, index):
     (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
     before = contents(folder)
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for tool, arguments in [
             ("memory_context", {"message": "what is the boat called?"}),
             ("search", {"query": "boat"}),
@@ -46,7 +46,7 @@ async def test_an_answer_waits_for_no_refresh_and_says_so(folder, index, monkeyp
         return refresh(*arguments, **options)
 
     monkeypatch.setattr(index, "refresh", slow)
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         shown = await text_of(client, "memory_context", message="what does JC's dog love?")
         assert "Cookie loves carrots" in shown
         assert "being indexed" in shown.splitlines()[-1]
@@ -59,7 +59,7 @@ async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monke
     (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
 
     monkeypatch.setattr(index, "refresh", refused)
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         shown = await text_of(client, "search", query="carrots")
     assert "Cookie" in shown
     assert shown.splitlines()[-1].endswith("another process is writing it.)"), "an agent can cure nothing"
@@ -68,7 +68,7 @@ async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monke
 async def test_a_first_refresh_that_fails_is_told(folder):
     with ContextualIndex.open(folder, embed_model=MockEmbedding(embed_dim=3)) as index:
         index.refresh = refused
-        async with mcp.Client(mcp_server.build_server(index)) as client:
+        async with mcp.Client(mcp_server.NotesServer(index)) as client:
             shown = await text_of(client, "search", query="carrots")
     assert "nothing is indexed yet" in shown
     assert "another process is writing" in shown.splitlines()[-1]
@@ -85,7 +85,7 @@ async def test_a_question_while_the_first_refresh_is_at_work_is_told_and_one_aft
             raise OSError("the model went away")
 
     with ContextualIndex.open(folder, embed_model=Failing(embed_dim=3)) as index:
-        notes = mcp_server.build_server(index)
+        notes = mcp_server.NotesServer(index)
         notes.keeper.start()
         assert await asyncio.to_thread(working.wait, 30)
         shown = await notes.fresh(lambda: notes.memory.asearch("carrots"))

@@ -1,5 +1,6 @@
 """The tools and resources of the MCP server that search and read notes, asked in this process."""
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ from llama_index_contextual.memory.digest import NOTHING
     ],
 )
 async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, arguments, named):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         result = await client.call_tool(tool, arguments)
         assert result.is_error
         assert named in result.content[0].text
@@ -49,13 +50,13 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
 async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, found):
     (folder / "MEMORY.md").write_text("---\ntags: [facts, colours]\n---\n# Facts\n\nColor: blue\n", "utf-8")
     index.refresh()
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         answer = await client.call_tool("search", {"query": "carrots", **filters})
         assert {hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]} == found
 
 
 async def test_a_search_says_which_words_no_note_holds(index):
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         said = await text_of(client, "search", query="zzzqq")
         assert said.startswith("(Nothing found.)\n(Search: left out ")
         assert said.endswith('(Search: the index does not know "zzzqq".)')
@@ -65,7 +66,7 @@ async def test_a_search_says_which_words_no_note_holds(index):
 
 async def test_a_client_is_told_why_there_is_no_answer(folder):
     with ContextualIndex.open(folder) as index:
-        async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
             asked = [("search", {"query": "x"}), ("memory_context", {"message": "JC's dog, is it?"})]
             for tool, arguments in asked:
                 result = await client.call_tool(tool, arguments)
@@ -76,7 +77,7 @@ async def test_a_client_is_told_why_there_is_no_answer(folder):
 
 
 async def test_small_talk_touches_neither_folder_nor_index(index, monkeypatch):
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         monkeypatch.setattr(index, "freshness", None)
         monkeypatch.setattr(index, "documents", None)
         assert await text_of(client, "memory_context", message="hola") == NOTHING
@@ -86,7 +87,7 @@ async def test_notes_are_listed_with_what_narrows_them_and_read_in_parts(folder,
     (folder / "long.md").write_text("".join(f"line {number}\n" for number in range(1, 301)), "utf-8")
     (folder / "MEMORY.md").write_text("---\nstatus: open\ntags: [facts]\n---\n# Facts\n\nColor: blue\n", "utf-8")
     index.refresh()
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         listed = await text_of(client, "list")
         assert listed.splitlines() == [
             "MEMORY.md", "long.md", "memory/2026-04-09.md", "",
@@ -103,7 +104,7 @@ async def test_notes_are_listed_with_what_narrows_them_and_read_in_parts(folder,
 
 
 async def test_a_name_that_no_note_has_suggests_the_nearest(folder, index):
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for name in ("[[memry]]", "memry.md", "MEMRY"):
             answer = await client.call_tool("read", {"path": name})
             assert answer.is_error
@@ -119,7 +120,7 @@ async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folde
     with ContextualIndex.open(folder, storage=folder.parent / "s", embed_model="none") as words:
         words.settings.pipeline.parser.chunk_size = 20
         words.refresh()
-        async with mcp.Client(mcp_server.build_server(words, refresh="never")) as client:
+        async with mcp.Client(mcp_server.NotesServer(words, refresh="never")) as client:
             answer = await client.call_tool("search", {"query": "zebras"})
             paths = [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]]
             assert paths.count("many.md") <= 2
@@ -128,7 +129,7 @@ async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folde
 
 
 async def test_the_answer_is_text_once_and_descriptions_are_short(index):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         tools = (await client.list_tools()).tools
         assert len(tools) == 4
         for tool in tools:
@@ -149,7 +150,7 @@ async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
     for name, text in names.items():
         (folder / name).write_text(f"# Page\n\n{text}\n", "utf-8")
     index.refresh()
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         assert (await text_of(client, "list")).splitlines()[:4] == [
             "MEMORY.md",
             "memory/2026-04-09.md",
@@ -168,7 +169,7 @@ async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
 async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
     (folder / "binary.md").write_bytes(b"\0\0")
     (folder / "empty.md").touch()
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for arguments, said in [
             ({"path": "binary.md"}, "the note 'binary.md' is not a text file"),
             ({"path": "MEMORY.md", "from_line": 99}, "from_line=99 is too high: 'MEMORY.md' has 3 lines"),
@@ -181,7 +182,7 @@ async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
 
 async def test_a_long_message_is_read_in_part_and_says_so(index):
     long = "what does JC's dog love? " + "carrots " * 100_000
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         shown = await text_of(client, "memory_context", message=long)
         assert "Cookie loves carrots" in shown
         assert "(Message: only its first 16,384 characters were read.)" in shown.splitlines()
@@ -191,22 +192,23 @@ async def test_a_note_is_read_by_the_rules_of_the_index(folder):
     with ContextualIndex.open(folder, files=FileRules(exclude=("people/",))) as index:
         (folder / "people").mkdir()
         (folder / "people" / "marta.md").write_text("private", "utf-8")
-        async with mcp.Client(mcp_server.build_server(index)) as client:
+        async with mcp.Client(mcp_server.NotesServer(index)) as client:
             with pytest.raises(mcp.MCPError):
                 await client.read_resource("note:///people/marta.md")
 
 
-def test_without_the_sdk_the_extra_is_named(index, monkeypatch):
+def test_without_the_sdk_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    monkeypatch.delitem(sys.modules, mcp_server.__name__)
     with pytest.raises(MissingExtraError, match=r"\[app\]"):
-        mcp_server.build_server(index)
+        importlib.import_module(mcp_server.__name__)
 
 
 async def test_a_page_of_a_document_is_read_by_its_citation(folder, index):
     source = Path(__file__).parents[2] / "examples" / "documents"
     for name in ("report.pdf", "fees.xlsx"):
         (folder / name).write_bytes((source / name).read_bytes())
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         page = await text_of(client, "read", path="report.pdf#page=2")
         assert page.strip() == index.read("report.pdf#page=2").strip() != index.read("report.pdf#page=1").strip()
         result = await client.call_tool("read", {"path": "report.pdf#page=99"})
@@ -215,7 +217,7 @@ async def test_a_page_of_a_document_is_read_by_its_citation(folder, index):
 
 
 async def test_tools_have_titles_only_read_and_describe_their_answers(index):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert all(tool.annotations.read_only_hint for tool in tools.values())
         assert all(tool.title and tool.description for tool in tools.values())
@@ -245,7 +247,7 @@ CITED = {
 async def test_get_takes_what_any_tool_cites(folder, index):
     (folder / "people").mkdir()
     (folder / "people" / "ana.md").write_text("# Ana\n\n## Work\nPilot\n\n## Home\nLima\n", "utf-8")
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for target, (first, last) in CITED.items():
             part = (await client.call_tool("read", {"path": target})).structured_content
             assert (part["path"], part["from_line"], part["to_line"]) == ("people/ana.md", first, last), target
@@ -263,7 +265,7 @@ async def test_get_takes_what_any_tool_cites(folder, index):
 async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
     (folder / "long.md").write_text("x" * 50_000 + "\n" + "y" * 50_000 + "\n", "utf-8")
     (folder / "line.md").write_text("z" * 100_000, "utf-8")
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         long = (await client.call_tool("read", {"path": "long.md"})).content[0].text
         assert long == "x" * 50_000 + "\n\n(lines 1 to 1 of 2)"
         line = await client.call_tool("read", {"path": "line.md"})
@@ -273,7 +275,7 @@ async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
 
 
 async def test_several_queries_are_asked_at_once(index):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
 
         async def found(*queries, **more):
             answer = await client.call_tool("search", {"queries": list(queries), **more})
@@ -291,7 +293,7 @@ async def test_several_queries_are_asked_at_once(index):
 
 
 async def test_an_error_is_one_sentence_without_links_of_a_library(index):
-    async with mcp.Client(mcp_server.build_server(index)) as client:
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
         for tool, arguments in [
             ("search", {"query": "x", "max_results": 0}), ("memory_context", {}), ("read", {"path": 3}),
             ("read", {"path": "none.md"}), ("no_such_tool", {}),
@@ -313,7 +315,7 @@ async def test_an_error_is_one_sentence_without_links_of_a_library(index):
 )
 async def test_what_a_tool_does_not_take_is_refused_by_its_name(folder, index, tool, arguments, said):
     before = {path: path.read_bytes() for path in folder.rglob("*.md")}
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         answer = await client.call_tool(tool, arguments)
     assert answer.is_error
     assert said in answer.content[0].text
@@ -323,5 +325,5 @@ async def test_what_a_tool_does_not_take_is_refused_by_its_name(folder, index, t
 async def test_the_list_leaves_out_what_could_not_be_read(folder, index):
     (folder / "binary.md").write_bytes(b"\0\0")
     index.refresh()
-    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         assert (await text_of(client, "list")).startswith("MEMORY.md\nmemory/2026-04-09.md\n\n")

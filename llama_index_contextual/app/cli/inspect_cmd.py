@@ -23,7 +23,6 @@ from llama_index_contextual.app.cli.options import (
     with_options,
 )
 from llama_index_contextual.app.settings.schema import SETTINGS
-from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
@@ -151,10 +150,6 @@ def evaluate(
         list[str] | None,
         typer.Option(help="off (LlamaIndex metadata), headings, pattern, llm; several. Default: the first three"),
     ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=FILE: a row with the settings of FILE, like contextual.toml; several times."),
-    ] = None,
     top_k: Annotated[
         list[int] | None, typer.Option("--top-k", "-k", min=1, help="Hits to count; several times. Default: 5, 10, 20")
     ] = None,
@@ -169,7 +164,6 @@ def evaluate(
         target.named or Path(),
         load_questions(questions),
         contexts=context or ("off", "headings", "pattern"),
-        variants=dict(map(_variant, variant or [])),
         storage=target.storage,
         top_k=top_k or (5, 10, 20),
         say=output.tell,
@@ -179,16 +173,9 @@ def evaluate(
     if html:
         output.write_page(html, html_report(comparison, f"What contexts find in {target.named}"))
     lines = [str(comparison)]
-    for row in comparison.others():
-        for kind, changed in comparison.changes(row.name).items():
-            lines.append(f"\n{row.name} {kind} {len(changed)} at {comparison.top_k[0]}{':' if changed else ''}")
+    for name, changes in comparison.changes().items():
+        for kind, changed in changes.items():
+            lines.append(f"\n{name} {kind} {len(changed)} at {comparison.top_k[0]}{':' if changed else ''}")
             lines += [f"  {printable(one.text, one_line=True)}" for one in changed[:_SHOWN]]
             lines += [f"  … and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
     output.print_report(comparison, "\n".join(lines), as_json=as_json)
-
-
-def _variant(text: str) -> tuple[str, Path]:
-    name, _, file = text.partition("=")
-    if not name.strip() or not file:
-        raise SettingError(f"--variant={text!r} is not NAME=FILE. Cure: as in --variant small=small.toml")
-    return name.strip(), Path(file)

@@ -13,7 +13,7 @@ import typer
 
 from llama_index_contextual.app.cli import output
 from llama_index_contextual.app.cli.options import AsJson, Narrowed, Target, with_options
-from llama_index_contextual.errors import AnswerError, ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.serve.answering import Sentence
-    from llama_index_contextual.app.serve.excerpt import Split
     from llama_index_contextual.app.serve.hits import ShownHit
 
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
@@ -42,7 +41,6 @@ def search(
     """Find the passages that answer a question, with a citation of each."""
     from llama_index_contextual.app.index import BackgroundRefresh
     from llama_index_contextual.app.serve.hits import ask as find
-    from llama_index_contextual.keyword import Analyzer
 
     text, filters = _text_of(question, target), narrowed.filters()
     with target.open(create=False) as index, BackgroundRefresh(index, "never") as keeper:
@@ -56,9 +54,8 @@ def search(
         elif explain and hits:
             output.print_text(str(explanation))
         else:
-            split = Analyzer().tokens
             for number, hit in enumerate(hits, 1):
-                _print_hit(index, number, hit, split, full=full)
+                _print_hit(index, number, hit, full=full)
 
 
 def _text_of(words: Sequence[str], target: Target) -> str:
@@ -81,9 +78,9 @@ def _print_remarks(lines: Sequence[str]) -> None:
         output.tell(line.replace("min_score=", "--min-score "))
 
 
-def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, split: Split, *, full: bool) -> None:
+def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, *, full: bool) -> None:
     """Print a hit: name and citation, headings, three lines around the match, and how many more its document has."""
-    from llama_index_contextual.app.serve.excerpt import pieces
+    from llama_index_contextual.memory.snippet import SPLIT, marked
 
     is_terminal = sys.stdout.isatty()
     place = index.settings.folders.place(hit.path) if hit.path and is_terminal else None
@@ -92,9 +89,9 @@ def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, split: Split,
     output.print_styled((f"{number}. {hit.name}", "bold"), "  ", (hit.citation, f"cyan{link}"), score)
     if hit.headings:
         output.print_styled((hit.headings, "dim"), indent=_MARGIN)
-    for line in hit.node.get_content().strip().splitlines() if full else hit.excerpt(split):
-        marked = pieces(line, hit.terms if is_terminal else (), split)
-        output.print_styled(*((part, "bold yellow" if matched else "") for matched, part in marked), indent=_MARGIN)
+    for line in hit.node.get_content().strip().splitlines() if full else hit.excerpt:
+        parts = marked(line, hit.terms if is_terminal else (), SPLIT)
+        output.print_styled(*((part, "bold yellow" if matched else "") for matched, part in parts), indent=_MARGIN)
     if hit.more:
         output.print_styled((f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", "dim"), indent=_MARGIN)
     if is_terminal:
@@ -106,38 +103,44 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
     """Answer a question with a language model, each sentence with the number of its source."""
     from llama_index.core.schema import MetadataMode
 
-    from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer
+    from llama_index_contextual.app.serve.answering import NOTHING, answer, answering_model
     from llama_index_contextual.app.serve.hits import ask as find
+    from llama_index_contextual.context.models import model_name
 
     text, filters = _text_of(question, target), narrowed.filters()
     with target.open(create=False) as index:
-        configuration = index.settings.configuration
-        writer = CitedSynthesizer(configuration["context_options.llm"], timeout=configuration["timeout"])
+        timeout = index.settings.configuration["timeout"]
+        model = answering_model(index.settings.configuration["context_options.llm"], timeout)
         explanation, hits = find(index, text, filters=filters, per_file=0)
         _print_remarks(explanation.remarks)
     if not hits:
         output.tell(NOTHING)
-    answer: list[Sentence] = []
+    sentences: list[Sentence] = []
     sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
     try:
-        for sentence in writer.sentences(text, sources) if hits else ():
-            answer.append(sentence)
+        for sentence in answer(text, sources, model, timeout=timeout) if hits else ():
+            sentences.append(sentence)
             if not as_json:
                 output.print_text(str(sentence), end="")
-    except AnswerError as error:
-        if answer and not as_json:
+    finally:
+        if sentences and not as_json:
             output.print_text("")
-        raise AnswerError(str(error)) from error
     if as_json:
-        sources_data = [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)]
-        whole, sentences = "".join(one.text for one in answer), [asdict(one) for one in answer]
-        data = {"question": text, "llm": writer.name if hits else None, "answer": whole, "sentences": sentences}
-        output.print_json({**data, "sources": sources_data})
-    elif answer:
-        output.print_text("\n")
-        for number in sorted({number for sentence in answer for number in sentence.sources}) or range(1, len(hits) + 1):
-            hit = hits[number - 1]
-            output.print_styled(f"[{number}] {hit.citation}  {hit.headings or hit.name}")
+        data = {
+            "question": text,
+            "llm": model_name(model) if hits else None,
+            "answer": "".join(one.text for one in sentences),
+            "sentences": [asdict(one) for one in sentences],
+            "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
+        }
+        return output.print_json(data)
+    if sentences:
+        output.print_text("")
+    named = {number for sentence in sentences for number in sentence.sources} or range(1, len(hits) + 1)
+    for number in sorted(named) if sentences else ():
+        hit = hits[number - 1]
+        output.print_styled(f"[{number}] {hit.citation}  {hit.headings or hit.name}")
+    return None
 
 
 @with_options("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES: Final = 20_000_000
-_SUFFIXES: Final = (".jsonl", ".csv")
 _FIELDS: Final = ("question", "path", "lines", "text", "page")
 _LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
 
@@ -107,8 +106,6 @@ def load_questions(path: str | Path) -> list[Question]:
         DocumentError: The file or one of its entries cannot be read. The message names the line.
     """
     file = Path(path)
-    if file.suffix.lower() not in _SUFFIXES:
-        raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {' or '.join(_SUFFIXES)}")
     try:
         text = read_file(file, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,8 +114,8 @@ def load_questions(path: str | Path) -> list[Question]:
         raise DocumentError(f"{file}: {error} Cure: name a file of questions, each with question and path.") from error
     passages: dict[str, list[Passage]] = {}
     unread: set[str] = set()
-    for place, entry in (_rows if file.suffix.lower() == ".csv" else _objects)(file, text):
-        question, passage = _parse(entry, place)
+    for number, entry in _entries(file, text):
+        question, passage = _parse(entry, f"{file}:{number}")
         passages.setdefault(question, []).append(passage)
         unread |= set(map(str, entry)) - set(_FIELDS)
     if unread:
@@ -128,44 +125,42 @@ def load_questions(path: str | Path) -> list[Question]:
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
 
 
-def _rows(file: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a table, each with its place as a message names it."""
-    rows = csv.DictReader(text.splitlines(keepends=True))
+def _entries(file: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """The rows of a table, or the objects of lines of JSON, each with its number."""
+    rows, number = csv.DictReader(text.splitlines(keepends=True)), 1
     try:
-        for row in rows:
-            yield f"{file}:{rows.line_num}", {key: value for key, value in row.items() if key and value}
-    except csv.Error as error:
-        raise DocumentError(f"{file}:{rows.line_num} is no CSV: {error}") from error
-
-
-def _objects(file: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the objects of lines of JSON, each with its place as a message names it."""
-    number = 0
-    try:
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip():
-                yield f"{file}:{number}", json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{file}:{number} is no JSON: {error}") from error
+        if file.suffix.lower() == ".csv":
+            for row in rows:
+                number = rows.line_num
+                yield number, {key: value for key, value in row.items() if key and value}
+        elif file.suffix.lower() == ".jsonl":
+            for number, line in enumerate(text.split("\n"), 1):
+                if line.strip():
+                    yield number, json.loads(line)
+        else:
+            raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in .jsonl or .csv")
+    except (csv.Error, ValueError, RecursionError) as error:
+        kind = file.suffix[1:].upper().removesuffix("L")
+        raise DocumentError(f"{file}:{number} is no {kind}: {error}") from error
 
 
 def _parse(entry: Any, place: str) -> tuple[str, Passage]:
     if not isinstance(entry, dict):
         raise DocumentError(f'{place} is no object. Cure: write {{"question": "…", "path": "a.md"}}')
-    for field in ("question", "path", "text"):
-        if not isinstance(entry.get(field, ""), str):
-            raise DocumentError(f"{place}: {field}={entry[field]!r} is no text")
-    if not (question := entry.get("question", "").strip()):
+    question, path, text, page = (entry.get(field) or "" for field in ("question", "path", "text", "page"))
+    for field, value in (("question", question), ("path", path), ("text", text)):
+        if not isinstance(value, str):
+            raise DocumentError(f"{place}: {field}={value!r} is no text")
+    if not question.strip():
         raise DocumentError(f'{place} has no "question"')
-    page, lines = entry.get("page") or "", entry.get("lines") or ""
     if not isinstance(page, int | str) or isinstance(page, bool):
         raise DocumentError(f"{place}: page={page!r} is no page. Cure: a number, or the name of a sheet")
-    ends = _LINES.fullmatch(str(lines))
-    if ends is None and lines:
-        raise DocumentError(f'{place}: lines={lines!r} are no lines. Cure: write "12-16" or 12')
+    ends = _LINES.fullmatch(str(entry.get("lines") or ""))
+    if ends is None and entry.get("lines"):
+        raise DocumentError(f'{place}: lines={entry["lines"]!r} are no lines. Cure: write "12-16" or 12')
     pair = (int(ends[1]), int(ends[2] or ends[1])) if ends else None
     try:
-        return question, Passage(entry.get("path") or None, pair, entry.get("text") or None, str(page) or None)
+        return question.strip(), Passage(path or None, pair, text or None, str(page) or None)
     except SettingError as error:
         raise DocumentError(f"{place}: {error}") from error
 

@@ -447,8 +447,6 @@ class ContextualIndex:
             llm: Answers. Default: LlamaIndex's ``Settings.llm``.
             **options: Of :meth:`as_retriever`, where ``similarity_top_k`` is 5 by default, and of LlamaIndex's
                 ``RetrieverQueryEngine.from_args``.
-                ``response_synthesizer=CitedSynthesizer(…)`` of ``app.serve.answering`` has each sentence name its
-                source.
         """
         from llama_index.core.query_engine import RetrieverQueryEngine
 

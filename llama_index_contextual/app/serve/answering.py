@@ -7,17 +7,15 @@ or no number at all. Nothing here says that a sentence follows from its source: 
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING, Final
 
 from llama_index.core import Settings
 from llama_index.core.prompts import ChatPromptTemplate
-from llama_index.core.response_synthesizers import BaseSynthesizer
 
 from llama_index_contextual.app.settings.llm import resolve_llm
 from llama_index_contextual.context.models import context_window, model_name, probe
@@ -27,11 +25,9 @@ from llama_index_contextual.service import TIMEOUT
 from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from llama_index.core.llms import LLM, ChatMessage
-    from llama_index.core.prompts import BasePromptTemplate
-    from llama_index.core.prompts.mixin import PromptDictType
 
 NOTHING: Final = "Nothing in the index answers this."
 # Where no model is named, and the default one cannot be asked.
@@ -132,31 +128,26 @@ def _plain(text: str) -> str:
 _plain_source = lru_cache(maxsize=64)(_plain)  # an answer may hold many quotations
 
 
-class _Stream:
-    """Cuts what a model writes into sentences while it writes, and checks each.
+def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sentence]:
+    """Yield the checked sentences of a text that comes in parts, each as soon as the word after it shows that it ends.
 
     A model that never ends a sentence, as small ones in a loop do, costs time in proportion to what it writes: a long
-    beginning is looked at again only where as much as a sentence has come, and is cut where it is longer than any.
+    beginning is read again only where as much as a sentence has come, and is cut where it is longer than any.
     """
-
-    def __init__(self, sources: Sequence[str]) -> None:
-        self._sources, self._text, self._next = sources, "", 0
-
-    def feed(self, more: str, *, is_last: bool = False) -> Iterator[Sentence]:
-        """Yield the sentences that are whole now: whether one is, the whole word after it may tell."""
-        self._text += more
-        if not is_last and len(self._text) < self._next:
-            return
-        *_, word = (0, *(match.end() for match in _WORD_ENDS.finditer(self._text)))
-        known = self._text if is_last else self._text[:word]
+    text, wake = "", 0
+    for part, is_last in chain(((part, False) for part in parts), [("", True)]):
+        text += part
+        if len(text) < wake and not is_last:
+            continue
+        known = text if is_last else text[: max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)]
         ends = sorted({end for start in _starts(known) if (end := _after(known, start)) < len(known)})
         ends += [len(known)] if is_last and known else []
-        while len(self._text) - (last := ends[-1] if ends else 0) > _LONGEST and not is_last:
-            ends.append(self._text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST)
+        while len(text) - (last := ends[-1] if ends else 0) > _LONGEST and not is_last:
+            ends.append(text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST)
         for start, end in pairwise([0, *ends]):
-            yield checked(self._text[start:end], self._sources)
-        self._text = self._text[last:]
-        self._next = len(self._text) + _STEP if len(self._text) > _LONG else 0
+            yield checked(text[start:end], sources)
+        text = text[last:]
+        wake = len(text) + _STEP if len(text) > _LONG else 0
 
 
 def _starts(text: str) -> Iterator[int]:
@@ -186,113 +177,59 @@ def fenced(sources: Sequence[str]) -> str:
     return "\n\n".join(blocks)
 
 
-class CitedSynthesizer(BaseSynthesizer):
-    """Writes answers whose sentences name their sources: the chunks as they are, numbered in the order of the hits.
-
-    What is wrong with a sentence stands after it: ``It waits 70 seconds [9]. (⚠ there is no source [9])``. Where
-    there is no chunk, the model is not asked.
+def answering_model(llm: str | LLM | None, timeout: float = TIMEOUT) -> LLM:
+    """The model that answers.
 
     Args:
         llm: A LlamaIndex LLM, or its name: ``"ollama:MODEL"``, ``"openai:MODEL"``, ``"openai:MODEL@URL"``. Default:
             LlamaIndex's ``Settings.llm``, where that was set, else qwen3:0.6b on this machine's Ollama.
-        streaming: Whether ``synthesize`` gives a response that is read sentence by sentence.
         timeout: Seconds without an answer after which the server of a named model is given up.
 
     Raises:
         SettingError: The name is none of a model.
         MissingExtraError: The package that asks it is not installed.
-        AnswerError: Nobody named a model, and the package that asks the default one is not installed.
+        AnswerError: Nobody named a model, and the default one cannot be asked.
     """
+    is_named = bool(llm or Settings._llm)  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+    try:
+        model = resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout)
+    except MissingExtraError as error:
+        if is_named:
+            raise
+        raise AnswerError(_NO_MODEL.format(str(error).partition(".")[0])) from error
+    if not is_named and (reason := probe(model, timeout)):
+        raise AnswerError(_NO_MODEL.format(reason))
+    return model
 
-    def __init__(self, llm: str | LLM | None = None, *, streaming: bool = False, timeout: float = TIMEOUT) -> None:
-        named = llm or Settings._llm  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-        try:
-            model = resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout)
-        except MissingExtraError as error:
-            if named:
-                raise
-            raise AnswerError(_NO_MODEL.format(str(error).partition(".")[0])) from error
-        super().__init__(llm=model, streaming=streaming, empty_response=NOTHING)
-        self._is_named = bool(named)
-        self._prompt: BasePromptTemplate = _PROMPT
-        self._timeout = timeout
 
-    @property
-    def llm(self) -> LLM:
-        """The model."""
-        return self._llm
+def answer(question: str, sources: Sequence[str], model: LLM, *, timeout: float = TIMEOUT) -> Iterator[Sentence]:
+    """Ask a model, and yield its answer sentence by sentence, each checked.
 
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return model_name(self._llm)
+    Args:
+        question: The question.
+        sources: The texts of the sources, best first. Those that the model's window has no room for are left out.
+        model: See :func:`answering_model`.
+        timeout: Seconds after which a server that does not answer is given up.
 
-    def sentences(self, question: str, sources: Sequence[str]) -> Iterator[Sentence]:
-        """Ask the model, and yield its answer sentence by sentence; without sources no model is asked.
+    Raises:
+        AnswerError: There is no source, so that the model is not asked; or it cannot be asked, or fails.
+    """
+    if not sources:
+        raise AnswerError(NOTHING)
+    if reason := probe(model, timeout):
+        cure = "another llm, or a server that answers."
+        raise AnswerError(f"{model_name(model)} cannot be asked: {reason}. Cure: {cure}")
+    room = int(_SAFETY * (context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
+    ends = accumulate(map(count_tokens, sources))
+    shown = [source for at, (source, end) in enumerate(zip(sources, ends, strict=True)) if not at or end <= room]
+    messages = _PROMPT.format_messages(sources=fenced(shown), question=question)
+    yield from sentences_of(_deltas(model, messages), shown)
 
-        Args:
-            question: The question.
-            sources: The texts of the sources, best first. Those that the model's window has no room for are left out.
 
-        Raises:
-            AnswerError: The model cannot be asked, or fails.
-        """
-        if not sources:
-            yield Sentence(NOTHING)
-            return
-        messages, stream = self._request(question, sources)
-        try:
-            for part in self._llm.stream_chat(messages):
-                yield from stream.feed(part.delta or "")
-        except Exception as error:
-            raise self._failure(error) from error
-        yield from stream.feed("", is_last=True)
-
-    def _request(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
-        """The messages to the model, and the reader of its answer."""
-        if reason := probe(self._llm, self._timeout):
-            unavailable = f"{self.name} cannot be asked: {reason}. Cure: another llm, or a server that answers."
-            raise AnswerError(unavailable if self._is_named else _NO_MODEL.format(reason))
-        room = int(_SAFETY * (context_window(self._llm) - _ANSWER_TOKENS - _PROMPT_TOKENS))
-        shown: list[str] = []
-        for source in sources:
-            room -= count_tokens(source)
-            if room < 0 and shown:
-                break
-            shown.append(source)
-        messages = self._prompt.format_messages(sources=fenced(shown), question=question)
-        return messages, _Stream(shown)
-
-    def _failure(self, error: Exception) -> AnswerError:
-        why = f"{type(error).__name__}: {error}"
-        return AnswerError(f"{self.name} failed ({why}). Cure: see that it answers, or name another llm.")
-
-    def get_response(self, query_str: str, text_chunks: Sequence[str], **_: Any) -> str | Generator[str, None, None]:
-        """The answer as a text, or as a generator of its sentences."""
-        parts = (str(sentence) for sentence in self.sentences(query_str, text_chunks))
-        return parts if self._streaming else "".join(parts)
-
-    async def aget_response(
-        self, query_str: str, text_chunks: Sequence[str], **_: Any
-    ) -> str | AsyncGenerator[str, None]:
-        """The answer of :meth:`get_response`, without blocking the event loop."""
-        parts = self._asentences(query_str, text_chunks)
-        return parts if self._streaming else "".join([sentence async for sentence in parts])
-
-    async def _asentences(self, question: str, sources: Sequence[str]) -> AsyncGenerator[str, None]:
-        messages, stream = await asyncio.to_thread(self._request, question, sources)
-        try:
-            # Not the synchronous way in a thread: a model may be silent for minutes, and threads are few.
-            async for part in await self._llm.astream_chat(messages):
-                for sentence in stream.feed(part.delta or ""):
-                    yield str(sentence)
-        except Exception as error:
-            raise self._failure(error) from error
-        for sentence in stream.feed("", is_last=True):
-            yield str(sentence)
-
-    def _get_prompts(self) -> PromptDictType:
-        return {"cited_prompt": self._prompt}
-
-    def _update_prompts(self, prompts: PromptDictType) -> None:
-        self._prompt = prompts.get("cited_prompt", self._prompt)
+def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
+    try:
+        for part in model.stream_chat(messages):
+            yield part.delta or ""
+    except Exception as error:
+        why = f"{model_name(model)} failed ({type(error).__name__}: {error})"
+        raise AnswerError(f"{why}. Cure: see that it answers, or name another llm.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -9,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index_contextual.app.serve.excerpt import excerpt
 from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.memory.snippet import SPLIT, choose_snippet
 from llama_index_contextual.metadata import (
     DATE,
     END_LINE,
@@ -22,14 +23,13 @@ from llama_index_contextual.metadata import (
     path_of,
     value_of,
 )
-from llama_index_contextual.text import readable
+from llama_index_contextual.text import WIKI_LINK, readable
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.app.index import ContextualIndex
-    from llama_index_contextual.app.serve.excerpt import Split
     from llama_index_contextual.retrieval import Explanation, Hit
 
 _T = TypeVar("_T")
@@ -37,6 +37,13 @@ _T = TypeVar("_T")
 PER_FILE: Final = 2
 TOP_K: Final = 5
 _POOL: Final = 50  # hits of which those of one document are counted
+_LINES: Final = 3  # of an excerpt
+_CHARS: Final = 400
+_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
+_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
+_EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
+_RULES: Final = frozenset("-*_=|:… ")
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,10 @@ class ShownHit:
         """The terms of the question that it holds."""
         return frozenset(term.term for term in self.hit.terms)
 
-    def excerpt(self, split: Split) -> list[str]:
+    @property
+    def excerpt(self) -> list[str]:
         """Up to three lines around the words that match."""
-        return excerpt(readable(self.node.get_content()), self.terms, split)
+        return excerpt(readable(self.node.get_content()), self.terms)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data. The text is the displayed one, without its context."""
@@ -99,6 +107,27 @@ class ShownHit:
             "text": self.node.get_content(),
             "more_in_document": self.more,
         }
+
+
+def excerpt(text: str, terms: frozenset[str]) -> list[str]:
+    """Up to three lines of a chunk around the words that match, without headings, rules, fences and marks of Markdown.
+
+    Args:
+        text: Of the chunk.
+        terms: Those of the question that it holds.
+    """
+    chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
+    lines = [_plain(line.strip()) for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
+    kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
+    first = next((at for at, line in enumerate(kept) if terms.intersection(SPLIT(line))), 0)
+    first = max(0, min(first, len(kept) - _LINES))
+    return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
+
+
+def _plain(line: str) -> str:
+    """A line of Markdown without the marks of lists, links, code and emphasis."""
+    line = _LINK.sub(r"\1", _BULLET.sub("", line).replace("`", ""))
+    return _EMPHASIS.sub(r"\1", WIKI_LINK.sub(lambda link: link[3] or link[1], line))
 
 
 def note_name(node: BaseNode) -> str:

@@ -19,7 +19,7 @@ from markdown_it.renderer import RendererHTML
 from markupsafe import Markup
 
 from llama_index_contextual import metadata
-from llama_index_contextual.app.serve.excerpt import pieces
+from llama_index_contextual.memory.snippet import SPLIT, marked
 from llama_index_contextual.text import WIKI_LINK, is_markdown, readable
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-    from llama_index_contextual.app.serve.excerpt import Split
-
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
 _CALLOUT: Final = re.compile(r"^\[!([\w-]{1,40})\][+-]?")
@@ -38,21 +36,15 @@ _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
-class Marker:
-    """Writes texts as HTML with their matched words marked.
+def marked_html(text: str, terms: Collection[str] = ()) -> Markup:
+    """A text as HTML in which the words that match are marked.
 
     Args:
+        text: Any text.
         terms: As the keyword arm writes them.
-        split: Gives the terms of a text.
     """
-
-    def __init__(self, terms: Collection[str] = (), split: Split = str.split) -> None:
-        self._terms, self._split = terms, split
-
-    def html(self, text: str) -> Markup:
-        """A text as HTML."""
-        parts = ((matched, escape(part)) for matched, part in pieces(text, self._terms, self._split))
-        return Markup("".join(f"<mark>{part}</mark>" if matched else part for matched, part in parts))  # noqa: S704
+    parts = ((matched, escape(part)) for matched, part in marked(text, terms, SPLIT))
+    return Markup("".join(f"<mark>{part}</mark>" if matched else part for matched, part in parts))  # noqa: S704
 
 
 def render(template: str, **values: object) -> str:
@@ -67,10 +59,12 @@ def framed(page: str) -> str:
     return f'<iframe srcdoc="{escape(page)}" sandbox="{rights}" style="{style}"></iframe>'
 
 
-def node_html(node: BaseNode, marker: Marker, address: Callable[[str], str], text: str | None = None) -> str:
-    """A chunk as HTML that nothing of it can leave; ``text`` replaces its own."""
+def node_html(
+    node: BaseNode, address: Callable[[str], str], terms: Collection[str] = (), text: str | None = None
+) -> str:
+    """A chunk as HTML that nothing of it can leave, see :func:`rendered`; ``text`` replaces its own."""
     values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-    return rendered(readable(node.get_content() if text is None else text), values, marker, address)
+    return rendered(readable(node.get_content() if text is None else text), values, address, terms)
 
 
 @lru_cache(maxsize=1)
@@ -82,21 +76,23 @@ def _environment() -> Environment:
 # Markdown
 
 
-def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Callable[[str], str]) -> Markup:
+def rendered(
+    text: str, values: Mapping[str, Any], address: Callable[[str], str], terms: Collection[str] = ()
+) -> Markup:
     """A chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
 
     Args:
         text: Of the chunk.
         values: Its metadata, under our names of the keys.
-        marker: Marks words.
         address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
+        terms: Words with these are marked.
     """
     path = metadata.path_of(values)
     # no plain text has either
     is_converted = values.get(metadata.HEADER_PATH) or values.get(metadata.CONTENT_TYPE) == "table"
     if not is_markdown(path) and not is_converted:
-        return Markup("<pre>{}</pre>").format(marker.html(text))
-    environment = {"marker": marker, "address": address, "path": path}
+        return Markup("<pre>{}</pre>").format(marked_html(text, terms))
+    environment = {"terms": terms, "address": address, "path": path}
     return Markup(_markdown().render(_whole(text, values), environment))  # noqa: S704  html is off
 
 
@@ -124,20 +120,20 @@ class _Renderer(RendererHTML):
 
     def text(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
         text = _CALLOUT.sub(lambda callout: f"{callout[1].capitalize()}:", tokens[at].content)
-        return str(env["marker"].html(text))
+        return str(marked_html(text, env["terms"]))
 
     def code_inline(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        return f"<code>{env['marker'].html(tokens[at].content)}</code>"
+        return f"<code>{marked_html(tokens[at].content, env['terms'])}</code>"
 
     def code_block(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        return f"<pre><code>{env['marker'].html(tokens[at].content)}</code></pre>\n"
+        return f"<pre><code>{marked_html(tokens[at].content, env['terms'])}</code></pre>\n"
 
     def fence(self, *where: Any) -> str:
         return self.code_block(*where)
 
     def image(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
         name = tokens[at].content or unquote(str(tokens[at].attrGet("src") or ""))
-        return f'<span class="image">{env["marker"].html(name)}</span>'
+        return f'<span class="image">{marked_html(name, env["terms"])}</span>'
 
     def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
         """A heading as a paragraph that looks like one: the outline of the page is the page's own."""
@@ -159,8 +155,8 @@ class _Renderer(RendererHTML):
     def wiki_link(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
         name, heading, text = tokens[at].meta["parts"]
         if tokens[at].content.startswith("!") and name.lower().endswith(_PICTURES):
-            return f'<span class="image">{env["marker"].html(name)}</span>'
-        shown = env["marker"].html(text or " > ".join(filter(None, (name, *heading.split("#")))))
+            return f'<span class="image">{marked_html(name, env["terms"])}</span>'
+        shown = marked_html(text or " > ".join(filter(None, (name, *heading.split("#")))), env["terms"])
         return _link(env["address"](f"[[{name or env['path']}{heading}]]")) + f"{shown}</a>"
 
 

@@ -21,15 +21,16 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual import metadata
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.preview import chunk_views
-from llama_index_contextual.app.serve.answering import NOTHING, CitedSynthesizer
+from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.serve.hits import ShownHit, ask, note_name
-from llama_index_contextual.app.serve.html import Marker, node_html, render
+from llama_index_contextual.app.serve.html import marked_html, node_html, render
 from llama_index_contextual.app.serve.notes import labels_of, part_of
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.context.models import model_name
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, listener, needs, whole
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.memory import note_filters
+from llama_index_contextual.memory.snippet import SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -131,22 +132,16 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
     from starlette.responses import JSONResponse, Response, StreamingResponse
     from starlette.routing import Route
 
-    async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
+    async def guard(request: Request, call: RequestResponseEndpoint) -> Response:
         """Refuse what does not come from the page, and tell browsers what the page may do."""
         status = _refusal(request, token, hosts)
-        response = JSONResponse({"error": _REFUSED[status]}, status) if status else await answer(request)
+        response = JSONResponse({"error": _REFUSED[status]}, status) if status else await call(request)
         response.headers.update(_HEADERS)
         return response
 
     def static(request: Request) -> Response:
         name, kind = _STATIC[request.url.path]
         return Response(files("llama_index_contextual.app.serve").joinpath(name).read_bytes(), media_type=kind)
-
-    def state(_: Request) -> Response:
-        return JSONResponse(api.state())
-
-    def search(request: Request) -> Response:
-        return JSONResponse(api.search(request.query_params))
 
     def document(request: Request) -> Response:
         return JSONResponse(api.document(*(request.query_params.get(key, "") for key in ("path", "id", "q"))))
@@ -155,17 +150,19 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
         lines = (json.dumps(part) + "\n" for part in api.answer(await _body(request)))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
-    def failed(_: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, 400)
-
-    def left(*_: Any) -> Response:  # nobody reads it
-        return Response(status_code=499)
-
-    routes = {**dict.fromkeys(_STATIC, static), "/api/state": state, "/api/search": search, "/api/document": document}
     return Starlette(
-        routes=[*(Route(path, read) for path, read in routes.items()), Route("/api/ask", ask, methods=["POST"])],
+        routes=[
+            *(Route(path, static) for path in _STATIC),
+            Route("/api/state", lambda _: JSONResponse(api.state())),
+            Route("/api/search", lambda request: JSONResponse(api.search(request.query_params))),
+            Route("/api/document", document),
+            Route("/api/ask", ask, methods=["POST"]),
+        ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
-        exception_handlers={ContextualError: failed, ClientDisconnect: left},
+        exception_handlers={
+            ContextualError: lambda _, error: JSONResponse({"error": str(error)}, 400),
+            ClientDisconnect: lambda *_: Response(status_code=499),  # nobody reads it
+        },
     )
 
 
@@ -211,9 +208,8 @@ class PageApi:
     """
 
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
-        self._index = index
-        self._writer = None if llm is None else CitedSynthesizer(llm, timeout=index.settings.configuration["timeout"])
-        self._split = Analyzer().tokens
+        self._index, self._timeout = index, index.settings.configuration["timeout"]
+        self._model = None if llm is None else answering_model(llm, self._timeout)
         self._overview: tuple[int, dict[str, Any]] = (-1, {})
 
     def state(self) -> dict[str, Any]:
@@ -228,7 +224,7 @@ class PageApi:
             "documents": len(documents),
             "note": str(fresh) if state.complete else "being indexed, or a refresh was cut off",
             "share": None if state.complete else round(min(1.0, len(documents) / files), 3),
-            "llm": "" if self._writer is None else self._writer.name,
+            "llm": "" if self._model is None else model_name(self._model),
             "instant": isinstance(index.settings.embedding, _FREE),
             **self._overview[1],
         }
@@ -261,41 +257,19 @@ class PageApi:
         question, filters = _parsed_query(fields)
         explanation, hits = ask(self._index, question, _HITS, filters, per_file=0)
         _, others = (None, []) if hits else ask(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
-        notes, least = self._cards(_by_note(hits)[:_NOTES]), self._cards(_by_note(others)[:_LEAST])
-        return {"html": render("found.html", notes=notes, lines=_lines(explanation), least=least), "count": len(notes)}
-
-    def _cards(self, notes: Sequence[Sequence[ShownHit]]) -> list[dict[str, Any]]:
-        """Notes as the page shows them: the best hit of each, and the others folded."""
-        return [
-            {
-                "number": number,
-                "hit": best,
-                "headings": Marker(best.terms, self._split).html(best.headings),
-                "date": str(metadata.value_of(best.node.metadata, metadata.DATE) or ""),
-                "folder": _folder(best.path),
-                "place": _place(best.node),
-                "lines": self._lines(best),
-                "others": [(_place(one.node), line) for one in others for line in self._lines(one)[:1]],
-            }
-            for number, (best, *others) in enumerate(notes, 1)
-        ]
-
-    def _lines(self, hit: ShownHit) -> list[str]:
-        marker = Marker(hit.terms, self._split)
-        return [marker.html(line) for line in hit.excerpt(self._split)]
+        return _found(explanation, _by_note(hits)[:_NOTES], _by_note(others)[:_LEAST])
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the sources of an answer as HTML, then its sentences, then what went wrong if anything did."""
         try:
-            if self._writer is None:
+            if self._model is None:
                 raise SettingError("no language model is set. Cure: serve --llm MODEL")
             question, filters = _parsed_query(fields)
             explanation, hits = ask(self._index, question, _SOURCES, filters, per_file=0)
-            notes = self._cards([[hit] for hit in hits])
-            yield {"html": render("found.html", notes=notes, lines=_lines(explanation), least=[]), "count": len(hits)}
+            yield _found(explanation, [[hit] for hit in hits])
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
-            for sentence in self._writer.sentences(question, sources):
-                yield {"sentence": asdict(sentence)} if sources else {"error": NOTHING}
+            for sentence in answer(question, sources, self._model, timeout=self._timeout):
+                yield {"sentence": asdict(sentence)}
         except ContextualError as error:
             yield {"error": str(error)}
 
@@ -320,12 +294,37 @@ class PageApi:
         places, first = list(map(_place, nodes)), section.get("first", -1)
         around = (at for at, one in enumerate(places) if one["id"] == node_id or one["first"] <= first <= one["last"])
         start = max(0, min(next(around, 0) - _BANDS // 2, len(nodes) - _BANDS))
-        band = nodes[start : start + _BANDS]
-        marker = Marker(set(self._split(question[:_MOST_CHARS])), self._split)
-        chunks = [(_place(one.node), node_html(one.node, marker, address, one.text)) for one in chunk_views(band)]
+        band, terms = nodes[start : start + _BANDS], set(SPLIT(question[:_MOST_CHARS]))
+        chunks = [(_place(one.node), node_html(one.node, address, terms, one.text)) for one in chunk_views(band)]
         part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
         html = render("document.html", chunks=chunks, part=part)
         return {"html": html, "path": path, "name": note_name(nodes[0]), **section}
+
+
+def _found(
+    explanation: Explanation, notes: Sequence[Sequence[ShownHit]], least: Sequence[Sequence[ShownHit]] = ()
+) -> dict[str, Any]:
+    """Notes with their hits as HTML; that some are hardly relevant the page shows by itself."""
+    lines = [line for line in explanation.remarks if "min_score" not in line]
+    html = render("found.html", notes=_cards(notes), lines=lines, least=_cards(least))
+    return {"html": html, "count": len(notes)}
+
+
+def _cards(notes: Sequence[Sequence[ShownHit]]) -> list[dict[str, Any]]:
+    """Notes as the page shows them: the best hit of each, and the others folded."""
+    return [
+        {
+            "number": number,
+            "hit": best,
+            "headings": marked_html(best.headings, best.terms),
+            "date": str(metadata.value_of(best.node.metadata, metadata.DATE) or ""),
+            "folder": _folder(best.path),
+            "place": _place(best.node),
+            "lines": [marked_html(line, best.terms) for line in best.excerpt],
+            "others": [(_place(one.node), marked_html(line, one.terms)) for one in others for line in one.excerpt[:1]],
+        }
+        for number, (best, *others) in enumerate(notes, 1)
+    ]
 
 
 def _position(node: BaseNode) -> tuple[int, int]:
@@ -358,11 +357,6 @@ def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | Non
         raise SettingError(f"the question has {len(question)} characters. Cure: 1 to {_MOST_CHARS}")
     narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
     return question, note_filters(path=str(fields.get("folder") or ""), **narrowed)
-
-
-def _lines(explanation: Explanation) -> list[str]:
-    """What there is to tell beside the hits; that some are hardly relevant the page shows by itself."""
-    return [line for line in explanation.remarks if "min_score" not in line]
 
 
 def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
