@@ -18,7 +18,7 @@ from llama_index_contextual.memory.digest import quoted
 from llama_index_contextual.metadata import HEADER_PATH
 
 if TYPE_CHECKING:
-    from llama_index_contextual.memory.digest import MemoryDigest
+    from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry
 
 DESCRIPTION = "What the user's notes say about a message. Call it with the user's message at the start of every turn."
 
@@ -112,35 +112,24 @@ def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> Funct
     async def amemory_context(message: str) -> str:
         return (await memory.aget(message)).markdown
 
-    return FunctionTool.from_defaults(
-        fn=memory_context,
-        async_fn=amemory_context,
-        name=name,
-        description=DESCRIPTION,
-        fn_schema=MemoryContextInput,
-    )
+    how = {"name": name, "description": DESCRIPTION, "fn_schema": MemoryContextInput}
+    return FunctionTool.from_defaults(memory_context, async_fn=amemory_context, **how)
 
 
 def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
-    hits = []
-    for entry in digest.entries:
-        metadata = {
-            "citation": entry.citation,
-            "path": entry.path,
-            "date": entry.date,
-            "start_line": entry.place.start_line,
-            "end_line": entry.place.end_line,
-            HEADER_PATH: entry.header_path or None,
-        }
-        known = {key: value for key, value in metadata.items() if value is not None}
-        node = TextNode(
-            id_=entry.id,
-            text=quoted(entry.snippet),
-            metadata=known,
-            excluded_embed_metadata_keys=list(known),
-            excluded_llm_metadata_keys=[key for key in known if key != "citation"],
-        )
-        if entry.place.document:
-            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=entry.place.document)
-        hits.append(NodeWithScore(node=node, score=entry.score))
-    return hits
+    return [NodeWithScore(node=_node(entry), score=entry.score) for entry in digest.entries]
+
+
+def _node(entry: MemoryEntry) -> TextNode:
+    metadata = {
+        "citation": entry.citation,
+        "path": entry.path,
+        "date": entry.date,
+        "start_line": entry.place.start_line,
+        "end_line": entry.place.end_line,
+        HEADER_PATH: entry.header_path or None,
+    }
+    known = {key: value for key, value in metadata.items() if value is not None}
+    hidden = {"excluded_embed_metadata_keys": [*known], "excluded_llm_metadata_keys": [*known][1:]}
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=entry.place.document)} if entry.place.document else {}
+    return TextNode(id_=entry.id, text=quoted(entry.snippet), metadata=known, relationships=source, **hidden)

@@ -15,10 +15,8 @@ from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
 
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, Analyzer, check_filters, days_filter, lexicon_of, parse_query
-from llama_index_contextual.memory.current import PoolHit, newer_values_first, newest_first
-from llama_index_contextual.memory.derived import derive_queries
-from llama_index_contextual.memory.digest import Current, MemoryDigest, on_one_line
-from llama_index_contextual.memory.entries import entries_of, is_seen
+from llama_index_contextual.memory.current import newer_values_first, newest_first
+from llama_index_contextual.memory.digest import Current, MemoryDigest, PoolHit, entries_of, is_seen, on_one_line
 from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import (
     HitPool,
@@ -26,11 +24,10 @@ from llama_index_contextual.memory.ranking import (
     aged_hits,
     best_first,
     by_formulas,
+    derive_queries,
     fresh_hits,
 )
-from llama_index_contextual.metadata import (
-    day_of,
-)
+from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     Mode,

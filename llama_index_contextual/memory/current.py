@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import date
 
-    from llama_index.core.schema import BaseNode
+    from llama_index_contextual.memory.digest import PoolHit
 
     Split = Callable[[str], Collection[str]]
 
@@ -53,30 +52,6 @@ _MONTHS: Final = {word: number for language in DATE_LANGUAGES for word, number i
 _LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
 _MOST_OLDER: Final = 3
 _MOST_CHARS: Final = 160  # of an older statement
-
-
-@dataclass(frozen=True, slots=True)
-class PoolHit:
-    """One hit; ranking puts another with a new score in its place.
-
-    Args:
-        node: The chunk.
-        score: How likely it answers the message; where that is not known, a share of the best hit's score.
-        cosine: Of the vector arm.
-        terms: Matched query terms as the analyzer writes them, and how rare each is.
-        reasons: Evidence for its session, where the text was taken for a message, and what changed its score.
-    """
-
-    node: BaseNode
-    score: float
-    cosine: float | None = None
-    terms: Mapping[str, float] = field(default_factory=dict)
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """The node's id."""
-        return self.node.node_id
 
 
 class Statement(NamedTuple):

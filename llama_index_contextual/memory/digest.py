@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from llama_index_contextual.metadata import citation
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual import metadata as meta
+from llama_index_contextual.memory.snippet import choose_snippet
+from llama_index_contextual.text import readable, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import date
+
+    from llama_index.core.schema import BaseNode
 
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
@@ -35,7 +39,33 @@ _UNUSUAL: Final = re.compile(r"[^\x20-\x7e]")  # all others stay as they are
 _EMOJI_STYLES: Final = "\ufe0e\ufe0f"  # after a symbol: as text, as a picture
 _KEYCAP: Final = "\u20e3"
 _BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
+_WIDE_CHARACTER: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
+_LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHit:
+    """One hit; ranking puts another with a new score in its place.
+
+    Args:
+        node: The chunk.
+        score: How likely it answers the message; where that is not known, a share of the best hit's score.
+        cosine: Of the vector arm.
+        terms: Matched query terms as the analyzer writes them, and how rare each is.
+        reasons: Evidence for its session, where the text was taken for a message, and what changed its score.
+    """
+
+    node: BaseNode
+    score: float
+    cosine: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The node's id."""
+        return self.node.node_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +115,7 @@ class Place:
     @property
     def citation(self) -> str:
         """``memory/2026-04-09.md#L3-L5``, or ``report.pdf#page=12``."""
-        return citation(shown_path(self.path), self.start_line, self.end_line, self.page)
+        return meta.citation(shown_path(self.path), self.start_line, self.end_line, self.page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +160,18 @@ class MemoryEntry:
 
 
 def quoted(text: str, mark: str = QUOTE) -> str:
-    """Return a text of a note with the mark of quotation before each line."""
+    """A text of a note with the mark of quotation before each line."""
     return "\n".join(mark + line if line else mark.rstrip() for line in visible(text).split("\n"))
 
 
 def cited(text: str, mark: str = QUOTE) -> str:
-    """Return a text of a note as it follows its citation: the first line, and the others behind the mark."""
+    """A text of a note as it follows its citation: the first line, and the others behind the mark."""
     first, _, others = _BLANK_LINES.sub("", visible(text)).rstrip("\n").partition("\n")
     return "\n".join([first, quoted(others, mark)]) if others else first
 
 
 def shown_path(path: str) -> str:
-    """Return the path of a note as a line shows it: it ends no line and no citation."""
+    """The path of a note as a line shows it: it ends no line and no citation."""
     return _UNSAFE_IN_PATH.sub(lambda char: " " if char[0] == " " else quote(char[0]), _visible(path, quote))
 
 
@@ -189,12 +219,12 @@ class MemoryDigest:
 
 
 def format_digest(entries: Sequence[MemoryEntry]) -> str:
-    """Return the digest of some entries, or one neutral line if there are none."""
+    """The digest of some entries, or one neutral line if there are none."""
     return "\n".join([HEADER, *(entry.block for entry in entries)]) if entries else NOTHING
 
 
 def visible(text: str) -> str:
-    """Return a text of a note without what a human reader would not see.
+    """A text of a note without what a human reader would not see.
 
     Line breaks become those of Unix, other control characters spaces. What has no shape goes, as it can hide text.
     All else stays. To do so once more changes nothing.
@@ -203,34 +233,29 @@ def visible(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Return the same with single spaces for all white space."""
+    """The same with single spaces for all white space."""
     return " ".join(visible(text).split())
 
 
 def _visible(text: str, hidden: Callable[[str], str], *, controls: str = "") -> str:
-    """Replace control characters but some by spaces, and what cannot be seen by ``hidden(character)``."""
+    """A text with spaces for control characters but some, and ``hidden(character)`` for what cannot be seen."""
     if text.isascii() and text.isprintable():
         return text
     text, _ = replace_surrogates(text)  # no output stream can encode one
-    parts: list[str] = []
-    end = 0
+    parts, end = [""], 0
     for match in _UNUSUAL.finditer(text):
-        char, position = match[0], match.start()
-        parts += filter(None, [text[end:position]])
-        end = match.end()
-        category = unicodedata.category(char)
+        parts += filter(None, [text[end : match.start()]])
+        char, end, category = match[0], match.end(), unicodedata.category(match[0])
         if category in {"Cc", "Zl", "Zp"}:
-            parts.append(char if char in controls else " ")
+            char = char if char in controls else " "
         elif category in {"Cf", "Co", "Cn"} or _UNSEEN.match(char):
-            before, after = parts[-1][-1:] if parts else "", text[position + 1 : position + 2]
-            parts.append(char if _joins(before, char, after) else hidden(char))
-        else:
-            parts.append(char)
+            char = char if _joins(parts[-1][-1:], char, text[end : end + 1]) else hidden(char)
+        parts.append(char)
     return "".join([*parts, text[end:]])
 
 
 def _joins(before: str, char: str, after: str) -> bool:
-    """Return whether a script or an emoji needs an unseen character, so that it hides nothing."""
+    """Whether a script or an emoji needs an unseen character, so that it hides nothing."""
     if char in _EMOJI_STYLES:
         return bool(before) and (unicodedata.category(before) in {"So", "Sm"} or after == _KEYCAP)
     if char not in {_NON_JOINER, _JOINER} or not before or not after:
@@ -242,3 +267,76 @@ def _joins(before: str, char: str, after: str) -> bool:
     return (unicodedata.category(before) in {"So", "Sk"} or before in _EMOJI_STYLES) and (
         unicodedata.category(after) == "So"
     )
+
+
+# Entries
+
+
+def is_seen(one: PoolHit, seen: Collection[str]) -> bool:
+    """Whether a hit was shown before, by its id or its citation."""
+    return bool(seen) and (one.id in seen or _entry(one, "", None).citation in seen)
+
+
+def entries_of(
+    chosen: Sequence[PoolHit],
+    groups: Sequence[tuple[str, ...]],
+    terms: Callable[[str], Collection[str]],
+    max_tokens: int,
+    current: Mapping[str, Current],
+) -> tuple[MemoryEntry, ...]:
+    """Entries whose snippets share the budget; what one leaves goes to those after it.
+
+    Args:
+        chosen: Best first.
+        groups: The query's terms with their alternatives.
+        terms: Cuts a text into terms.
+        max_tokens: For all lines together, estimated. Where it is short, later hits are left out; the first never is.
+        current: By id what a hit has of a fact that has changed.
+    """
+    entries: list[MemoryEntry] = []
+    left = max_tokens
+    for position, one in enumerate(chosen):
+        weights = {
+            alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
+        }
+        text = readable(one.node.get_content())
+        properties = str(one.node.metadata.get(meta.FRONT_MATTER) or "")
+        if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
+            text = "\n\n".join([*properties.split("; "), text])
+        now = current.get(one.id)
+        share = left // (len(chosen) - position) - estimate_tokens(_entry(one, "", None, now).block)
+        if share < _LEAST_TOKENS and entries:
+            break
+        limit = int(max(share, _LEAST_TOKENS) * len(text) / max(1, estimate_tokens(text)))
+        snippet, day = choose_snippet(text, weights, terms, limit=limit)
+        if now is not None and now.text not in snippet:
+            snippet = now.text
+        entries.append(_entry(one, visible(snippet), day, now))
+        left -= estimate_tokens(entries[-1].block)
+    return tuple(entries)
+
+
+def _entry(one: PoolHit, snippet: str, day: date | None, current: Current | None = None) -> MemoryEntry:
+    values, document = one.node.metadata, one.node.ref_doc_id or ""
+    lines = (meta.value_of(values, key) for key in (meta.START_LINE, meta.END_LINE))
+    start, end = (line if isinstance(line, int) else None for line in lines)
+    path, page = meta.path_of(values) or document or one.id, str(values.get(meta.PAGE_LABEL) or "")
+    day = day or meta.day_of(values)
+    return MemoryEntry(
+        id=one.id,
+        place=Place(path, start, end, page, document),
+        snippet=snippet,
+        score=round(min(one.score, 1.0), 6),
+        date=day.isoformat() if day else None,
+        header_path=on_one_line(str(meta.value_of(values, meta.HEADER_PATH) or "")),
+        cosine=None if one.cosine is None else round(one.cosine, 4),
+        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.terms),  # without the analyzer's language
+        reasons=one.reasons,
+        current=current,
+    )
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimated LLM tokens without a tokenizer: four characters each, one character each beyond Latin scripts."""
+    wide = 0 if text.isascii() else len(_WIDE_CHARACTER.findall(text))
+    return wide + -(-(len(text) - wide) // 4)

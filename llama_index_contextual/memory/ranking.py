@@ -1,18 +1,26 @@
-"""Settings of memory, the hits of a search, and their orders: by score, by age, by the formulas of the source."""
+"""Settings of memory, the hits of a search, and their orders: by score, by age, by the formulas of the source.
+
+``ranking="derived"`` is the ranking of ``memory_context`` as its authors describe it. The queries are the message, its
+keywords, and the names in it. A chunk has the best of its scores over these queries. Age halves the score of a note
+with a date in its path at each half-life, and a chunk that two or more queries found gains 15 %.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from llama_index_contextual.errors import Checked
-from llama_index_contextual.memory.derived import OVERLAP_BOOST, derived_score
-from llama_index_contextual.memory.entries import is_seen
+from llama_index_contextual.keyword import HAS_CJK, split_words
+from llama_index_contextual.memory.digest import is_seen
 from llama_index_contextual.metadata import path_of
 from llama_index_contextual.retrieval import Judgement, NearDuplicates, RecencyPostprocessor
+from llama_index_contextual.retrieval.recency import decay
 from llama_index_contextual.text import date_from_path
 
 if TYPE_CHECKING:
@@ -21,7 +29,16 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from llama_index_contextual.memory.current import PoolHit
+    from llama_index_contextual.keyword import Lexicon
+    from llama_index_contextual.memory.digest import PoolHit
+
+MAX_QUERY_CHARS: Final = 500
+MAX_KEYWORDS: Final = 5
+OVERLAP_BOOST: Final = 1.15
+
+_POSSESSIVE: Final = re.compile(r"['’]s?$")
+_SENTENCE_ENDS: Final = ".!?\u2026:\u3002\uff01\uff1f"
+_OPENINGS: Final = " \t\r\n\"'\u201c\u201d\u2018\u2019([\u00bf\u00a1*_>-"  # before a word that begins a sentence
 
 
 def _as_number(value: Any) -> Any:
@@ -102,20 +119,6 @@ def best_first(hits: Collection[PoolHit]) -> list[PoolHit]:
     return sorted(hits, key=lambda one: (-one.score, one.id))
 
 
-def by_formulas(pools: Sequence[HitPool], today: date, settings: MemorySettings) -> list[PoolHit]:
-    """Hits of all queries by :func:`derived_score`, best first; only a date in a path has an age."""
-    ranked = []
-    for one in {hit.id: hit for pool in reversed(pools) for hit in pool.hits}.values():
-        scores = [hit.score for pool in pools for hit in pool.hits if hit.id == one.id]
-        day = date_from_path(path_of(one.node.metadata)) if settings.include_recency else None
-        age = None if day is None else float((today - day).days)
-        reasons = [f"found by {len(scores)} queries x{OVERLAP_BOOST}"] if len(scores) > 1 else []
-        reasons += [] if age is None else [f"{age:.0f} days old"]
-        score = derived_score(scores, age, settings.half_life_days)
-        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
-    return best_first(ranked)
-
-
 def aged_hits(ranked: Sequence[PoolHit], settings: MemorySettings, now: datetime) -> list[PoolHit]:
     """Hits whose scores are lowered by the age of their notes, best first."""
     recency = RecencyPostprocessor(
@@ -135,3 +138,73 @@ def fresh_hits(ranked: Sequence[PoolHit], most: int, seen: Collection[str] = ())
     unseen = [one for one in ranked if not is_seen(one, seen)]
     repeated = NearDuplicates()
     return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content())][:most]
+
+
+# By the formulas of the source
+
+
+def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
+    """Queries of a message: its first 500 characters, its keywords, and its names.
+
+    The keywords are the five best words: those that are repeated, then the longest, in the message's order; names and
+    stop words are none. A query that repeats an earlier one is left out.
+
+    Args:
+        message: A message, without pasted code and digests.
+        lexicon: Stop words of its languages.
+    """
+    original = message.strip()[:MAX_QUERY_CHARS].rstrip()
+    names = _names(original, lexicon)
+    known = {name.casefold() for name in names}
+    counts = Counter(
+        word
+        for word in (_POSSESSIVE.sub("", word).casefold() for word in split_words(original))
+        if not (lexicon.is_stop_word(word) or word in known or (len(word) == 1 and not HAS_CJK.match(word)))
+    )
+    best = set(sorted(counts, key=lambda word: (-counts[word], -len(word)))[:MAX_KEYWORDS])
+    keywords = [word for word in counts if word in best]
+    queries = dict[tuple[str, ...], str]()
+    for text in (original, " ".join(keywords), " ".join(names)):
+        if words := tuple(map(str.casefold, split_words(text))):
+            queries.setdefault(words, text)
+    return tuple(queries.values())
+
+
+def _names(text: str, lexicon: Lexicon) -> list[str]:
+    """Words that are written as names: capitals only, or a capital inside a sentence."""
+    names = dict[str, None]()
+    for match in re.finditer(r"[^\W\d_][\w'’-]*", text):
+        word = _POSSESSIVE.sub("", match[0])
+        is_acronym = len(word) > 1 and word.isupper()
+        before = text[: match.start()].rstrip(_OPENINGS)
+        between = text[len(before) : match.start()]
+        begins_sentence = not before or "\n" in between or (before[-1] in _SENTENCE_ENDS and between[:1].isspace())
+        if is_acronym or (word[:1].isupper() and not begins_sentence and not lexicon.is_stop_word(word)):
+            names[word] = None
+    return list(names)
+
+
+def derived_score(scores: Sequence[float], age_days: float | None, half_life_days: float = 30.0) -> float:
+    """The score of a chunk.
+
+    Args:
+        scores: Its score for each query that found it.
+        age_days: The age of its note; None for a note without a date in its path, and where age does not count.
+        half_life_days: The age at which a score is halved.
+    """
+    score = max(scores) * (1.0 if age_days is None else decay(max(age_days, 0.0), half_life_days))
+    return score * (OVERLAP_BOOST if len(scores) > 1 else 1.0)
+
+
+def by_formulas(pools: Sequence[HitPool], today: date, settings: MemorySettings) -> list[PoolHit]:
+    """Hits of all queries by :func:`derived_score`, best first; only a date in a path has an age."""
+    ranked = []
+    for one in {hit.id: hit for pool in reversed(pools) for hit in pool.hits}.values():
+        scores = [hit.score for pool in pools for hit in pool.hits if hit.id == one.id]
+        day = date_from_path(path_of(one.node.metadata)) if settings.include_recency else None
+        age = None if day is None else float((today - day).days)
+        reasons = [f"found by {len(scores)} queries x{OVERLAP_BOOST}"] if len(scores) > 1 else []
+        reasons += [] if age is None else [f"{age:.0f} days old"]
+        score = derived_score(scores, age, settings.half_life_days)
+        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
+    return best_first(ranked)

@@ -8,9 +8,8 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword import lexicon_of
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.memory.current import PoolHit
-from llama_index_contextual.memory.derived import derive_queries, derived_score
-from llama_index_contextual.memory.ranking import HitPool, MemorySettings, by_formulas
+from llama_index_contextual.memory.digest import PoolHit
+from llama_index_contextual.memory.ranking import HitPool, MemorySettings, by_formulas, derive_queries, derived_score
 
 TODAY = date(2026, 4, 10)
 

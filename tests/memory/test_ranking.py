@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.memory.current import PoolHit
-from llama_index_contextual.memory.entries import entries_of, estimate_tokens
+from llama_index_contextual.memory.digest import PoolHit, entries_of, estimate_tokens
 from llama_index_contextual.retrieval import NearDuplicates
 
 
