@@ -112,8 +112,9 @@ def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> Funct
     async def amemory_context(message: str) -> str:
         return (await memory.aget(message)).markdown
 
-    how = {"name": name, "description": DESCRIPTION, "fn_schema": MemoryContextInput}
-    return FunctionTool.from_defaults(memory_context, async_fn=amemory_context, **how)
+    return FunctionTool.from_defaults(
+        memory_context, name, DESCRIPTION, fn_schema=MemoryContextInput, async_fn=amemory_context
+    )
 
 
 def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
