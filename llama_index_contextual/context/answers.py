@@ -49,19 +49,7 @@ _DATA: Final = re.compile(  # without the quote before a key, which may have loo
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBERS: Final = re.compile(r"\d{1,40}(?:[,\u2019']\d{3}(?!\d))*")
-_NUMERALS: Final = [
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]  # "one" is any
+_NUMERALS: Final = "two three four five six seven eight nine ten eleven twelve"  # "one" is any
 _IDENTIFIER: Final = re.compile(
     r"`([^`]+)`|\b(\w+_\w+)\b|\b([a-z]{2,}[A-Z][a-z]\w*)\b|\b([A-Za-z]\w*(?:\.[A-Za-z]\w*)*\(\))"
 )
@@ -145,11 +133,11 @@ def _invented(context: str, source: str) -> bool:
     are what no prose has: ``snake_case``, ``camelCase``, ``a.b()`` and what stands between backticks.
     """
     sentence = _ABOUT_CHUNK.sub("", context)
-    folded = " ".join(source.casefold().split())
+    folded, numerals = " ".join(source.casefold().split()), dict(enumerate(_NUMERALS.split(), 2))
     for match in _NUMBERS.finditer(sentence):
         number = int(re.sub(r"\D", "", match[0]))
         forms = [str(number), f"{number:,}".replace(",", "[,.\u2019' ]")]
-        numeral = rf"|\b{_NUMERALS[number - 2]}\b" if 0 <= number - 2 < len(_NUMERALS) else ""
+        numeral = rf"|\b{numerals[number]}\b" if number in numerals else ""
         if not re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d){numeral}", folded):
             return True
     names = (next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(sentence))

@@ -144,15 +144,12 @@ class ContextGenerator(ABC):
     free: ClassVar[bool] = True
     """Whether it costs neither money nor noticeable time, so that it may run while a query waits."""
 
+    version: str
+    """A hash of everything that its contexts depend on, apart from the chunk and its document."""
     model_name: str = ""
     """The language model that it asks; empty where it asks none."""
     usage: ContextUsage = ContextUsage()
     """What it has done since it was made; of a free generator nothing."""
-
-    @property
-    @abstractmethod
-    def version(self) -> str:
-        """Hash of everything that its contexts depend on, apart from the chunk and its document."""
 
     @abstractmethod
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:

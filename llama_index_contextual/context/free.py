@@ -49,27 +49,24 @@ class HeadingContextGenerator(ContextGenerator):
     """
 
     name = "headings"
-
-    @property
-    def version(self) -> str:
-        """Hash of form, length and revision."""
-        return short_hash([self.name, _REVISION, _FORM, _MOST_CHARS])
+    version = short_hash([name, _REVISION, _FORM, _MOST_CHARS])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node; its text is empty where no heading, title, date or path with words is known."""
-        version, texts = self.version, (self.describe(node, document) for node in nodes)
-        return [ChunkContext(text, self.name, lexical, version) for text, lexical in texts]
+        texts = (_describe(node, document) for node in nodes)
+        return [ChunkContext(text, self.name, lexical, self.version) for text, lexical in texts]
 
-    def describe(self, node: BaseNode, document: SourceDocument) -> tuple[str, str]:
-        """The embedded context of a chunk, and the one that the keyword arm alone reads."""
-        metadata: Mapping[str, Any] = {**document.metadata, **node.metadata}
-        headings = heading_titles(metadata)
-        breadcrumb = _breadcrumb(document.path, headings)
-        title = _new_title(str(value_of(metadata, TITLE) or ""), document.path, headings)
-        below = [title, date_in_words(value_of(metadata, DATE)), str(value_of(metadata, CONTINUES) or "")]
-        lines = [f"Document: {breadcrumb}" if breadcrumb else "", *map(str.rstrip, below)]
-        text = "\n".join(filter(None, lines)).strip()
-        return (text, "") if headings or any(below) or not is_id(document.path) else ("", text)
+
+def _describe(node: BaseNode, document: SourceDocument) -> tuple[str, str]:
+    """The embedded context of a chunk, and the one that the keyword arm alone reads."""
+    metadata: Mapping[str, Any] = {**document.metadata, **node.metadata}
+    headings = heading_titles(metadata)
+    breadcrumb = _breadcrumb(document.path, headings)
+    title = _new_title(str(value_of(metadata, TITLE) or ""), document.path, headings)
+    below = [title, date_in_words(value_of(metadata, DATE)), str(value_of(metadata, CONTINUES) or "")]
+    lines = [f"Document: {breadcrumb}" if breadcrumb else "", *map(str.rstrip, below)]
+    text = "\n".join(filter(None, lines)).strip()
+    return (text, "") if headings or any(below) or not is_id(document.path) else ("", text)
 
 
 def _breadcrumb(path: str, headings: Sequence[str]) -> str:
@@ -117,49 +114,34 @@ class PatternContextGenerator(ContextGenerator):
     """
 
     name = "pattern"
-
-    def __init__(self) -> None:
-        self._headings = HeadingContextGenerator()
-
-    @property
-    def version(self) -> str:
-        """Hash of lengths and revision."""
-        limits = (self.name, _MOST_SYMBOLS, _MOST_LEXICAL)
-        return short_hash([self.name, _PATTERN_REVISION, *limits, self._headings.version])
+    version = short_hash([name, _PATTERN_REVISION, name, _MOST_SYMBOLS, _MOST_LEXICAL, HeadingContextGenerator.version])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node."""
         code = read_code(document.text, document.path)
         if code is None:
             return self._from_headings(nodes, document)
-        version = self.version
-        return [self._from_code(node, document, code, version) for node in nodes]
+        return [self._from_code(node, document, code) for node in nodes]
 
-    def _from_code(self, node: BaseNode, document: SourceDocument, code: SourceCode, version: str) -> ChunkContext:
+    def _from_code(self, node: BaseNode, document: SourceDocument, code: SourceCode) -> ChunkContext:
         start, end = position(node, document)
         if start == end:  # the chunk is not part of the text that is known: read it by itself
             text = node.get_content(metadata_mode=MetadataMode.NONE)
             code, start, end = read_code(text, document.path) or code, 0, len(text)
-        parts = [
-            f"From file: {document.path}.",
-            _listed("In", code.enclosing(start)),
-            _listed("Defines", code.defined(start, end)),
-        ]
+        parts = _listed("In", code.enclosing(start)), _listed("Defines", code.defined(start, end))
+        text = " ".join(filter(None, [f"From file: {document.path}.", *parts]))
         is_first = end > start and not code.text[:start].strip()
         names = [code.language, *dict.fromkeys(symbol.name for symbol in code.symbols)] if is_first else []
-        return ChunkContext(" ".join(filter(None, parts)), self.name, " ".join(names)[:_MOST_LEXICAL], version)
+        return ChunkContext(text, self.name, " ".join(names)[:_MOST_LEXICAL], self.version)
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
         # What stands before the first chunk is front matter.
         body = document.text[position(nodes[0], document)[0] if start_of(nodes[0]) > 0 else 0 :]
-        sentence, version = first_sentence(body), self.version
-        contexts: list[ChunkContext | None] = []
-        for node in nodes:
-            text, path = self._headings.describe(node, document)
-            lexical = " ".join(filter(None, [path, *titles, sentence]))[:_MOST_LEXICAL]
-            contexts.append(ChunkContext(text, self.name, lexical, version))
-        return contexts
+        more = [*titles, first_sentence(body)]
+        texts = (_describe(node, document) for node in nodes)
+        lexical = ((text, " ".join(filter(None, [path, *more]))[:_MOST_LEXICAL]) for text, path in texts)
+        return [ChunkContext(text, self.name, words, self.version) for text, words in lexical]
 
 
 def _listed(label: str, symbols: Iterable[object]) -> str:

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections import Counter
 from dataclasses import asdict
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from llama_index.core.llms import LLM
@@ -31,7 +32,7 @@ from llama_index_contextual.context.base import (
 )
 from llama_index_contextual.context.cache import UNUSABLE, ContextCache, Kept, open_store
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.errors import ContextualWarning, StorageError, one_of
+from llama_index_contextual.errors import ContextualWarning, StorageError, one_of, refuse_unknown
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.service import pause
 from llama_index_contextual.text import counted, short_hash
@@ -75,7 +76,7 @@ class LLMContextGenerator(ContextGenerator):
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
             names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
         fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None.
-        options: Settings of the calls.
+        **options: Settings of the calls, as :class:`LLMOptions` names them.
 
     Raises:
         SettingError: A setting cannot work.
@@ -91,12 +92,14 @@ class LLMContextGenerator(ContextGenerator):
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
         beside: str | None = "pattern",
         fallback: str | None = None,
-        options: models.LLMOptions | None = None,
+        **options: Any,
     ) -> None:
         models.check_source(llm)
         for name, value in (("beside", beside), ("fallback", fallback)):
             one_of(name, value, (*FREE, None))
-        self.source, self.options = llm, options or models.LLMOptions()
+        taken = {*signature(LLMContextGenerator).parameters, *models.LLMOptions.__dataclass_fields__}
+        refuse_unknown("context='llm'", options, taken - {"options"})
+        self.source, self.options = llm, models.LLMOptions(**options)
         # Now: a field may count what the model does later.
         self._model_name = models.model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
         self._llm: LLM | None = None
@@ -131,7 +134,7 @@ class LLMContextGenerator(ContextGenerator):
         return f"llm:{self.model_name}" + (f"+{self.beside.name}" if self.beside else "")
 
     @property
-    def version(self) -> str:
+    def version(self) -> str:  # type: ignore[override]
         """A hash of model, prompts, length and what stands beside; timeouts and such change no context."""
         tokens, beside = self.options.max_output_tokens, self.beside and self.beside.version
         return short_hash([f"llm:{self.model_name}", _REVISION, *self.prompts, tokens, beside])

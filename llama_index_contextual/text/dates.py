@@ -12,7 +12,7 @@ from datetime import date, datetime, time, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.text.language import tell_language
+from llama_index_contextual.text.language import WORDS, tell_language
 from llama_index_contextual.text.normalize import plain_digits
 
 if TYPE_CHECKING:
@@ -39,78 +39,53 @@ COMPACT: Final = re.compile(
     rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d)?)?(?!\d))"
 )
 
-# By language, January and Monday first: the full name, then other ways to write it. "sat" and "sun" are words as well.
-_MONTHS: Final = {
-    "en": "january jan,february feb,march mar,april apr,may,june jun,july jul,august aug,september sep sept,"
-    "october oct,november nov,december dec",
-    "es": "enero,febrero,marzo,abril,mayo,junio,julio,agosto,septiembre setiembre,octubre,noviembre,diciembre",
-    "de": "januar jänner,februar,märz maerz,april,mai,juni,juli,august,september,oktober,november,dezember",
-    "fr": "janvier,février fevrier,mars,avril,mai,juin,juillet,août aout,septembre,octobre,novembre,décembre decembre",
-    "it": "gennaio,febbraio,marzo,aprile,maggio,giugno,luglio,agosto,settembre,ottobre,novembre,dicembre",
-    "nl": "januari,februari,maart,april,mei,juni,juli,augustus,september,oktober,november,december",
-    "pt": "janeiro,fevereiro,março marco,abril,maio,junho,julho,agosto,setembro,outubro,novembro,dezembro",
-    "ru": "январь января январе,февраль февраля феврале,март марта марте,апрель апреля апреле,май мая мае,"
-    "июнь июня июне,июль июля июле,август августа августе,сентябрь сентября сентябре,октябрь октября октябре,"
-    "ноябрь ноября ноябре,декабрь декабря декабре",
-}
-_WEEKDAYS: Final = {
-    "en": "monday mon,tuesday tue tues,wednesday wed,thursday thu thur thurs,friday fri,saturday,sunday",
-    "es": "lunes,martes,miércoles miercoles,jueves,viernes,sábado sabado,domingo",
-    "de": "montag,dienstag,mittwoch,donnerstag,freitag,samstag sonnabend,sonntag",
-    "fr": "lundi,mardi,mercredi,jeudi,vendredi,samedi,dimanche",
-    "it": "lunedì lunedi,martedì martedi,mercoledì mercoledi,giovedì giovedi,venerdì venerdi,sabato,domenica",
-    "nl": "maandag,dinsdag,woensdag,donderdag,vrijdag,zaterdag,zondag",
-    "pt": "segunda-feira segunda,terça-feira terça terca,quarta-feira quarta,quinta-feira quinta,sexta-feira sexta,"
-    "sábado sabado,domingo",
-    "ru": "понедельник понедельника,вторник вторника,среда среду среды,четверг четверга,пятница пятницу пятницы,"
-    "суббота субботу субботы,воскресенье воскресенья",
-}
-DATE_LANGUAGES: Final = tuple(_MONTHS)
+DATE_LANGUAGES: Final = tuple(WORDS["months"])
 _FIRST_SECOND: Final = 100_000_000  # in 1973: a smaller number is a year or a count, and no seconds since the epoch
 
 
+def _names(kind: str, language: str) -> list[list[str]]:
+    return [words.split() for words in WORDS[kind].get(language, "").split(",") if words]
+
+
 def month_words(language: str) -> dict[str, int]:
-    """Return the words for months in a language (``"en"``), each with its number, 1 to 12; {} for others."""
-    return {word: number for number, words in enumerate(_names(_MONTHS, language), 1) for word in words}
+    """The words for months in a language (``"en"``), each with its number, 1 to 12; {} for others."""
+    return {word: number for number, words in enumerate(_names("months", language), 1) for word in words}
+
+
+_MONTH_NUMBERS: Final = {word: number for code in DATE_LANGUAGES for word, number in month_words(code).items()}
 
 
 @cache
 def weekday_words(language: str) -> dict[str, int]:
-    """Return the words for weekdays in a language, each with its number, 0 (Monday) to 6; {} for others."""
-    return {word: number for number, words in enumerate(_names(_WEEKDAYS, language)) for word in words}
+    """The words for weekdays in a language, each with its number, 0 (Monday) to 6; {} for others."""
+    return {word: number for number, words in enumerate(_names("weekdays", language)) for word in words}
 
 
 def month_name(month: int, language: str = "en") -> str:
-    """Return the full name of a month, 1 to 12, in small letters."""
-    return _names(_MONTHS, language)[month - 1][0]
+    """The full name of a month, 1 to 12, in small letters."""
+    return _names("months", language)[month - 1][0]
 
 
 def date_in_words(iso: object) -> str:
-    """Return ``2026-01-28`` as ``Wednesday, 28 January 2026``, and ``""`` for anything that is no such date."""
+    """``2026-01-28`` as ``Wednesday, 28 January 2026``, and ``""`` for anything that is no such date."""
     try:
         day = date.fromisoformat(str(iso or "")[:10])
     except ValueError:  # 2026-02-31 is no date
         return ""
-    weekday = _names(_WEEKDAYS, "en")[day.weekday()][0]  # the language of strftime depends on the machine
+    weekday = _names("weekdays", "en")[day.weekday()][0]  # the language of strftime depends on the machine
     return f"{weekday.capitalize()}, {day.day} {month_name(day.month).capitalize()} {day.year}"
 
 
 def take_dates(word: str) -> tuple[list[date], str]:
-    """Return the dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
-    days: list[date] = []
-
-    def take(match: re.Match[str]) -> str:
-        try:
-            days.append(date(*map(int, match.groups())))
-        except ValueError:
-            return match.group()
-        return "-"
-
-    return days, _ISO.sub(take, word).strip("-")
+    """The dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
+    found = [(match.span(), _date(*map(int, match.groups()))) for match in _ISO.finditer(word)]
+    for (start, end), day in reversed(found):
+        word = f"{word[:start]}-{word[end:]}" if day else word
+    return [day for _, day in found if day], word.strip("-")
 
 
 def date_from_path(path: str) -> date | None:
-    """Find the date in a path: ``memory/2026-04-09.md``, ``2026/04/09-standup.md``, ``log/2026_04_09``.
+    """The date in a path: ``memory/2026-04-09.md``, ``2026/04/09-standup.md``, ``log/2026_04_09``.
 
     The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
     """
@@ -120,7 +95,7 @@ def date_from_path(path: str) -> date | None:
 
 
 def date_from_heading(title: str) -> date | None:
-    """Find the first date in a heading's text: ``2026-01-31``, ``January 31, 2026: plan for the 2026-06-30 release``.
+    """The first date in a heading's text: ``2026-01-31``, ``January 31, 2026: plan for the 2026-06-30 release``.
 
     Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
     """
@@ -141,7 +116,7 @@ def _dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, d
     for form in (*_FORMS, *([COMPACT] if compact else [])) if _ANY_YEAR.search(text) else ():
         for match in form.finditer(text):
             year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
-            day = _date(year, int(month) if month.isdigit() else _any_month(month), number)
+            day = _date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)
             if form is _AMBIGUOUS and (american := _date(year, number, int(month))) not in {None, day}:
                 day = american if day is None else None if tell_language(text) == "en" else day
             if day is not None:
@@ -149,19 +124,13 @@ def _dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, d
 
 
 def _date(year: int, month: int, day: int) -> date | None:
-    try:
+    with contextlib.suppress(ValueError):
         return date(year, month, day)
-    except ValueError:
-        return None
-
-
-def _any_month(word: str) -> int:
-    """The number of a month in any language, 1 to 12; 0 for another word."""
-    return next((months[word] for months in map(month_words, DATE_LANGUAGES) if word in months), 0)
+    return None
 
 
 def parse_date(value: object) -> date | datetime | None:
-    """Read a metadata value: a date, a datetime, ISO 8601 text, a day in words, or seconds since the epoch.
+    """The date in a metadata value: a date, a datetime, ISO 8601 text, a day in words, or seconds since the epoch.
 
     Returns:
         A datetime where the value has a time of day (naive if it names no zone), else a date; None if it is no date.
@@ -181,15 +150,11 @@ def parse_date(value: object) -> date | datetime | None:
 
 
 def parse_day(value: object) -> date | None:
-    """Read a metadata value as :func:`parse_date` does, and leave out its time of day."""
+    """The day of a metadata value, as :func:`parse_date` reads it."""
     moment = parse_date(value)
     return moment.date() if isinstance(moment, datetime) else moment
 
 
 def epoch_seconds(day: date) -> int:
-    """Return the seconds from the epoch to midnight UTC of a day: the value of ``metadata["date_ts"]``."""
+    """The seconds from the epoch to midnight UTC of a day: the value of ``metadata["date_ts"]``."""
     return int(datetime.combine(day, time(), tzinfo=timezone.utc).timestamp())
-
-
-def _names(by_language: dict[str, str], language: str) -> list[list[str]]:
-    return [words.split() for words in by_language.get(language, "").split(",") if words]

@@ -11,10 +11,11 @@ boundary too few makes a longer sentence; one too many cuts a sentence. So a dou
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import resources
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import regex  # type: ignore[import-untyped]
 import sentencex
 
 from llama_index_contextual.errors import SettingError
@@ -31,40 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from importlib.machinery import ModuleSpec
 
-# ISO 639-1 code -> the name that Snowball and NLTK's stop word files share. (Not Tamil or Nepali, whose vowel signs are
-# no letters to Python's re: their words would fall apart.)
-LANGUAGE_NAMES: Final = {
-    "ar": "arabic",
-    "ca": "catalan",
-    "da": "danish",
-    "de": "german",
-    "el": "greek",
-    "en": "english",
-    "es": "spanish",
-    "eu": "basque",
-    "fi": "finnish",
-    "fr": "french",
-    "hu": "hungarian",
-    "id": "indonesian",
-    "it": "italian",
-    "nl": "dutch",
-    "no": "norwegian",
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "sv": "swedish",
-    "tr": "turkish",
-}
-# Detected, too: they have no stemmer, or no list of stop words.
-_OTHER_NAMES: Final = {
-    "hi": "Hindi",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "pl": "Polish",
-    "th": "Thai",
-    "uk": "Ukrainian",
-    "zh": "Chinese",
-}
+# By ISO 639-1 code: names, months and weekdays from January and Monday on (the full name, then other ways to write it;
+# "sat" and "sun" are words as well), and abbreviations that precede what they belong to, of those that sentencex 1.0
+# takes for a sentence's end.
+WORDS: Final[dict[str, dict[str, str]]] = json.loads(
+    resources.files("llama_index_contextual").joinpath("data", "languages.json").read_text("utf-8")
+)
+# As Snowball and NLTK's stop word files share them. (Not Tamil or Nepali, whose vowel signs are no letters to Python's
+# re: their words would fall apart.) The others are detected, too; they have no stemmer, or no list of stop words.
+LANGUAGE_NAMES: Final = WORDS["names"]
+_ALL_NAMES: Final = {**LANGUAGE_NAMES, **WORDS["other names"]}
 
 # Spanish stop words that stand in English notes, as words or abbreviations. They are no sign of Spanish. (To ask for
 # two stop words instead would take every fourth short Spanish line for English.)
@@ -98,8 +76,8 @@ _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _OTHER_ALPHABETS: Final = frozenset({"ar", "el", "hi", "ja", "ko", "ru", "th", "uk", "zh"})
 _HAN: Final = re.compile("[\u4e00-\u9fff]")
 _FOREIGN_LETTERS: Final = re.compile(r"[^\W\d_\x00-\u036f]+")
-_FOREIGN: Final = re.compile("[^\x00-\u02ff]{64,}")
-_MOST_MARKS: Final = 30  # Unicode's own limit (UAX #15); the time to sort marks grows with their square
+# A letter with more than 30 marks, Unicode's own limit (UAX #15); the time to sort marks grows with their square.
+_TOO_MANY_MARKS: Final = regex.compile(r"(\P{ccc=0}{30})\P{ccc=0}+")
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
 # Letters that Unicode does not take apart, as people type them: Łódź is lodz.
@@ -109,20 +87,18 @@ _STROKES: Final = str.maketrans(
 
 
 def resolve_language(name: str) -> str:
-    """Return the ISO 639-1 code for a code or an English name (``"es"``, ``"spanish"``).
+    """The ISO 639-1 code for a code or an English name (``"es"``, ``"spanish"``).
 
     Raises:
         SettingError: No stemmer exists for it.
     """
-    for code, full in LANGUAGE_NAMES.items():
-        if name.lower() in (code, full):
-            return code
-    known = ", ".join(sorted(LANGUAGE_NAMES))
-    raise SettingError(f"language={name!r} is not known. Cure: 'auto' or one of {known}.")
+    if (code := next((code for code, full in LANGUAGE_NAMES.items() if name.lower() in (code, full)), None)) is None:
+        raise SettingError(f"is not known. Cure: 'auto' or one of {', '.join(sorted(LANGUAGE_NAMES))}.", language=name)
+    return code
 
 
 def tell_language(text: str) -> str:
-    """Return the ISO 639-1 code of a text's language; ``"en"`` where no other one stands out.
+    """The ISO 639-1 code of a text's language; ``"en"`` where no other one stands out.
 
     Args:
         text: A question, or a paragraph; of a longer one its beginning counts.
@@ -131,12 +107,12 @@ def tell_language(text: str) -> str:
 
 
 def sample_of(items: Any) -> Any:
-    """Return at most 200 of the items of a list or an array, evenly spread."""
+    """At most 200 of the items of a list or an array, evenly spread."""
     return items[:: max(1, -(-len(items) // _SAMPLE_SIZE))]
 
 
 def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
-    """Return the share of each language in some texts, by their letters, the largest first."""
+    """The share of each language in some texts, by their letters, the largest first."""
     letters: Counter[str] = Counter()
     for text in texts:
         letters[tell_language(text)] += sum(map(len, _WORD.findall(text)))
@@ -145,9 +121,9 @@ def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
 
 
 def languages_in_words(shares: Mapping[str, float]) -> str:
-    """Return languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
-    named = {**LANGUAGE_NAMES, **_OTHER_NAMES}
-    return ", ".join(f"{named[code].capitalize()} {share:.0%}" for code, share in shares.items() if share >= _NAMED)
+    """Languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
+    named = {code: share for code, share in shares.items() if share >= _NAMED}
+    return ", ".join(f"{_ALL_NAMES[code].capitalize()} {share:.0%}" for code, share in named.items())
 
 
 @lru_cache(maxsize=4096)
@@ -180,17 +156,15 @@ def _detect(text: str) -> str:
 
 
 def _shares(text: str) -> dict[str, float]:
-    """Return the probability of each known language."""
-    line = " ".join(text[:_READ].lower().encode("utf-8", "replace").decode("utf-8").split()) + "\n"
-    guesses = {
-        label.removeprefix("__label__"): share for share, label in _detector().predict(line, _GUESSES, 0.0, "strict")
-    }
-    return {code: share for code, share in guesses.items() if code in LANGUAGE_NAMES or code in _OTHER_NAMES}
+    """The probability of each known language."""
+    line = " ".join(replace_surrogates(text[:_READ].lower())[0].split()) + "\n"
+    guesses = _detector().predict(line, _GUESSES, 0.0, "strict")
+    return {code: share for share, label in guesses if (code := label.removeprefix("__label__")) in _ALL_NAMES}
 
 
 @cache
 def _detector() -> Any:
-    """Load fastText's small model without the package that brings it, which loads a downloader, too.
+    """FastText's small model, without the package that brings it, which loads a downloader, too.
 
     The bound object is what fastText's own package has as well, whose ``predict`` fails with numpy 2.
     """
@@ -203,32 +177,22 @@ def _detector() -> Any:
 
 
 def normalise(text: str) -> str:
-    """Return the text in Unicode form NFKC: accents belong to their letter, wide letters and all digits are plain."""
+    """The text in Unicode form NFKC: accents belong to their letter, wide letters and all digits are plain."""
     if text.isascii():
         return text
-    return plain_digits(unicodedata.normalize("NFKC", _FOREIGN.sub(_with_fewer_marks, text)))
+    return plain_digits(unicodedata.normalize("NFKC", _TOO_MANY_MARKS.sub(r"\1", text)))
 
 
 def caseless(text: str) -> str:
-    """Return a text as names are compared: in any case, and whether accents are part of their letters or follow them.
+    """A text as names are compared: in any case, and whether accents are part of their letters or follow them.
 
     macOS has them follow in the names of files, and keyboards write the letters whole.
     """
     return normalise(text).casefold()
 
 
-def _with_fewer_marks(match: re.Match[str]) -> str:
-    """Return text in which no letter carries more than 30 marks; no language has such letters."""
-    chars, marks = [], 0
-    for char in match.group():
-        marks = marks + 1 if unicodedata.combining(char) else 0
-        if marks <= _MOST_MARKS:
-            chars.append(char)
-    return "".join(chars)
-
-
 def fold(word: str) -> str:
-    """Return a word in lower case without accents: ``Canción`` gives ``cancion``, ``Straße`` gives ``strasse``."""
+    """A word in lower case without accents: ``Canción`` gives ``cancion``, ``Straße`` gives ``strasse``."""
     word = word.replace("\u2019", "'").casefold()
     if word.isascii():
         return word
@@ -238,41 +202,25 @@ def fold(word: str) -> str:
 
 @cache
 def listed_stop_words(code: str) -> frozenset[str]:
-    """Return the stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
-    if code not in LANGUAGE_NAMES:
-        return frozenset()
-    listing = (
-        resources.files("llama_index.core") / "_static" / "nltk_cache" / "corpora" / "stopwords" / LANGUAGE_NAMES[code]
-    )
+    """The stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
+    folder = resources.files("llama_index.core").joinpath("_static", "nltk_cache", "corpora", "stopwords")
+    listing = folder / LANGUAGE_NAMES.get(code, "none")
     return frozenset(listing.read_text(encoding="utf-8").split()) if listing.is_file() else frozenset()
 
 
 @cache
 def stop_words(code: str) -> frozenset[str]:
-    """Return the stop words of a language as :func:`fold` gives them."""
+    """The stop words of a language as :func:`fold` gives them."""
     return frozenset(map(fold, listed_stop_words(code)))
 
 
 @cache
 def evidence(code: str) -> frozenset[str]:
-    """Return the stop words that show that a text is in a language."""
+    """The stop words that show that a text is in a language."""
     return stop_words(code) - _ENGLISH_TOO.get(code, frozenset())
 
 
-# Abbreviations that precede what they belong to, in lower case: those that sentencex 1.0 takes for a sentence's end.
-_BEFORE_SOMETHING: Final = {
-    "de": "abb abs abschn allg anm aufl bd bsp bspw ebd engl entspr geb gem ggü hrsg inkl insb insbes jh kap lat max "
-    "mind tab tel tsd zzgl",
-    "es": "aprox arts dña ee eds figs núms profa sras",
-    "fr": "bibl lat liv max mlles mmes obs réf resp trad",
-    "it": "figg nn num pag pagg prec sez succ tab",
-    "nl": "afb excl incl mevr mw par tel",
-    "pl": "godz im in inż lek max mgr pkt poz rozdz rys str św tab tel tj tzw ul woj zob",
-    "pt": "aprox arts cap exa figs máx mín núm núms obs pág págs profa seç séc srta tel trad vol",
-    "ru": "англ вып гл др им лат млн млрд напр обл прим рис см соч ср табл чел шт",  # noqa: RUF001  Cyrillic
-    "uk": "англ гл див др лат мін пер прим рис стор табл ук утв шт",
-}
-_ABBREVIATIONS: Final = {code: frozenset(listing.split()) for code, listing in _BEFORE_SOMETHING.items()}
+_ABBREVIATIONS: Final = {code: frozenset(listing.split()) for code, listing in WORDS["abbreviations"].items()}
 
 _segment: Callable[[str, str], list[str]] = sentencex.segment  # type: ignore[attr-defined]  # compiled, untyped
 # sentencex is superlinear on one long CJK line (1 MB: 10.8 s), so it reads windows of this many characters.
@@ -302,7 +250,7 @@ _FEW_SENTENCES: Final = 3
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
-    """Return the ascending offsets in ``text[start:end]`` at which a sentence starts, but for ``start`` itself.
+    """The ascending offsets in ``text[start:end]`` at which a sentence starts, but for ``start`` itself.
 
     Args:
         text: The document.
@@ -327,7 +275,7 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
 
 
 def sentences_in(text: str) -> list[str]:
-    """Return the sentences of a text; the end of a line ends one."""
+    """The sentences of a text; the end of a line ends one."""
     language, sentences = tell_language(text), list[str]()
     for line in filter(None, map(str.strip, text.splitlines())):
         starts = [0, *sentence_starts(line, 0, len(line), language)]
@@ -358,7 +306,7 @@ def _is_uncapitalised(text: str, starts: list[int]) -> bool:
 
 
 def _after_closers(text: str, position: int, end: int) -> int:
-    """Return the offset after closing marks and white space, as no sentence starts with them."""
+    """The offset after closing marks and white space, as no sentence starts with them."""
     if not text[position - 1].isspace() and (closers := _CLOSERS.match(text, position, end)):
         if text[position - 1] in _WIDE and _opens(text, position, closers[0]):
             return position
@@ -368,7 +316,7 @@ def _after_closers(text: str, position: int, end: int) -> int:
 
 
 def _opens(text: str, position: int, marks: str) -> bool:
-    """Return whether marks of emphasis right after a wide full stop open something, as in ``。**重要`` (``**``)."""
+    """Whether marks of emphasis right after a wide full stop open something, as in ``。**重要`` (``**``)."""
     if marks.strip("*_"):
         return False
     low = max(0, position - _LONGEST_EMPHASIS)
@@ -377,8 +325,10 @@ def _opens(text: str, position: int, marks: str) -> bool:
 
 def _true_starts(text: str, start: int, end: int, candidates: list[int], language: str) -> list[int]:
     """The candidates that no rule speaks against."""
-    atoms = _atoms(text, start, candidates[-1]) if candidates else iter(())
-    low, high = next(atoms, (end, end))
+    last = candidates[-1] if candidates else start
+    has_atoms = text.find("`", start, last) >= 0 or text.find("<", start, last) >= 0
+    atoms = (match.span() for match in _ATOM.finditer(text, start, last if has_atoms else start))
+    low, high = next(atoms, (end, end))  # of inline code and tags, in which no sentence ends
     style = "en" if _is_uncapitalised(text, candidates) else language
     starts: list[int] = []
     first = seen = start  # where this sentence starts, and up to where no letter is in it
@@ -403,15 +353,8 @@ def _true_starts(text: str, start: int, end: int, candidates: list[int], languag
     return starts
 
 
-def _atoms(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Return the places of inline code and tags, in which no sentence ends."""
-    if text.find("`", start, end) < 0 and text.find("<", start, end) < 0:
-        return iter(())
-    return (match.span() for match in _ATOM.finditer(text, start, end))
-
-
 def _goes_on(sentence: str, closers: str, space: str, following: str, language: str) -> bool:
-    """Return whether a sentence goes on after what looks like its end.
+    """Whether a sentence goes on after what looks like its end.
 
     Args:
         sentence: Its end, up to its last mark.
@@ -434,7 +377,7 @@ def _goes_on(sentence: str, closers: str, space: str, following: str, language: 
 
 
 def _abbreviates(sentence: str, closers: str, space: str, following: str, language: str) -> bool:
-    """Return whether the full stop belongs to an abbreviation, an ordinal, or the marker of a list's next item."""
+    """Whether the full stop belongs to an abbreviation, an ordinal, or the marker of a list's next item."""
     word = None if closers else _LAST_WORD.search(sentence)
     if word is None:
         return False

@@ -8,10 +8,9 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from llama_index_contextual.errors import ContextualWarning, DocumentError
 
@@ -48,35 +47,34 @@ _STARTS: Final = {
 }
 
 
-def short_hash(value: object, *, escaped: bool = True) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
+def short_hash(value: object) -> str:
+    """16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
 
     Args:
         value: Anything; what JSON cannot show counts as its ``str``.
-        escaped: Whether the JSON is ASCII. Hashes that an index has stored were made in one of the two ways.
     """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=escaped, default=str)
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def plain_digits(text: str) -> str:
-    """Return a text of the same length with ASCII digits for those of other scripts."""
+    """A text of the same length with ASCII digits for those of other scripts."""
     return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda digit: str(int(digit[0])), text)
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """Return a text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
+    """A text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
     visible = text.translate(_PICTURES)
     return visible.replace("\n", "\u2424").replace("\t", " ") if one_line else visible
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
+    """A number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
-    """Return whether a file of this name holds Markdown.
+    """Whether a file of this name holds Markdown.
 
     Args:
         path: Of the file; "" for none.
@@ -88,7 +86,7 @@ def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:
-    """Return the text with U+FFFD for each lone surrogate, and how many there were: no store or parser takes them."""
+    """The text with U+FFFD for each lone surrogate, and how many there were: no store or parser takes them."""
     try:
         text.encode()  # much faster than to look for one
     except UnicodeEncodeError:
@@ -97,13 +95,13 @@ def replace_surrogates(text: str) -> tuple[str, int]:
 
 
 def storable(text: str) -> tuple[str, int]:
-    """Return the text with U+FFFD for what databases do not keep, NUL and lone surrogates, and how many there were."""
+    """The text with U+FFFD for what databases do not keep, NUL and lone surrogates, and how many there were."""
     clean, count = replace_surrogates(text)
     return clean.replace("\0", "\ufffd"), count + clean.count("\0")
 
 
 def without_surrogates(text: str, name: str) -> str:
-    """Return the text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
+    """The text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
     clean, count = replace_surrogates(text)
     if count:
         warnings.warn(
@@ -113,15 +111,14 @@ def without_surrogates(text: str, name: str) -> str:
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Yield the lines of a text, each with its end, as citations count them: LF, CR LF or CR ends one.
+    """The lines of a text, each with its end, as citations count them: LF, CR LF or CR ends one.
 
     ``str.splitlines`` takes form feeds and U+2028 for ends, too.
     """
     return io.StringIO(text, newline="")
 
 
-@dataclass(frozen=True, slots=True)
-class FileText:
+class FileText(NamedTuple):
     """A file's text, and what had to be repaired to read it ("" if nothing)."""
 
     text: str
@@ -129,7 +126,7 @@ class FileText:
 
 
 def decode(data: bytes) -> FileText:
-    """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+    """The text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
 
     Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
     is a slice of the document's.
@@ -137,30 +134,23 @@ def decode(data: bytes) -> FileText:
     Raises:
         DocumentError: It is binary.
     """
-    if data.startswith(UTF16_MARKS):
-        text, repair = data.decode("utf-16", "replace"), ""
-    elif (kind := next((kind for start, kind in _STARTS.items() if data.startswith(start)), None)) is not None:
-        raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
-    elif b"\x00" in data:
-        raise DocumentError("it is binary, not text (it holds NUL bytes). Cure: ignore it, or give its type a reader.")
-    else:
-        text, repair = _decode_bytes(data)
-    if len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
-        raise DocumentError("it is binary, not text (control characters). Cure: ignore it, or give its type a reader.")
-    clean, count = replace_surrogates(text)
-    if count:
-        repair = f"{count} lone surrogate(s) replaced by U+FFFD"
-    return FileText(clean, repair)
-
-
-def _decode_bytes(data: bytes) -> tuple[str, str]:
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    is_wide, repair = data.startswith(UTF16_MARKS), ""
+    kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "")
     try:
-        return data.decode("utf-8", "surrogatepass"), ""
+        text = data.decode(*("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass"))
     except UnicodeDecodeError as error:
-        what = f"byte 0x{data[error.start]:02x} at {error.start:,} is no UTF-8"
-    # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
-    return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
+        # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("cp1252", "replace")
+        what = f"byte 0x{error.object[error.start]:02x} at {error.start:,} is no UTF-8"
+        repair = f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
+    if b"\0" in data and not is_wide:
+        kind = kind or "binary (it holds NUL bytes)"
+    elif len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
+        kind = kind or "binary (control characters)"
+    if kind:
+        raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
+    clean, count = replace_surrogates(text)
+    return FileText(clean, f"{count} lone surrogate(s) replaced by U+FFFD" if count else repair)
 
 
 # Pictures and other files that are written into a text as letters.
@@ -194,7 +184,7 @@ _KINDS: Final = str.maketrans(
 
 
 def encoded_runs(text: str) -> list[tuple[int, int]]:
-    """Return where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or digits."""
+    """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or digits."""
     found = [match.span() for match in _DATA_URI.finditer(text)] if "data:" in text else []
     words = [*_RUN.finditer(text)]
     found += [word.span() for word in words if word.end() - word.start() >= _LEAST_RUN and _is_encoded(word[0])]
@@ -210,12 +200,12 @@ def encoded_runs(text: str) -> list[tuple[int, int]]:
 
 
 def readable(text: str) -> str:
-    """Return a text with ``…`` for each of its :func:`encoded_runs`: what is embedded, searched, shown and counted."""
+    """A text with ``…`` for each of its :func:`encoded_runs`: what is embedded, searched, shown and counted."""
     return without_runs(text, encoded_runs(text))
 
 
 def without_runs(text: str, runs: Sequence[tuple[int, int]], start: int = 0, end: int | None = None) -> str:
-    """Return a part of a text with ``…`` for each of some runs."""
+    """A part of a text with ``…`` for each of some runs."""
     end = len(text) if end is None else end
     parts, at = [], start
     for first, last in runs:

@@ -60,7 +60,7 @@ _LONGEST_WORD: Final = 101  # characters; any longer word is the same one piece
 
 
 def budget_cost(tokens: int, text: str) -> int:
-    """Return the cost of a text in a budget: its tokens, or more where these have over 8 characters each."""
+    """The cost of a text in a budget: its tokens, or more where these have over 8 characters each."""
     if len(text) <= tokens * CHARS_PER_TOKEN:
         return tokens
     letters = sum(map(len, text.split()))
@@ -89,26 +89,21 @@ class Scale:
         self._torn: Sequence[int] = ()  # how many of the marks before each one are no seam
 
     def part(self, start: int, end: int) -> str:
-        """Return a slice of the document without encoded bytes."""
+        """A slice of the document without encoded bytes."""
         return without_runs(self._text, self.runs, start, end) if self.runs else self._text[start:end]
 
     def cuts_run(self, offset: int) -> bool:
-        """Return whether an offset is inside encoded bytes."""
+        """Whether an offset is inside encoded bytes."""
         at = bisect_left(self.runs, (offset,)) - 1
         return at >= 0 and self.runs[at][0] < offset < self.runs[at][1]
 
     def is_text(self, start: int, end: int) -> bool:
-        """Return whether a slice holds more than encoded bytes."""
-        if not self.runs:
-            return True
-        at = bisect_left(self.runs, (start,))
-        touched = self.runs[max(0, at - 1) : at + 1]
-        if not any(first < end and last > start for first, last in touched):
-            return True
-        return _LETTERS.search(self.part(start, end)) is not None
+        """Whether a slice holds more than encoded bytes."""
+        part = self.part(start, end) if self.runs else ""
+        return not self.runs or len(part) == end - start or _LETTERS.search(part) is not None
 
     def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
-        """Return the cost (:func:`budget_cost`) before each of the ascending offsets, counted from the first one."""
+        """The cost (:func:`budget_cost`) before each of the ascending offsets, counted from the first one."""
         text, runs, count = self._text, self.runs, self._count
         sums, costs = array("q", [0]), array("q", [0])  # not lists: a document may have millions of marks
         total = cost = 0
@@ -127,7 +122,7 @@ class Scale:
         return costs
 
     def exact(self, start: int, end: int) -> int:
-        """Return the tokens of ``text[start:end]`` taken alone; only what is not known yet is counted."""
+        """The tokens of ``text[start:end]`` taken alone; only what is not known yet is counted."""
         offsets, seam = self._offsets, self._seam
         if seam is None or not seam.match(self._text, start):
             return self._count(self.part(start, end))
@@ -137,12 +132,12 @@ class Scale:
         return self._sums[last] - self._sums[first] + self._count(self.part(offsets[last], end))
 
     def cost(self, start: int, end: int) -> int:
-        """Return the cost of ``text[start:end]`` taken alone."""
+        """The cost of ``text[start:end]`` taken alone."""
         return budget_cost(self.exact(start, end), self.part(start, end))
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None = None) -> Scale:
-    """Return the scale of one document.
+    """The scale of one document.
 
     Args:
         text: The document, without lone surrogates.
@@ -186,14 +181,9 @@ def count_cl100k(text: str) -> int:
         return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
 
 
-def tiktoken_cl100k() -> tiktoken.Encoding:
-    """The encoding of tiktoken, which one thread reads from LlamaIndex's copy of the vocabulary."""
-    with _lock:
-        return _tiktoken_cl100k()
-
-
 @functools.cache
-def _tiktoken_cl100k() -> tiktoken.Encoding:
+def tiktoken_cl100k() -> tiktoken.Encoding:
+    """The encoding of tiktoken, read from LlamaIndex's copy of the vocabulary."""
     import llama_index.core
     import tiktoken
 
@@ -220,7 +210,7 @@ _lock: Final = RLock()
 
 @functools.lru_cache(maxsize=4)
 def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
-    """Return a word-piece tokenizer without truncation or padding; one object per vocabulary, safe to share.
+    """A word-piece tokenizer without truncation or padding; one object per vocabulary, safe to share.
 
     Args:
         vocab: Path of a WordPiece ``vocab.txt``; the one that ships with this package by default.
@@ -260,7 +250,7 @@ def _whole_words() -> frozenset[str]:
 
 
 def is_spelled(text: str) -> bool:
-    """Return whether the local model knows any longer word of a text as a whole: English words, and common names.
+    """Whether the local model knows any longer word of a text as a whole: English words, and common names.
 
     Keyboard mash has no such word, and a question in another language seldom has one.
     """
@@ -269,7 +259,7 @@ def is_spelled(text: str) -> bool:
 
 
 def share_spelled(text: str) -> float:
-    """Return the share of a text's letters that are in words which the local model knows as a whole; 1 without letters.
+    """The share of a text's letters that are in words which the local model knows as a whole; 1 without letters.
 
     Of an English question that is more than half; of a German one a sixth, of a Japanese one nothing.
     """
@@ -283,14 +273,13 @@ def is_unread(text: str) -> bool:
 
     It does not know words in most scripts but the Latin one, nor unbroken runs of more than 100 characters.
     """
-    strange = sum(map(len, _STRANGE.findall(text)))
-    if text.isascii() or 2 * strange <= sum(map(len, text.split())):
-        return 2 * strange > sum(map(len, text.split()))
+    is_strange = 2 * sum(map(len, _STRANGE.findall(text))) > sum(map(len, text.split()))
+    if text.isascii() or not is_strange:
+        return is_strange
     encoding = minilm_tokenizer().encode(text, add_special_tokens=False)
-    lengths = [
-        (piece == _UNKNOWN, end - start) for piece, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
-    ]
-    return bool(2 * sum(length for is_unknown, length in lengths if is_unknown) > sum(length for _, length in lengths))
+    lengths: list[int] = [end - start for start, end in encoding.offsets]
+    unknown = (length for piece, length in zip(encoding.ids, lengths, strict=True) if piece == _UNKNOWN)
+    return 2 * sum(unknown) > sum(lengths)
 
 
 @functools.lru_cache(maxsize=50_000)

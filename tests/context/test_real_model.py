@@ -14,7 +14,7 @@ from llm_runs import count_by_source
 from servers import llama_cpp
 
 from llama_index_contextual.app.settings.llm import NamedModel
-from llama_index_contextual.context import LLMContextGenerator, LLMOptions
+from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.models import probe
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
@@ -108,8 +108,8 @@ def test_overflow_as_llama_cpp_reports_it(llama_server):
     """Told that the window is larger than it is, the server's error corrects it."""
     with llama_cpp("--context", "1024") as url:
         named = NamedModel(f"openai:{llama_server.model}@{url}/v1", 24, 600.0)
-        options = LLMOptions(context_window=99_000, **{**PATIENT, "batch_size": 1})
-        generator = LLMContextGenerator(named, cache=False, options=options)
+        options = {**PATIENT, "batch_size": 1, "context_window": 99_000}
+        generator = LLMContextGenerator(named, cache=False, **options)
         long = "\n\n".join(f"Entry {number}: {TEXT}" for number in range(10))
         nodes = SentenceSplitter(chunk_size=128, chunk_overlap=0)([Document(text=long)])
         [chunks] = group_by_document(nodes)

@@ -23,7 +23,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.settings.embeddings import resolve_embedding
 from llama_index_contextual.app.settings.llm import NamedModel, resolve_reranker
-from llama_index_contextual.context import LLMContextGenerator, LLMOptions
+from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.models import probe
 from llama_index_contextual.errors import AnswerError, EmbeddingError, RetrievalError
@@ -213,7 +213,7 @@ def test_contexts_fall_back(kind, fault, monkeypatch):
     nodes = [TextNode(text="Some words.", metadata={"path": "a.md"})]
     with serving(after_a_good_probe(fault)) as server:
         model = NamedModel(MODELS[kind].format(server.url), 100, SILENCE)
-        generator = LLMContextGenerator(model, cache=False, options=LLMOptions(timeout=5.0))
+        generator = LLMContextGenerator(model, cache=False, timeout=5.0)
         with bounded():
             assert generator.generate_all(group_by_document(nodes)) == [[None]]
         assert sum(generator.usage.failed.values()) == 1

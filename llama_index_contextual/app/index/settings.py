@@ -177,7 +177,7 @@ class IndexSettings:
         That is the settings of today, and what converts the document.
         """
         fingerprint, readers, mark_of = self.fingerprint, self.reading.readers, self.reading.converter.mark
-        nodes = short_hash([fingerprint[section] for section in ("parser", "context", "reading")], escaped=False)
+        nodes = short_hash([fingerprint[section] for section in ("parser", "context", "reading")])
 
         def made_with(key: str) -> str:
             mark = "" if readers and suffix_of(key) in readers else mark_of(key)
