@@ -56,7 +56,7 @@ class SettingError(ContextualError, ValueError):
         return self.shown("{}={}".format)
 
     def shown(self, named: Callable[[str, str], str]) -> str:
-        """Return the message, with what a function makes of the name of each setting and of its value as text."""
+        """The message, with what a function makes of the name of each setting and of its value as text."""
         text = super().__str__()
         start = ", ".join(named(name, value) for name, value in self.settings.items())
         return f"{start}{'' if text.startswith(':') else ' '}{text}" if start else text
@@ -74,13 +74,12 @@ class MissingExtraError(ContextualError, ImportError):
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        package = f"'llama-index-contextual[{extra}]'" if extra in EXTRAS else extra
-        super().__init__(f"{what} is not installed. Cure: pip install {package}")
-        self.extra = extra
+        super().__init__(what, extra)
 
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
-        what = str(self).split(" is not installed.", 1)[0]
-        return (type(self), (what, self.extra))
+    def __str__(self) -> str:
+        what, extra = self.args
+        package = f"'llama-index-contextual[{extra}]'" if extra in EXTRAS else extra
+        return f"{what} is not installed. Cure: pip install {package}"
 
 
 @contextmanager
@@ -144,7 +143,7 @@ class ContextualWarning(UserWarning):
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """Return a count as an int; numpy's 3 and 3.0 are 3, as 1e6 and numbers in JSON are floats.
+    """A count as an int; numpy's 3 and 3.0 are 3, as 1e6 and numbers in JSON are floats.
 
     Raises:
         SettingError: It is no whole number, or out of bounds.
@@ -163,7 +162,7 @@ def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
 
 
 def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
-    """Return an amount: a number above 0.
+    """An amount: a number above 0.
 
     Args:
         name: The setting.
@@ -184,7 +183,7 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
 
 
 def _number(value: object) -> float:
-    """Return a number of any kind as a float; nan for anything else, True and False included."""
+    """A number of any kind as a float; nan for anything else, True and False included."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     try:
@@ -242,7 +241,7 @@ class Checked:
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name in what LlamaIndex writes down."""
+        """The name in what LlamaIndex writes down."""
         return cls.__name__
 
 
@@ -255,7 +254,7 @@ def _explanation(fault: Any) -> SettingError:
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address, so that a port is taken before it is announced.
+    """A socket that listens at an address, so that a port is taken before it is announced.
 
     Args:
         host: An address of this machine.
@@ -276,5 +275,5 @@ def listener(host: str, port: int) -> socket.socket:
 
 
 def without_credentials(spec: str) -> str:
-    """Return the name of a model or of an embedding without the user and password of its URL, to be written down."""
+    """The name of a model or of an embedding without the user and password of its URL, to be written down."""
     return _LOGIN.sub(r"\1", spec)

@@ -108,7 +108,7 @@ def value_of(metadata: Mapping[str, Any], key: str) -> Any:
 
 
 def merge_metadata(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return both in one: what a document brought as it is, and ours under their own names where those are taken.
+    """The metadata of both: what a document brought as it is, and ours under their own names where those are taken.
 
     Args:
         theirs: What the document brought.
@@ -126,7 +126,7 @@ def merge_metadata(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[
 
 
 def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return metadata whose values and number of keys are bounded, and a note on each that exceeded a bound.
+    """Metadata whose values and number of keys are bounded, and a note on each that exceeded a bound.
 
     Each chunk of a document has its metadata, so a value costs as often as there are chunks. A text is cut. A list or
     mapping that is larger, deeper than :data:`DEEPEST` or contains itself is left out.
@@ -163,17 +163,17 @@ def _too_large(value: Any) -> str:
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
-    """Return the path that a document's or node's metadata names, in POSIX form; empty for none."""
+    """The path that a document's or node's metadata names, in POSIX form; empty for none."""
     return str(metadata.get(PATH) or metadata.get(_FILE_PATH) or "").replace("\\", "/")
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
-    """Return the path that metadata name, or the name of the file alone; empty for neither."""
+    """The path that metadata name, or the name of the file alone; empty for neither."""
     return path_of(metadata) or str(metadata.get(_FILE_NAME) or "").replace("\\", "/")
 
 
 def page_of(metadata: Mapping[str, Any]) -> object:
-    """Return the page of the file that a document is, as its reader labels it; None where it is no page."""
+    """The page of the file that a document is, as its reader labels it; None where it is no page."""
     label = metadata.get(PAGE_LABEL)
     return metadata.get(_PAGE_NUMBER) if label in {None, ""} else label
 
@@ -202,7 +202,7 @@ def day_of(metadata: Mapping[str, Any]) -> date | None:
 
 
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
-    """Return the path to show for a document; never an absolute one, which names folders of the machine.
+    """The path to show for a document; never an absolute one, which names folders of the machine.
 
     Args:
         metadata: Of the document.
@@ -224,48 +224,39 @@ def _is_absolute(path: str) -> bool:
 
 
 def citation(path: str, start_line: object, end_line: object, page: object = None) -> str:
-    """Return ``notes/a.md#L3-L5``, ``notes/a.md#L3`` for one line, and the path alone where no line is known.
+    """``notes/a.md#L3-L5``, ``notes/a.md#L3`` for one line, and the path alone where no line is known.
 
     Args:
         path: As it is shown, POSIX form.
         start_line: 1-based.
         end_line: 1-based, inclusive.
         page: Of the file, where the chunk is of a document that is one page of it. Then lines say nothing of the file,
-            and the citation is ``report.pdf#page=12``.
+            and the citation is as browsers open it: ``report.pdf#page=12``. What is not a page is called by its name:
+            ``plan.pptx#slide=3``, ``fees.xlsx#sheet=2026``.
     """
-    if page not in {None, ""}:
-        return page_path(path, page)
+    if path and page not in {None, ""}:
+        return f"{path}#{_PARTS.get(PurePosixPath(path).suffix.lower(), 'page')}={quote(str(page), safe='')}"
     if not isinstance(start_line, int):
         return path
     return f"{path}#L{start_line}" if end_line in {None, start_line} else f"{path}#L{start_line}-L{end_line}"
 
 
 def citation_of(metadata: Mapping[str, Any]) -> str:
-    """Return the citation of a node; empty where its metadata name no path."""
+    """The citation of a node; empty where its metadata name no path."""
     path = file_of(metadata)
     lines = value_of(metadata, START_LINE), value_of(metadata, END_LINE)
     return path and citation(path, *lines, page_of(metadata))
 
 
-def page_path(path: str, page: object) -> str:
-    """Return a path with a page, as browsers open it: ``report.pdf#page=12``; the path alone where no page is known.
-
-    What is not a page is called by its name: ``plan.pptx#slide=3``, ``fees.xlsx#sheet=2026``.
-    """
-    if not path or page in {None, ""}:
-        return path
-    return f"{path}#{_PARTS.get(PurePosixPath(path).suffix.lower(), 'page')}={quote(str(page), safe='')}"
-
-
 def split_page(path: str) -> tuple[str, str]:
-    """Return the path and the page (or "") of :func:`page_path`."""
+    """The path and the page (or "") of a :func:`citation`."""
     file, _, part = path.rpartition("#")
     name, _, page = part.partition("=")
     return (file, unquote(page)) if file and name in {"page", *_PARTS.values()} else (path, "")
 
 
 def typed(text: str) -> str | int | float | bool:
-    """Return the value of a scalar of front matter: ``4`` is a number, ``true`` a truth value, ``007`` stays text."""
+    """The value of a scalar of front matter: ``4`` is a number, ``true`` a truth value, ``007`` stays text."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     if _NUMBER.fullmatch(text):
@@ -274,17 +265,17 @@ def typed(text: str) -> str | int | float | bool:
 
 
 def shortened(text: str, most: int = MOST_CHARS) -> str:
-    """Return a text of at most ``most`` characters, with ``…`` where it was cut."""
+    """A text of at most ``most`` characters, with ``…`` where it was cut."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def short_tags(tags: str, most: int = MOST_CHARS) -> str:
-    """Return the first of comma-separated tags, whole ones, up to some number of characters."""
+    """The first of comma-separated tags, whole ones, up to some number of characters."""
     return tags if len(tags) <= most else tags[:most].rpartition(",")[0]
 
 
 def short_header_path(titles: Sequence[str]) -> str:
-    """Join titles into a path of at most :data:`MOST_CHARS` characters; a longer one loses its outer titles first."""
+    """A header path of at most :data:`MOST_CHARS` characters; a longer one loses its outer titles first."""
     shorter, path = titles, join_header_path(titles)
     while len(path) > MOST_CHARS and len(shorter) > 1:
         shorter = shorter[1:]
@@ -293,21 +284,21 @@ def short_header_path(titles: Sequence[str]) -> str:
 
 
 def join_header_path(titles: Iterable[str]) -> str:
-    """Join heading titles, outermost first, into one header path; empty titles are left out."""
+    """One header path of heading titles, outermost first; empty titles are left out."""
     return HEADER_SEPARATOR.join(
         _LOOKS_LIKE_SEPARATOR.sub(r"\1\\\2", title) if ">" in title else title for title in titles if title
     )
 
 
 def split_header_path(header_path: str) -> list[str]:
-    """Split a header path into titles, outermost first: the inverse of :func:`join_header_path`."""
+    """The titles of a header path, outermost first: the inverse of :func:`join_header_path`."""
     return [
         _ESCAPED.sub(r"\1\2", part) if ">" in part else part for part in header_path.split(HEADER_SEPARATOR) if part
     ]
 
 
 def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
-    """Read a node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
+    """A node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
     header_path = value_of(metadata, HEADER_PATH)
     if not isinstance(header_path, str):
         return []
@@ -319,7 +310,7 @@ def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def place_of(metadata: Mapping[str, Any]) -> str:
-    """Return where a chunk stands, as text: its path and its headings, a line each."""
+    """Where a chunk stands, as text: its path and its headings, a line each."""
     return "\n".join([path_of(metadata) or "", *heading_titles(metadata)])
 
 
@@ -369,23 +360,21 @@ def set_views(
             there but the context.
     """
     reset_views(node)
-    metadata, is_ours = node.metadata, has_context(node.metadata)
-    context, lexical = (str(value_of(metadata, key) or "") if is_ours else "" for key in (CONTEXT, LEXICAL_CONTEXT))
-    unshown = _ABOUT_CONTEXTS if context else (CONTEXT, *_ABOUT_CONTEXTS)
-    about = [key_in(metadata, key) for key in unshown] if is_ours else []
+    metadata, ours = node.metadata, (CONTEXT, *_ABOUT_CONTEXTS) if has_context(node.metadata) else ()
+    context, lexical = (str(value_of(metadata, key) or "") if ours else "" for key in (CONTEXT, LEXICAL_CONTEXT))
+    shown = [key_in(metadata, CONTEXT)] if context else []
+    about = [name for name in (key_in(metadata, key) for key in ours) if name not in shown]
     embedded, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
-    repeated = [
+    hidden = [
         name
         for name in (*_REPEATED, *map(prefixed_key, _REPEATED))
         if name in metadata and read.strip() and _is_repeated(name, metadata[name], embedded, read)
     ]
-    written_as = [key_in(metadata, CONTEXT)] if context else []
-    every = [key for key in metadata if key not in written_as] if EVERY_KEY in leave_out_keys else []
-    hidden = [key for key in (*repeated, *_read_once(node), *every) if key not in keep_keys]
-    left_out = [*about, *hidden, *(key for key in leave_out_keys if key != EVERY_KEY)]
-    for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else written_as)])):
+    hidden += [*_read_once(node), *(key for key in metadata if EVERY_KEY in leave_out_keys and key not in shown)]
+    left_out = [*about, *(key for key in hidden if key not in keep_keys), *leave_out_keys]
+    for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else shown)])):
         excluded = getattr(node, name)
-        added = [key for key in dict.fromkeys(keys) if key in metadata or key in leave_out_keys if key not in excluded]
+        added = [key for key in dict.fromkeys(keys) if key in {*metadata, *leave_out_keys} - {*excluded, EVERY_KEY}]
         setattr(node, name, [*excluded, _HIDES, *added, _END] if added else excluded)
 
 
@@ -424,7 +413,7 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
 
 
 def of_front_matter(keys: Iterable[str]) -> dict[str, str]:
-    """Return the mark, in the link to a document, of keys that the parser found in front matter."""
+    """The mark, in the link to a document, of keys that the parser found in front matter."""
     once = [key for key in keys if key in {TAGS, DESCRIPTION}]
     return {prefixed_key(FRONT_MATTER): ",".join(once)} if once else {}
 
@@ -452,5 +441,5 @@ def _is_repeated(name: str, value: Any, embedded: str, read: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """Return a text's words between spaces, so that one text is found in another by whole words."""
+    """A text's words between spaces, so that one text is found in another by whole words."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "

@@ -45,7 +45,7 @@ class StepEvent(BaseEvent):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the event's name."""
+        """The event's name."""
         return "StepEvent"
 
 

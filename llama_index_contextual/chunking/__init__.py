@@ -6,13 +6,3 @@ from llama_index_contextual.chunking.front_matter import inline_tags, read_front
 from llama_index_contextual.chunking.outline import headings_of
 from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.chunking.splitting import ChunkSettings, split_markdown
-
-__all__ = [
-    "ChunkSettings",
-    "HeadingAwareMarkdownNodeParser",
-    "headings_of",
-    "inline_tags",
-    "read_front_matter",
-    "split_markdown",
-    "without_comments",
-]

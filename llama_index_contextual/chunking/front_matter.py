@@ -62,26 +62,26 @@ class FrontMatter:
     unread: int = 0
 
     def text(self, key: str) -> str:
-        """Return the value as one flat string, lists comma-separated; empty where it is missing or nested deeper."""
+        """The value as one flat string, lists comma-separated; empty where it is missing or nested deeper."""
         value = self.values.get(key)
         if isinstance(value, list | tuple):
             return ", ".join(str(item).strip() for item in value if item and not isinstance(item, list | dict))
         return "" if value is None or isinstance(value, dict) else " ".join(str(value).split())
 
     def tags(self) -> str:
-        """Return the tags, comma-separated and without their signs: of a list, ``a, b``, or ``"#a #b"``."""
+        """The tags, comma-separated and without their signs: of a list, ``a, b``, or ``"#a #b"``."""
         parts = [part.strip() for part in (self.text("tags") or self.text("tag")).split(",")]
         words = (part.split() if "#" in part else [part] for part in parts)
         return ", ".join(filter(None, (tag.lstrip("#") for tags in words for tag in tags)))
 
     def rest(self, without: Collection[str]) -> str:
-        """Return all keys but some with their values, ``client: Acme; weight: 40``; no flags, nothing nested."""
+        """All keys but some with their values, ``client: Acme; weight: 40``; no flags, nothing nested."""
         values = {key: self.text(key) for key in self.values if key not in without}
         return "; ".join(f"{key}: {value}" for key, value in values.items() if value and value.lower() not in _FLAGS)
 
 
 def read_front_matter(text: str, name: str = "") -> FrontMatter:
-    """Read the front matter at the top of a text.
+    """The front matter at the top of a text.
 
     Lines that are no YAML, such as ``title: Avatar: The Last Airbender``, are read as a key and its text. A block of
     which most lines have no key, or that has more than 100,000 characters, stays text, and no line of it is a heading.
@@ -190,7 +190,7 @@ def _prose(text: str) -> Iterator[tuple[int, str]]:
 
 
 def inline_tags(text: str) -> list[str]:
-    """Return the tags in a text, ``#health/running``, without their sign: each once, in order.
+    """The tags in a text, ``#health/running``, without their sign: each once, in order.
 
     As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-`` and ``/``, and not
     only digits. Code, indented code too, and quotations hold none.
@@ -213,7 +213,7 @@ def inline_tags(text: str) -> list[str]:
 
 
 def without_comments(text: str) -> tuple[str, int]:
-    """Return a text in which comments, ``%% … %%``, are blank, and how many there were.
+    """A text in which comments, ``%% … %%``, are blank, and how many there were.
 
     Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
     """

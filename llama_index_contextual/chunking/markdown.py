@@ -21,7 +21,6 @@ KINDS: Final = {
     "Item": "list",
     "BlockQuote": "quote",
 }
-_PART: Final = 1_000_000  # characters that are parsed together
 _NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces what follows, as a colon does
 _VISIBLE: Final = re.compile(r"\S")
@@ -207,52 +206,21 @@ def _as_heading(match: re.Match[str]) -> str:
 
 
 def blocks_of(masked: str) -> Iterator[Block]:
-    """Yield the blocks of a text, each before what is in it.
-
-    The parser takes up to 60 bytes for each character that it reads. So it reads a part, and begins again at that
-    part's last block, which may go on. A block that is larger than a part is read again in one of twice the size.
-    """
-    offset, size = 0, _PART
-    while offset < len(masked):
-        end = offset + size
-        if end < len(masked):
-            end = masked.rfind("\n", offset, end) + 1 or end
-        last: list[Block] = []  # a top-level block, and what is in it
-        for block in _parsed(masked[offset:end], offset):
-            if last and block[0] >= last[0][1]:
-                yield from last
-                last = []
-            last.append(block)
-        if end >= len(masked):
-            yield from last
-            return
-        start = _line_start(masked, last[0][0]) if last else offset
-        offset, size = (start, _PART) if start > offset else (offset, 2 * size)
-
-
-def _parsed(part: str, offset: int) -> Iterator[Block]:
-    """Yield the blocks of a part of a text that starts at an offset."""
+    """The blocks of a text, each before what is in it."""
     leaves, kinds = _LEAVES, KINDS
     skip = 0
-    events: Any = _PARSER.events_with_range(part)
+    events: Any = _PARSER.events_with_range(masked)
     for event, span in events:  # every event of the parser passes here, so as little as possible is done with each
         start = span["start"]
         if start < skip:  # inside a leaf: inline markup, rows, text
             continue
-        value = None
+        value, tag = None, event
         if event.__class__ is dict:
             tag = event.get("Start")
             if tag.__class__ is dict:
                 tag, value = tag.popitem()
-        else:
-            tag = event
         if tag in kinds:
             end = span["end"]
             if tag in leaves:
                 skip = end
-            yield offset + start, offset + end, tag, value
-
-
-def _line_start(text: str, offset: int) -> int:
-    """Return where the line of a block starts; pyromark lets some start at the end of the line before."""
-    return offset + 1 if text[offset] == "\n" else text.rfind("\n", 0, offset) + 1
+            yield start, end, tag, value

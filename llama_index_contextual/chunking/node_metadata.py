@@ -64,7 +64,7 @@ HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE
 
 
 def source_of(node: BaseNode) -> RelatedNodeInfo | None:
-    """Return the document that a node was cut from; None for a document."""
+    """The document that a node was cut from; None for a document."""
     source = node.source_node
     return None if source is None or source.node_id == node.node_id else source
 
@@ -81,7 +81,7 @@ def identity_of(document: BaseNode) -> str:
 
 
 def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
-    """Return the id of a chunk: a hash in the form of a UUID, which Qdrant insists on.
+    """The id of a chunk: a hash in the form of a UUID, which Qdrant insists on.
 
     Args:
         identity: Of its document.
@@ -134,7 +134,7 @@ def origin_of(node: BaseNode) -> Origin:
 
 
 def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
-    """Return the order in which documents are read, which matters for those that are pages of one file.
+    """The order in which documents are read, which matters for those that are pages of one file.
 
     Pages of one file have the same path or file name, and a ``page_label`` or ``page_number``. They are read by number,
     or in the list's order where a label is no number; numbers may be left out, as of cells of a notebook and of empty
@@ -168,7 +168,7 @@ def _positive(value: object, otherwise: int) -> int:
 
 
 def with_bounded_metadata(document: BaseNode) -> BaseNode:
-    """Return a document without lists and mappings in its metadata that are too large, and warn of all that is cut.
+    """A document without lists and mappings in its metadata that are too large, and warn of all that is cut.
 
     LlamaIndex makes a text of all metadata for the hash of a document.
     """
@@ -180,7 +180,7 @@ def with_bounded_metadata(document: BaseNode) -> BaseNode:
 
 
 def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a document's own metadata within bounds, and ours that all its chunks share."""
+    """A document's own metadata within bounds, and ours that all its chunks share."""
     values, _ = metadata.bounded(document.metadata)
     theirs = {
         key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
@@ -206,7 +206,7 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
 def filter_metadata(
     front: FrontMatter, tags: Sequence[str], theirs: Mapping[str, Any], *, typed: bool
 ) -> dict[str, Any]:
-    """Return the metadata for filters, on every chunk and in no view: front matter, and inline tags.
+    """The metadata for filters, on every chunk and in no view: front matter, and inline tags.
 
     Front matter is text, and lists are text with commas. Left out are nested values, more than 300 characters, more
     than 50 keys, and names that the document brought or that mean something else here. The keyword arm reads their
@@ -287,6 +287,6 @@ def _drop_stale_chunk_metadata(theirs: dict[str, Any], of_document: Mapping[str,
 
 
 def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return a day as text and as a number; as a number alone where the document's own ``date`` is that day."""
+    """A day as text and as a number; as a number alone where the document's own ``date`` is that day."""
     is_known = dates.parse_day(theirs.get(metadata.DATE)) == day
     return {**({} if is_known else {metadata.DATE: day.isoformat()}), metadata.DATE_TS: dates.epoch_seconds(day)}

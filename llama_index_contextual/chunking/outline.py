@@ -148,7 +148,6 @@ class _Marker:
         self._masked = masked
         self._end = body  # of the last top-level block; what starts before that is inside it
         self._containers: list[tuple[int, str]] = []  # (end, tag) of the lists, items and quotes around
-        self._line = (0, 0)  # an offset, and where its line starts
         self._previous = ""  # kind of the last top-level block
         self._after_rule = False
 
@@ -171,7 +170,7 @@ class _Marker:
                 outline.headings.extend((len(outline.offsets) - 1, int(value["level"][1]), start, end))
         if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
-            outline.atoms[-1] = Atom(self._line_of(start), end, kind, info)
+            outline.atoms[-1] = Atom(self._masked.rfind("\n", 0, start) + 1, end, kind, info)
         if tag in _CONTAINERS:
             containers.append((end, tag))
 
@@ -222,19 +221,12 @@ class _Marker:
             self.mark(offset, GLUED if self._previous == "heading" else BLOCK, "text")
             self._previous = "text"
 
-    def _line_of(self, offset: int) -> int:
-        """Where the line of an offset starts; of a line with a million marks no part is searched twice."""
-        seen, line = self._line if offset >= self._line[0] else (0, 0)
-        line = self._masked.rfind("\n", seen, offset) + 1 or line
-        self._line = offset, line
-        return line
-
     def mark(self, start: int, strength: int, kind: str) -> None:
         """Add a mark at the start of the line, if there is none."""
         masked, offsets = self._masked, self.outline.offsets
         if start and masked[start - 1] != "\n":
             # pyromark lets an item that a tab indents start at the end of the line before
-            start = start + 1 if masked[start] == "\n" else self._line_of(start)
+            start = start + 1 if masked[start] == "\n" else masked.rfind("\n", 0, start) + 1
         if not offsets or start > offsets[-1]:
             self.outline.add(start, strength, kind)
 

@@ -40,16 +40,12 @@ class Kept(NamedTuple):
 
 def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> BaseKVStore | None:
     """The store of a setting: a file (SQLite), a store; True or None for a file in LlamaIndex's cache folder."""
-    if cache is False:
-        return None
-    if isinstance(cache, BaseKVStore):
-        return cache
-    if cache is None or cache is True:
-        return SQLiteKVStore(Path(get_cache_dir()) / "contextual" / _FILE)
-    if isinstance(cache, str | os.PathLike) and os.fspath(cache):
-        path = Path(cache)
-        return SQLiteKVStore(path / _FILE if path.is_dir() else path)
-    raise SettingError(f"cache={cache!r} is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.")
+    if cache is False or isinstance(cache, BaseKVStore):
+        return cache if isinstance(cache, BaseKVStore) else None
+    path = Path(get_cache_dir()) / "contextual" / _FILE if cache is None or cache is True else cache
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise SettingError("is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.", cache=cache)
+    return SQLiteKVStore(Path(path) / _FILE if Path(path).is_dir() else path)
 
 
 class ContextCache:
@@ -112,10 +108,8 @@ class ContextCache:
     def _values(self, keys: Sequence[str]) -> dict[str, Kept]:
         if self.store is None:
             return {}
-        if (get_many := getattr(self.store, "get_many", None)) is not None:
-            values = get_many(keys, _CONTEXTS)
-        else:
-            values = {key: self.store.get(key, _CONTEXTS) for key in keys}
+        get_many = getattr(self.store, "get_many", None)
+        values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
         return {key: _record(value) for key, value in values.items() if value is not None}
 
 

@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
 
+from llama_index_contextual import metadata
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.context.documents import position, start_of
 from llama_index_contextual.context.source_code import SourceCode, first_sentence, read_code
-from llama_index_contextual.metadata import (
-    CONTINUES,
-    DATE,
-    HEADER_SEPARATOR,
-    TITLE,
-    heading_titles,
-    join_header_path,
-    shortened,
-    value_of,
-)
 from llama_index_contextual.text import date_in_words, short_hash
 
 if TYPE_CHECKING:
@@ -59,20 +50,21 @@ class HeadingContextGenerator(ContextGenerator):
 
 def _describe(node: BaseNode, document: SourceDocument) -> tuple[str, str]:
     """The embedded context of a chunk, and the one that the keyword arm alone reads."""
-    metadata: Mapping[str, Any] = {**document.metadata, **node.metadata}
-    headings = heading_titles(metadata)
+    values: Mapping[str, Any] = {**document.metadata, **node.metadata}
+    headings = metadata.heading_titles(values)
+    keys = metadata.TITLE, metadata.DATE, metadata.CONTINUES
+    title, day, continues = (metadata.value_of(values, key) or "" for key in keys)
+    below = [_new_title(str(title), document.path, headings), date_in_words(day), str(continues)]
     breadcrumb = _breadcrumb(document.path, headings)
-    title = _new_title(str(value_of(metadata, TITLE) or ""), document.path, headings)
-    below = [title, date_in_words(value_of(metadata, DATE)), str(value_of(metadata, CONTINUES) or "")]
-    lines = [f"Document: {breadcrumb}" if breadcrumb else "", *map(str.rstrip, below)]
+    lines = [breadcrumb and f"Document: {breadcrumb}", *map(str.rstrip, below)]
     text = "\n".join(filter(None, lines)).strip()
     return (text, "") if headings or any(below) or not is_id(document.path) else ("", text)
 
 
 def _breadcrumb(path: str, headings: Sequence[str]) -> str:
     for first in range(max(1, len(headings))):
-        parts = [path, "…" if first else "", join_header_path(headings[first:])]
-        breadcrumb = HEADER_SEPARATOR.join(filter(None, parts))
+        parts = [path, "…" if first else "", metadata.join_header_path(headings[first:])]
+        breadcrumb = metadata.HEADER_SEPARATOR.join(filter(None, parts))
         if len(breadcrumb) <= _MOST_CHARS:
             return breadcrumb
     return f"{breadcrumb[: _MOST_CHARS - 1].rstrip()}…"  # the chunk's own heading is all that is left
@@ -95,7 +87,7 @@ def is_id(path: str) -> bool:
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     """Keep a title only where it adds words: many documents repeat it as their first heading."""
     names = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
-    title = shortened(" ".join(title.split()))
+    title = metadata.shortened(" ".join(title.split()))
     return "" if title.casefold() in names else title
 
 
@@ -135,7 +127,7 @@ class PatternContextGenerator(ContextGenerator):
         return ChunkContext(text, self.name, " ".join(names)[:_MOST_LEXICAL], self.version)
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
+        titles = dict.fromkeys(title for node in nodes for title in metadata.heading_titles(node.metadata))
         # What stands before the first chunk is front matter.
         body = document.text[position(nodes[0], document)[0] if start_of(nodes[0]) > 0 else 0 :]
         more = [*titles, first_sentence(body)]

@@ -19,19 +19,9 @@ from anyio.from_thread import start_blocking_portal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
+from llama_index_contextual import service
 from llama_index_contextual.context.base import Tokens
 from llama_index_contextual.errors import ContextError, SettingError, amount, optional_whole, whole
-from llama_index_contextual.service import (
-    LONGEST_WAIT,
-    TIMEOUT,
-    AnswerTooLargeError,
-    causes_of,
-    client_options,
-    is_timeout,
-    may_pass,
-    retry_after,
-    status_of,
-)
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
@@ -81,7 +71,7 @@ class LLMOptions:
 
     batch_size: int = 8
     num_workers: int | None = None
-    timeout: float = TIMEOUT
+    timeout: float = service.TIMEOUT
     max_calls: int | None = None
     context_window: int | None = None
     max_output_tokens: int = 100
@@ -173,7 +163,7 @@ def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:  # noqa: PLR
         headers = {"Authorization": f"Bearer {key}"}
     try:
         seconds = min(timeout, _PROBE_SECONDS)
-        with httpx.Client(**client_options(seconds, total=seconds)) as client:
+        with httpx.Client(**service.client_options(seconds, total=seconds)) as client:
             answer = client.get(f"{url}/api/tags" if is_ollama else f"{url}/models", headers=headers)
     except httpx.HTTPError as error:
         return f"no answer from {server} ({type(error).__name__})"
@@ -344,17 +334,17 @@ async def send(llm: LLM, messages: Sequence[ChatMessage], seconds: float, max_to
 
 def _explained(error: Exception) -> CallFailedError:
     """An integration's error in our words: a timeout, an HTTP status, no connection, a prompt too long."""
-    if any(isinstance(cause, AnswerTooLargeError) for cause in causes_of(error)):
+    if any(isinstance(cause, service.AnswerTooLargeError) for cause in service.causes_of(error)):
         return CallFailedError("answer too large")
-    if is_timeout(error):
+    if service.is_timeout(error):
         return CallFailedError("timeout")
-    status, passes = status_of(error), may_pass(error)
-    wait = retry_after(getattr(getattr(error, "response", None), "headers", None) or {})
+    status, passes = service.status_of(error), service.may_pass(error)
+    wait = service.retry_after(getattr(getattr(error, "response", None), "headers", None) or {})
     if status in (400, 413, 422, None) and _OVERFLOW.search(str(error)):
         return CallFailedError(TOO_LONG, fatal=False)
     reason = f"HTTP {status}" if status else "no connection" if passes else type(error).__name__
     is_fatal = passes if status is None else status != 400  # noqa: PLR2004
-    return CallFailedError(reason, fatal=is_fatal, transient=passes and (wait or 0) <= LONGEST_WAIT, wait=wait)
+    return CallFailedError(reason, fatal=is_fatal, transient=passes and (wait or 0) <= service.LONGEST_WAIT, wait=wait)
 
 
 def read_tokens(response: Any) -> Tokens:

@@ -38,6 +38,7 @@ _KEYWORD_FUNCTIONS: Final = frozenset(
 )
 _NO_CODE: Final = frozenset({"text", "md", "rst", "html", "xml", "json", "yaml", "toml", "ini", "csv", "diff", "tex"})
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])(?:\s|$)|\n\s*\n")
+_VISIBLE: Final = re.compile(r"\S")
 _MAX_LEXED: Final = 200_000  # characters: a generated file of megabytes has no reader
 _MAX_SENTENCE: Final = 200
 _MAX_SIGNATURE: Final = 24  # tokens between a parameter list and its body: const noexcept override -> Result<T>
@@ -81,7 +82,8 @@ class SourceCode(NamedTuple):
         """
         if start >= _MAX_LEXED:
             return []
-        level = _indent(self.text, _first_visible(self.text, start))
+        visible = _VISIBLE.search(self.text, start)
+        level = _indent(self.text, visible.start() if visible else len(self.text) - 1)
         stack: list[Symbol] = []
         for symbol in self.symbols[: bisect_left(self.symbols, start, key=lambda symbol: symbol.start)]:
             while stack and stack[-1].indent >= symbol.indent:
@@ -196,9 +198,3 @@ def _after_brackets(tokens: Sequence[Token], position: int) -> int:
 def _indent(text: str, position: int) -> int:
     line = text[text.rfind("\n", 0, position) + 1 : position + 1]
     return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
-
-
-def _first_visible(text: str, start: int) -> int:
-    while start < len(text) - 1 and text[start].isspace():
-        start += 1
-    return start

@@ -8,8 +8,6 @@ from unittest import mock
 
 import pytest
 import regex
-from hypothesis import given
-from hypothesis import strategies as st
 from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
@@ -17,7 +15,6 @@ from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.chunking import (
     ChunkSettings,
     front_matter,
-    markdown,
     read_front_matter,
     split_markdown,
     splitting,
@@ -183,35 +180,6 @@ def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
     text = f"Above.\n\n{line}\n\nBelow.\n"
     plain = text.replace(line, line[:20] + line[-2:])
     assert outline_of(text).kinds == outline_of(plain).kinds
-
-
-PROSE = ["# Title\n\n", "Title\n===\n", "Text *that*\ngoes on.\n\n", "- - -\n", "--- -- x\n", "[a]: /b\n\n", "2. x\n"]
-CODE = ["```py\n\n# x\n```\n", "    code\n\n    more\n\n", "\n", "   \n", "[b]:\n/c\ntext\n\n", "<!-- # x\n\n-->\n"]
-LISTS = ["- a\n\n  b\n- c\n", "> q\nlazy\n\n", "1. one\n\n\ttab\n\n", "|a|\n|-|\n|b|\n\n", "<div>\n# x\n</div>\n\n"]
-
-
-@given(st.lists(st.sampled_from([*PROSE, *CODE, *LISTS]), max_size=40))
-def test_a_text_that_is_parsed_in_parts_has_the_same_blocks(parts):
-    text = "".join(parts)
-    whole = outline_of(text)
-    with mock.patch.object(markdown, "_PART", 120):
-        assert outline_of(text) == whole
-
-
-LINES = ["[]\n", "- [\n", "> [\n\n> - [", "  [\n", "[a]: /b\n", "```\n[\n", "|a|\n|-|\n|[|\n"]
-
-
-@pytest.mark.parametrize("unit", ["[", "\n", " ", *LINES])
-def test_a_block_that_is_larger_than_a_part_is_parsed_in_parts_and_covered(unit, monkeypatch):
-    monkeypatch.setattr(markdown, "_PART", 1000)
-    parser = mock.Mock(wraps=markdown._PARSER)
-    monkeypatch.setattr(markdown, "_PARSER", parser)
-    text = "Above.\n\n" + unit * (5000 // len(unit)) + "\n\nBelow."
-    spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
-    assert not "".join(text[end.end : start.start] for end, start in itertools.pairwise(spans)).strip()
-    assert (spans[0].start, spans[-1].end) == (0, len(text))
-    lengths = [len(call.args[0]) for call in parser.events_with_range.call_args_list]
-    assert sum(lengths) < 4 * len(text)
 
 
 def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
