@@ -168,7 +168,7 @@ def _positive(value: object, otherwise: int) -> int:
 
 
 def with_bounded_metadata(document: BaseNode) -> BaseNode:
-    """A document without lists and mappings in its metadata that are too large, and warn of all that is cut.
+    """A document without lists and mappings in its metadata that are too large, and a warning of all that is cut.
 
     LlamaIndex makes a text of all metadata for the hash of a document.
     """

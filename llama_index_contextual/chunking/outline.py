@@ -455,8 +455,7 @@ def _without_references(title: str, defined: set[str]) -> str:
     """A title with the label of each reference link that the document defines, of a footnote none; others stay."""
 
     def label(match: re.Match[str]) -> str:
-        if (match[2] or match[1]).casefold() not in defined:
-            return match[0]
-        return "" if match[1].startswith("^") else match[1]
+        is_defined, is_note = (match[2] or match[1]).casefold() in defined, match[1].startswith("^")
+        return match[0] if not is_defined else "" if is_note else match[1]
 
     return _REFERENCE.sub(label, title)

@@ -20,7 +20,7 @@ from llama_index_contextual.chunking import outline as ruler
 from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.markdown import END_OF_CODE
 from llama_index_contextual.chunking.outline import Atom, Outline, Path, Section
-from llama_index_contextual.errors import Checked, SettingError
+from llama_index_contextual.errors import Checked, SettingError, whole
 from llama_index_contextual.text import sentence_starts
 from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
 
@@ -71,20 +71,12 @@ class ChunkSettings(Checked, BaseModel):
 
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            size = self.chunk_size
-            bounds = {
-                "chunk_size": (1, 1_000_000, 400),
-                "chunk_overlap": (0, size - 1, size // 5),
-                "min_chunk_size": (0, size, size // 8),
-            }
-            for name, (least, most, usual) in bounds.items():
-                if not least <= getattr(self, name) <= most:
-                    raise SettingError(f"is not in {least:,} to {most:,}. Cure: {usual}", **{name: getattr(self, name)})
+            whole("chunk_size", size := self.chunk_size, most=1_000_000)
+            whole("chunk_overlap", self.chunk_overlap, least=0, most=size - 1)
+            whole("min_chunk_size", self.min_chunk_size, least=0, most=size)
             if isinstance(self.tokenizer, str) and self.tokenizer not in _TOKENIZERS:
-                raise SettingError(
-                    f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that counts tokens",
-                    tokenizer=self.tokenizer,
-                )
+                cure = f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that counts tokens"
+                raise SettingError(cure, tokenizer=self.tokenizer)
 
     @property
     def hard_bound(self) -> int:
@@ -173,10 +165,9 @@ def _with_headings(span: Span, group: list[Section], outline: Outline) -> Span:
         fresh = span.start + span.overlap
         group = [s for s in group if offsets[s.first] < span.end and offsets[s.last] > fresh]
     first = group[0]
-    path = first.path  # what stands further down in the chunk heads nothing of its beginning
-    if len(group) > 1 and outline.kinds[first.first] == "heading" and offsets[first.first] >= span.start:
-        path = ruler.common_path(group)
-    return span._replace(path=path, open=group[-1].path)
+    heads = outline.kinds[first.first] == "heading" and offsets[first.first] >= span.start
+    # Otherwise what stands further down in the chunk heads nothing of its beginning.
+    return span._replace(path=ruler.common_path(group) if heads else first.path, open=group[-1].path)
 
 
 def _plain_outline(text: str, body: int, settings: ChunkSettings) -> Outline:
@@ -196,7 +187,7 @@ def _continues(text: str, atom: Atom | None) -> str:
     if atom is None:
         return ""
     if atom.kind == "code":
-        return atom.info.split(maxsplit=1)[0][:_MAX_CONTINUES] if atom.info.strip() else ""
+        return "".join(atom.info.split(maxsplit=1)[:1])[:_MAX_CONTINUES]
     row = _LINE.match(text, atom.start, min(atom.end, atom.start + _MAX_CONTINUES))
     return row[0].strip() if row else ""
 
@@ -204,8 +195,7 @@ def _continues(text: str, atom: Atom | None) -> str:
 def _refine(text: str, outline: Outline, between: tuple[int, int], scale: Scale, settings: ChunkSettings) -> Outline:
     """The marks of an outline between two of them, with finer ones inside blocks over the budget."""
     sums, (first, last) = outline.sums, between
-    cap = 2 * settings.chunk_size
-    size = min(settings.chunk_size, cap - 1)  # alone, a part may have one more token than its share
+    size, cap = settings.chunk_size, 2 * settings.chunk_size
     most = settings.hard_bound if settings.keep_blocks else settings.chunk_size
     step = max(1, settings.chunk_size // _TOKENS_PER_CHARACTER)
     marks, before = Outline(), array("q")

@@ -168,6 +168,10 @@ class LLMContextGenerator(ContextGenerator):
         """The costs of a run over these chunks, without a question to the model about them."""
         return _Run(self, batches, None).estimate()
 
+    def available(self) -> bool:
+        """Whether the model's server answers; a question about its models, which costs nothing."""
+        return self.server.problem(self.llm, self.options.timeout) is None
+
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
         models.require_key(self.llm, "no context can be made")
