@@ -3,10 +3,9 @@
     python benchmarks/documents.py [--kept | --speed | --reports FILE.pdf …] [--embed-model local]
 
 ``--kept`` writes pages of ``kubernetes-docs`` as HTML, EPUB, mail, Word, slides, sheets and PDF and counts which words,
-headings, items, rows and pages come back, and compares the words and pages of the documents of ``pdf-reports`` and
-``faults`` with those that PDFium, python-docx, lxml and openpyxl read. ``--reports`` without a file takes all. The
-reports and questions are those of ``pdf-reports``: a page is found where one of the first 1, 5 or 10 pages that the
-hits name holds the answer. Pages count once, in the order of their best chunk.
+headings, items, rows and pages come back. ``--reports`` without a file takes all. The reports and questions are those
+of ``pdf-reports``: a page is found where one of the first 1, 5 or 10 pages that the hits name holds the answer. Pages
+count once, in the order of their best chunk.
 """
 
 from __future__ import annotations
@@ -28,10 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import docx
 import openpyxl
 import pptx
-import pypdfium2
 from common import machine, markdown_table
 from datasets import DATA
-from lxml import html
 from markdown_it import MarkdownIt
 from pptx.util import Inches
 from reportlab.lib.styles import getSampleStyleSheet
@@ -274,7 +271,7 @@ def made_pages(count: int) -> list[list[Block]]:
 
 
 def kept(count: int) -> str:
-    """What converters keep of pages that are written in each format, and of documents of others."""
+    """What converters keep of pages that are written in each format."""
     chosen, rows = made_pages(count), []
     for suffix, write in WRITERS.items():
         found, extra = Counter[str](), 0
@@ -292,40 +289,7 @@ def kept(count: int) -> str:
         shares = (f"{found[key]:,} / {found[f'all {key}']:,}" if found[f"all {key}"] else "–" for key in SHOWN)
         words = f"{100 * found['word'] / found['all word']:.2f}"
         rows.append([suffix, str(found["file"]), words, *shares, f"{found['page']} / {found['file']}", str(extra)])
-    return markdown_table(["made by the benchmark", *HEAD], rows) + "\n\n" + kept_of_others()
-
-
-def kept_of_others() -> str:
-    """Words and pages of documents of the data beside what other packages read."""
-    paths = [*(DATA / "pdf-reports" / "corpus").glob("*.pdf"), *(DATA / "faults").glob("*/*")]
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in sorted(path for path in paths if path.suffix in (".pdf", ".docx", ".html", ".xlsx")):
-        expected = read_by_others(path)
-        texts = [document.text for document in DocumentReader().load_data(path)]
-        got, wanted = words_of("\n".join(texts)), words_of("\n".join(expected))
-        total = {"all word": wanted.total(), "word": (got & wanted).total()}
-        key = f"{path.suffix} of {path.relative_to(DATA).parts[0]}"
-        found[key].update({"file": 1, "page": len(texts) == len(expected), **total})
-    rows = [
-        [key, str(one["file"]), f"{100 * one['word'] / one['all word']:.2f}", f"{one['page']} / {one['file']}"]
-        for key, one in found.items()
-    ]
-    return markdown_table(["of others", "files", "words %", "pages"], rows)
-
-
-def read_by_others(path: Path) -> list[str]:
-    """Texts of the pages of a document, by another package."""
-    if path.suffix == ".pdf":
-        with pypdfium2.PdfDocument(path) as report:
-            return [page.get_textpage().get_text_range() for page in report]
-    if path.suffix == ".docx":
-        document = docx.Document(str(path))
-        cells = [cell.text for table in document.tables for row in table.rows for cell in row.cells]
-        return ["\n".join([*(paragraph.text for paragraph in document.paragraphs), *cells])]
-    if path.suffix == ".html":
-        return [" ".join(html.parse(str(path)).getroot().find("body").itertext())]
-    sheets = openpyxl.load_workbook(path).worksheets
-    return ["\n".join(cell.value for row in sheet for cell in row if isinstance(cell.value, str)) for sheet in sheets]
+    return markdown_table(["", *HEAD], rows)
 
 
 # Speed, and what is found

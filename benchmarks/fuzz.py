@@ -9,10 +9,6 @@ not with the square.
     python benchmarks/fuzz.py --seconds 30                  # all kinds in turn
     python benchmarks/fuzz.py --documents 1000000           # so many documents, and a share of the others
     python benchmarks/fuzz.py --seed 7 --kinds messages --first 12345 --documents 1     # one of them again
-    python benchmarks/fuzz.py --hostile 9.5 [--only "link references" …]
-
-With ``--hostile`` documents of so many megabytes that are meant to hurt are each indexed as the one file of a folder,
-by keywords alone, in a process of their own. It prints CPU seconds and the most memory that the process had.
 """
 
 from __future__ import annotations
@@ -523,45 +519,6 @@ def run(
     return tallies
 
 
-# Documents that are meant to hurt
-
-UNITS = {  # what fills a text to its size
-    "prose": "The gateway waits a minute, and then it asks another server. " * 5 + "\n\n",
-    "words on one line": "word ", "sentences on one line": "This is a sentence. ", "CJK on one line": "漢字かな。",
-    "no space at all": "abcdefghij", "opening brackets": "[", "punctuation": "!?.,;:", "headings only": "# h\n",
-    "lists in lists on one line": "- ", "numbered lists on one line": "1. ", "quotes and lists on one line": "> - ",
-    "unclosed comments": "<!-- a ", "unclosed links": "[a](", "unclosed emphasis": "*a **a ", "backticks": "`",
-    "20k-row table": "| a | b |\n|---|---|\n" + "| cell | cell of a row with words |\n" * 20_000,
-    "2k-column table": f"|{'c|' * 2000}\n|{'-|' * 2000}\n" + f"|{'x|' * 2000}\n" * 200,
-    "unclosed fence": "```python\n" + "x = 1\n" * 200_000, "deep list items": "* a\n", "emoji": "😀",
-    "link references": "[a]: /b\n\n", "NUL and lone CR": "a\0b\rc d\r\r", "brackets in brackets": "[" * 99 + "]" * 99,
-}  # fmt: skip
-
-
-def index_page(text: str) -> None:
-    """Index a text as the one file of a folder, by keywords alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "page.md").write_text(text)
-        with ContextualIndex.open(folder, embed_model="none") as index:
-            print(f"{index.refresh().chunks:,} chunks", file=sys.stderr)
-
-
-def hostile(megabytes: float, only: Sequence[str]) -> str:
-    """Table of CPU seconds and memory of each document; with ``only`` of those whose names begin so."""
-    rows = []
-    for name, unit in UNITS.items():
-        if name.startswith(tuple(only) or ""):
-            text = unit * max(1, int(megabytes * 1e6) // len(unit.encode()))
-            if not (child := os.fork()):
-                index_page(text)
-                os._exit(0)
-            _, status, used = os.wait4(child, 0)
-            seconds, size = used.ru_utime + used.ru_stime, f"{len(text.encode()) / 1e6:.1f}"
-            rows.append([name, size, seconds, f"{used.ru_maxrss / 1024:.0f}", "ended" if status else ""])
-            print(rows[-1], file=sys.stderr)
-    return markdown_table(["document", "MB", "CPU s", "peak MiB", "a problem"], rows)
-
-
 def main() -> None:
     """Run from the command line; the exit code is 1 where there are findings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -570,12 +527,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="when to stop; 30 where --documents is not given")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument("--hostile", type=float, help="index documents of so many megabytes instead")
-    parser.add_argument("--only", nargs="*", default=[], help="of these, those whose names begin so")
     options = parser.parse_args()
-    if options.hostile:
-        print(f"{machine()}, load {os.getloadavg()[0]:.1f}\n\n{hostile(options.hostile, options.only)}")
-        return
     seconds = 30.0 if options.seconds is None and options.documents is None else options.seconds
     tallies = run(options.kinds, seed=options.seed, first=options.first, documents=options.documents, seconds=seconds)
     rows = [

@@ -11,9 +11,8 @@ removed     questions of the set whose notes were deleted from the index, asked,
 =========== ==========================================================================================================
 
 Nonsense, strangers and removed ones weigh the same, and together as much as the questions whose gold is among the first
-20 hits. All figures of a set come from weights that were fitted without it; ``examples/notes`` is never fitted on. Its
-questions "in other words" have to find something. "Firsts" are questions whose gold stands first in the answer of the
-vector arm or of the keyword arm: no default may cut those.
+20 hits. All figures of a set come from weights that were fitted without it. "Firsts" are questions whose gold stands
+first in the answer of the vector arm or of the keyword arm: no default may cut those.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from datasets import (
     locomo_notes,
 )
 from languages import both_languages
-from llama_index.core.schema import BaseNode, Document, QueryBundle
+from llama_index.core.schema import QueryBundle
 from retrieval import Bench
 
 from llama_index_contextual import retrieval
@@ -56,8 +55,7 @@ if TYPE_CHECKING:
 Floats = Any  # a numpy array of float64
 Weights = dict[str, dict[str, float]]
 
-NOTES: Final = "the seven notes"
-OWN, REMOVED, STRANGER, OTHER = "own", "removed", "stranger", "other words"
+OWN, REMOVED, STRANGER = "own", "removed", "stranger"
 FEW: Final = 3  # collections that are asked nonsense
 MOST: Final = 600  # questions of a set with several collections
 TAKEN_OUT: Final = 150  # questions of a set whose notes are deleted
@@ -89,14 +87,6 @@ MODELS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "e5": {"e5 and words": ("cosine", "words", "lead"), "e5": ("nearest",)},
 }
 
-# Of the seven notes: questions that they answer in other words. Nothing may take their hits away.
-OTHER_WORDS: Final = (
-    "incident", "crash", "slowness", "downtime last month", "which database engine did we pick?",
-    "what are our servers called?", "how often do we ship?", "how long until a request gives up?",
-    "when can nothing be deployed?", "shipping schedule",
-)  # fmt: skip
-
-
 # Questions
 
 
@@ -105,8 +95,7 @@ class Asked:
     """What one index gave for one query.
 
     Attributes:
-        kind: "own" where the index can answer, "other words" where it can and nothing says with which chunk, else why
-            it cannot.
+        kind: "own" where the index can answer, else why it cannot.
         evidence: What speaks for an answer.
         shares: Scores of the first 20 hits as a share of the best.
         gained: The part of the question's gold that each of them adds.
@@ -153,8 +142,6 @@ def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEm
         if number < FEW:
             batch += [(kind, Question(text, frozenset())) for kind, texts in NONSENSE.items() for text in texts]
             batch += [(STRANGER, Question(text, frozenset())) for text in strangers]
-        if data.name == NOTES:
-            batch += [(OTHER, Question(text, frozenset())) for text in OTHER_WORDS]
         texts = [question.text for _, question in batch]
         vectors = {text: embedding.get_query_embedding(text) for text in texts}
         asked += [ask(index, data, kind, one, vectors[one.text]) for kind, one in batch]
@@ -177,7 +164,7 @@ def taken_out(
         by_documents[frozenset(one for item in question.gold for one in holders[item])].append(question)
     usable = [key for key in by_documents if key and all(len(documents[one].text) < LARGE for one in key)]
     given = 0
-    for key in rng.sample(usable, len(usable)) if data.name != NOTES else ():
+    for key in rng.sample(usable, len(usable)):
         if given >= most:
             return
         for one in key:
@@ -186,27 +173,6 @@ def taken_out(
             given += 1
             yield Question(question.text, frozenset(), question.collection)
         index.refresh([documents[one] for one in key], confirm=True)
-
-
-def example_notes() -> DataSet:
-    """The notes that come with the project, and six questions."""
-    folder = Path(__file__).resolve().parents[1] / "examples" / "notes"
-    paths = [(path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*.md"))]
-    documents = [Document(text=path.read_text("utf-8"), id_=name, metadata={"path": name}) for path, name in paths]
-    gold = {
-        "What is the default timeout of the gateway?": "docs/gateway.md",
-        "which colour scheme for dashboards": "MEMORY.md",
-        "where do secrets live": "MEMORY.md",
-        "when are releases tagged": "MEMORY.md",
-        "why did we move sessions to Redis?": "MEMORY.md",
-        "what is the retry budget": "MEMORY.md",
-    }
-    questions = [Question(text, frozenset([path])) for text, path in gold.items()]
-
-    def covers(node: BaseNode) -> frozenset[Any]:
-        return frozenset([node.ref_doc_id])
-
-    return DataSet(NOTES, {"": documents}, questions, covers, {})
 
 
 # The fit
@@ -254,7 +220,7 @@ def chances(asked: Sequence[Asked], weights: Weights) -> Floats:
 
 def left_out(sets: Mapping[str, list[Asked]], models: Mapping[str, Sequence[str]]) -> dict[str, Weights]:
     """For each set the weights that were fitted without it."""
-    return {name: fit([asked for key, asked in sets.items() if key not in {name, NOTES}], models) for name in sets}
+    return {name: fit([asked for key, asked in sets.items() if key != name], models) for name in sets}
 
 
 def reliability(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> tuple[list[list[object]], Floats]:
@@ -265,8 +231,6 @@ def reliability(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) ->
     rows: list[list[object]] = []
     curve = np.zeros((BINS, 3))
     for name, asked in sets.items():
-        if name == NOTES:
-            continue
         chosen, y, w = sample_of(asked)
         p = chances(chosen, fits[name])
         own = np.zeros((BINS, 3))
@@ -297,7 +261,7 @@ def costs(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> list[
                 for k in depths
             ]
             cells = []
-            for kind in (*NONSENSE, STRANGER, REMOVED, OTHER):
+            for kind in (*NONSENSE, STRANGER, REMOVED):
                 part = [one for one in asked if one.kind == kind]
                 cells.append(f"{np.mean(chances(part, fits[name]) < cut):.0%}" if part else "")
             rows.append([name, f"{cut:g}", f"{firsts} of {total}", *(f"{one:.2f}" for one in lost), *cells])
@@ -325,11 +289,11 @@ def main() -> None:
         for name, each in data.items()
     }
     sets = {}
-    for name, each in {**data, NOTES: example_notes()}.items():
+    for name, each in data.items():
         other = [key for key in sample if key != name]
         sets[name] = answers_of(each, [text for key in other for text in sample[key]], embedding)
         print(f"{name}: {len(sets[name])} asked", flush=True)
-    fits, shipped = left_out(sets, models), fit([asked for name, asked in sets.items() if name != NOTES], models)
+    fits, shipped = left_out(sets, models), fit([*sets.values()], models)
     rows, curve = reliability(sets, fits)
     numbers = ("constant", "nearest", "cosine", "words", "lead")
     parts = [
@@ -358,7 +322,7 @@ def main() -> None:
                 "recall lost at 5 (1)",
                 "10 (3)",
                 "20 (5)",
-                *(f"{kind}: nothing" for kind in (*NONSENSE, STRANGER, REMOVED, OTHER)),
+                *(f"{kind}: nothing" for kind in (*NONSENSE, STRANGER, REMOVED)),
             ],
             costs(sets, fits),
         ),
