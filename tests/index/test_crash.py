@@ -1,7 +1,7 @@
 """Fifty kills at random moments: nothing is lost, nothing doubled, nothing paid twice.
 
-A thousand of the same rounds are run by ``benchmarks/crash.py``, whose results the repository keeps. They run in an
-interpreter of their own, which forks before Chroma is opened for the first time: its threads do not survive a fork.
+More of the same rounds are run by ``benchmarks/crash.py``, whose results the repository keeps. They run in an
+interpreter of their own, because threads do not survive a fork.
 """
 
 import json

@@ -166,6 +166,17 @@ def test_a_filter_takes_no_value_that_is_not_as_it_was_written(whole, tmp_path, 
         index.as_retriever(3, filters=filters).retrieve("word7 word2")
 
 
+def test_a_refresh_does_not_wait_until_the_cache_is_on_disk(whole, tmp_path, monkeypatch):
+    """What a loss of power cuts of it is derived again; each of thirteen files waited at a refresh of one note."""
+    folder = shutil.copytree(whole, tmp_path / "docs")
+    monkeypatch.setattr("os.fsync", lambda _: pytest.fail("it waits"))
+    (folder / "3.md").write_text("# Page 3\n\nAnother text.\n")
+    with opened(folder) as index:
+        assert index.refresh().changed == ["3.md"]
+    with opened(folder) as index:
+        assert index.status(check=True).ok
+
+
 REPAIRED = {
     "vectors": ("paid", "UPDATE vectors SET vector = zeroblob(28) WHERE id < 3"),
     "vectors of another text": (
