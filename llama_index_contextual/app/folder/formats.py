@@ -74,6 +74,11 @@ class Conversion(NamedTuple):
     metadata: dict[str, str] = {}  # noqa: RUF012  nobody changes it
     left_out: Mapping[str, int] = {}
 
+    @property
+    def text(self) -> str:
+        """The text of all parts."""
+        return "".join(part.text for part in self.parts)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without empty metadata; what is left out becomes one line of it."""
         lacks = "; ".join(counted(number, thing) for thing, number in sorted(self.left_out.items()) if number)
@@ -221,6 +226,16 @@ def fence(code: str, language: str = "") -> str:
     return f"{ticks}{language}\n{code.rstrip()}\n{ticks}"
 
 
+def check_size(cells: int) -> None:
+    """Refuse a table of too many cells.
+
+    Raises:
+        ConversionError: There are more than any table of a document has.
+    """
+    if cells > MOST_CELLS:
+        raise ConversionError(f"it holds a table of more than {MOST_CELLS:,} cells. Cure: split it, or ignore it.")
+
+
 def table_of(rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, whose first row is the header; titles above it are lines of text.
 
@@ -232,8 +247,7 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
     """
     filled = [row for row in ([" ".join(cell.split()) for cell in row] for row in rows) if any(row)]
     width, blocks = max(map(len, filled), default=0), []
-    if width * len(filled) > MOST_CELLS:
-        raise ConversionError(f"it holds a table of more than {MOST_CELLS:,} cells. Cure: split it, or ignore it.")
+    check_size(width * len(filled))
     while len(filled) > 1 and filled[0][0] and not any(filled[0][1:]):
         names = [cell for cell in filled[1] if cell]
         if width < 3 and (len(names) < 2 or any(map(str.isdigit, "".join(names)))):  # noqa: PLR2004

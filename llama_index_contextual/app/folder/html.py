@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote
 
 from bs4 import BeautifulSoup, Tag
@@ -49,18 +49,9 @@ _WIDER: Final = {"gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}  
 _METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
 
 
-class Page(NamedTuple):
-    """A page as Markdown, its metadata, and what is left out of it."""
-
-    text: str
-    metadata: dict[str, str]
-    left_out: Counter[str]
-
-
 def read_html(path: Path) -> Conversion:
     """The text of a page."""
-    page = html_to_markdown(decoded(path.read_bytes()))
-    return Conversion([Part(page.text)], page.metadata, page.left_out)
+    return html_to_markdown(decoded(path.read_bytes()))
 
 
 read_htm = read_html
@@ -81,7 +72,7 @@ def read_epub(path: Path) -> Conversion:
             member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
             if member in archive.NameToInfo:
                 page = html_to_markdown(decoded(archive.read(member)))
-                left_out += page.left_out
+                left_out.update(page.left_out)
                 if page.text.strip():
                     parts.append(Part(page.text, {"chapter": len(parts) + 1}))
         return Conversion(parts, formats.core_metadata(package, "created"), left_out)
@@ -106,7 +97,7 @@ def decoded(data: bytes, charset: str = "") -> str:
     return decode(data).text
 
 
-def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
+def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
     """A page as Markdown; of a page that marks its main text, that alone.
 
     Args:
@@ -138,7 +129,7 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Page:
     if not blocks and main is not soup:
         blocks, outside = _Writer().blocks(soup), 0
     left_out["character outside of the main text"] += outside * (outside > _LEAST_NAMED)
-    return Page("\n\n".join(blocks) + "\n", metadata, +left_out)
+    return Conversion([Part("\n\n".join(blocks) + "\n")], metadata, +left_out)
 
 
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
@@ -382,24 +373,19 @@ def _table(table: Tag) -> list[str]:
                 column += 1
             text, wide = _inline(cell), max(1, _integer(cell, "colspan", most=1000))
             high = max(1, _integer(cell, "rowspan", most=len(rows) - at))
-            _check_size(len(grid) + wide * high)
+            formats.check_size(len(grid) + wide * high)
             for below, beside in product(range(high), range(wide)):
                 is_shown = (beside == 0 or is_head) and (below == 0 or len(text) <= formats.REPEATED)
                 grid[at + below, column + beside] = text if is_shown else ""
             column += wide
     width = 1 + max((column for _, column in grid), default=0)
-    _check_size(width * len(rows))
+    formats.check_size(width * len(rows))
     lines = [[grid.get((at, column), "") for column in range(width)] for at in range(len(rows))]
     if 1 < len(names) < len(lines):
         columns = zip(*(lines[at] for at in names), strict=True)
         lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
     text = formats.table_of(lines)
     return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]
-
-
-def _check_size(cells: int) -> None:
-    if cells > formats.MOST_CELLS:
-        raise ConversionError(f"it holds a table of more than {formats.MOST_CELLS:,} cells. Cure: ignore it.")
 
 
 def _integer(element: Tag, name: str, default: int = 1, most: int = 10**9) -> int:

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
-from llama_index_contextual.app.folder.html import Page, decoded, html_to_markdown
+from llama_index_contextual.app.folder.html import decoded, html_to_markdown
 from llama_index_contextual.errors import DocumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-_DEEPEST: Final = 5  # mails in one another
-_HEADERS: Final = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
 _MARKED: Final = ("text/html", "text/enriched", "text/richtext")
-_EVENT: Final = re.compile(r"^(SUMMARY|DTSTART|DTEND|LOCATION|DESCRIPTION)[^:\n]*:(.*)$", re.MULTILINE)
 
 
 def read_eml(path: Path) -> Conversion:
@@ -38,7 +35,7 @@ def read_eml(path: Path) -> Conversion:
     others: list[MIMEPart] = []
     pages = _pages(message, others)
     pictures = sum(one.get_content_maintype() == "image" and not one.is_attachment() for one in others)
-    return _mail([*pages, Page("", {}, Counter(picture=pictures))], list(map(_name, others)), _about(message))
+    return _mail([*pages, Conversion([], {}, {"picture": pictures})], map(_name, others), _about(message))
 
 
 def read_msg(path: Path) -> Conversion:
@@ -60,34 +57,37 @@ def read_msg(path: Path) -> Conversion:
     return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], about)
 
 
-def _mail(pages: Sequence[Page], names: Sequence[str], about: dict[str, str]) -> Conversion:
+def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, str]) -> Conversion:
     subject, attached = about["subject"], ", ".join(filter(None, names))
-    blocks = [formats.heading(1, subject)] if subject else []
-    blocks += [page.text.strip() for page in pages]
-    blocks += [f"Attached: {attached}"] if attached else []
+    head, tail = formats.heading(1, subject) if subject else "", f"Attached: {attached}" if attached else ""
+    blocks = filter(None, (head, *(page.text.strip() for page in pages), tail))
+    left_out = Counter[str]()
+    for page in pages:
+        left_out.update(page.left_out)
     metadata = {"title": subject, formats.ATTACHED: attached, **about}
-    left_out = sum((page.left_out for page in pages), Counter[str]())
-    return Conversion([Part("\n\n".join(filter(None, blocks)) + "\n")], metadata, left_out)
+    return Conversion([Part("\n\n".join(blocks) + "\n")], metadata, left_out)
 
 
 def _about(message: Any) -> dict[str, str]:
-    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in _HEADERS.items()}
+    headers = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
+    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in headers.items()}
     with contextlib.suppress(ValueError, TypeError):
         about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
     return about
 
 
-def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Page]:
+def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Conversion]:
     """The texts of a part in their order, and of alternatives one; what is no text is added to ``others``."""
     kind, inner = part.get_content_type(), part.get_payload() if part.is_multipart() else []
-    if inner and kind == "message/rfc822" and depth < _DEEPEST:
+    if inner and kind == "message/rfc822" and depth < 5:  # noqa: PLR2004
         about = _about(inner[0])
-        names = {"From": about["sender"], "Date": about.get("date")}
-        lines = "\n".join(f"{name}: {value}" for name, value in names.items() if value)
-        text = f"{formats.heading(depth + 1, about['subject'] or 'Mail')}\n\n{lines}"
+        lines = [f"From: {about['sender']}"] * bool(about["sender"]) + [f"Date: {about.get('date')}"] * (
+            "date" in about
+        )
+        text = "\n".join((formats.heading(depth + 1, about["subject"] or "Mail"), "", *lines))
         pages = _pages(inner[0], others, depth + 1)
         if any(page.text.strip() for page in pages):
-            return [Page(text, {}, Counter()), *pages]
+            return [Conversion([Part(text)]), *pages]
     elif inner and kind != "message/rfc822":
         found = [(one.get_content_type(), _pages(one, others, depth)) for one in inner]
         return _fullest(found) if kind == "multipart/alternative" else [page for _, pages in found for page in pages]
@@ -100,16 +100,16 @@ def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Page]:
     return []
 
 
-def _page(text: str, kind: str) -> Page:
+def _page(text: str, kind: str) -> Conversion:
     if kind in _MARKED and text.strip():
         return html_to_markdown(text)
     if kind == "text/calendar":
         text = _event(text)
     lines = "\n".join(line.rstrip() for line in text.splitlines()).strip()
-    return Page(formats.escape(lines, keep_lists=True), {}, Counter())
+    return Conversion([Part(formats.escape(lines, keep_lists=True))])
 
 
-def _fullest(alternatives: Sequence[tuple[str, list[Page]]]) -> list[Page]:
+def _fullest(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
     """The plain text, or the richest form where fewer than half of its words stand in the plain text."""
     filled = [(kind, pages) for kind, pages in alternatives if any(page.text.strip() for page in pages)]
     plain = next((pages for kind, pages in filled if kind == "text/plain"), [])
@@ -124,7 +124,8 @@ def _event(text: str) -> str:
     event = re.sub(r"\r?\n[ \t]|\r", "", text).partition("BEGIN:VEVENT")[2]
     event = re.sub(r":(\d{4})(\d\d)(\d\d)", r":\1-\2-\3", event)
     event = re.sub(r"T(\d\d)(\d\d)\d\d(?=Z?$)", r" \1:\2", event, flags=re.MULTILINE)
-    lines = (f"{name.removeprefix('DT').capitalize()}: {value}" for name, value in _EVENT.findall(event))
+    found = re.findall(r"(?m)^(SUMMARY|DTSTART|DTEND|LOCATION|DESCRIPTION)[^:\n]*:(.*)$", event)
+    lines = (f"{name.removeprefix('DT').capitalize()}: {value}" for name, value in found)
     return "\n".join(lines).replace("\\n", "\n").replace("\\", "")
 
 

@@ -195,8 +195,7 @@ def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
         while values and not values[-1]:
             values.pop()
         count += len(values)
-        if count > formats.MOST_CELLS:
-            raise ConversionError(f"a sheet has more than {formats.MOST_CELLS:,} cells. Cure: split it, or ignore it.")
+        formats.check_size(count)
         yield values
 
 

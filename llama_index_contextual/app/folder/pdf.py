@@ -17,26 +17,13 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
 from llama_index_contextual.app.folder.pdf_lines import FAR, LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
 from llama_index_contextual.text import counted
 
-_LONGEST_HEADING: Final = 130  # characters
-_EDGE: Final = 4  # lines at the top and at the bottom of a page that may be repeated on others
-_REPEATED: Final = 0.3  # of the pages that have a line at their edge: then it is no text; odd and even pages may differ
-_LEVELS: Final = 6
-_RUN: Final = 3  # lines of one size and weight in a row that are running text, not a heading
-_LEADING: Final = 2.2  # of a line's size: lines that are further apart are no run
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
-_MOST_ABOVE: Final = 2  # lines at the top of a page that name what its first heading is of
-_LONGEST_ABOVE: Final = 60  # characters of each
-_DIGITS: Final = re.compile(r"\d+")
 _BULLET: Final = re.compile(r"[•●▪■◦‣·o–-](?=\s)\s*")
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
-_DATE: Final = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
-_FEW: Final = 6  # words: a line of more that reaches below the values is prose
 _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
-_YEAR: Final = re.compile(r"\b(?:19|20)\d\d\b")
 _VALUE: Final = re.compile(r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+")
-_LONGEST_VALUE: Final = 60  # characters; what is longer is read up to here
 
 
 def read_pdf(path: Path) -> Conversion:
@@ -55,36 +42,35 @@ def read_pdf(path: Path) -> Conversion:
         raise ConversionError(f"it is damaged or no PDF ({error}). Cure: ignore it.") from error
     pages = [lines_of(document, number) for number in range(len(document))]
     if not any(pages):
-        raise ConversionError(
-            f"it has no text, but pictures on {counted(len(pages), 'page')} (scanned). Cure: a reader with OCR, in "
-            "Python: readers={'.pdf': …}; or ignore it."
-        )
+        scanned = f"it has no text, but pictures on {counted(len(pages), 'page')} (scanned)"
+        cure = "a reader with OCR, in Python: readers={'.pdf': …}; or ignore it."
+        raise ConversionError(f"{scanned}. Cure: {cure}")
     _drop_edges(pages)
     _find_headings(pages)
-    metadata = _metadata(document)
-    return Conversion([Part(_page(lines), {"page": n}) for n, lines in enumerate(pages, start=1)], metadata)
+    parts = [Part(_page(lines), {"page": number}) for number, lines in enumerate(pages, start=1)]
+    return Conversion(parts, _metadata(document))
 
 
 def _metadata(document: Any) -> dict[str, str]:
     info = document.get_metadata_dict(skip_empty=True)
     title, author = info.get("Title", "").strip(), info.get("Author", "").strip()
     is_name = " " not in title or re.search(r"\.\w{2,4}$|^Microsoft \w+ - ", title)  # of a file, or a number
-    days = {"created": _DATE.match(info.get("CreationDate", "")), "modified": _DATE.match(info.get("ModDate", ""))}
-    dates = {key: "-".join(filter(None, day.groups())) for key, day in days.items() if day}
-    return {"title": "" if is_name else title, "author": author, **dates}
+    days = (re.match(r"D:(\d{4})(\d\d)?(\d\d)?", info.get(key, "")) for key in ("CreationDate", "ModDate"))
+    created, modified = ("-".join(filter(None, day.groups())) if day else "" for day in days)
+    return {"title": "" if is_name else title, "author": author, "created": created, "modified": modified}
 
 
 def _drop_edges(pages: Sequence[list[Line]]) -> None:
-    """Take out running headers and footers, and numbers of pages."""
+    """Take out running headers and footers, and numbers of pages: lines that pages repeat at their edge."""
 
     def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line]]:
         downwards = sorted(lines, key=lambda line: -line.base)  # a page of columns ends with the last of these
-        for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
-            text = _DIGITS.sub("#", line.text.casefold()).strip()
+        for line in (*downwards[:4], *downwards[4:][-4:]):
+            text = re.sub(r"\d+", "#", line.text.casefold()).strip()
             yield (text, round(line.base / SAME_PLACE) if any(map(str.isalpha, text)) else 0), line
 
     seen = Counter(key for lines in pages for key in {key for key, _ in edges(lines)})
-    most = max(2, _REPEATED * len(pages))
+    most = max(2, 0.3 * len(pages))  # odd and even pages may differ
     for lines in pages:
         repeated = {id(line) for key, line in edges(lines) if seen[key] > most}
         lines[:] = [line for line in lines if id(line) not in repeated]
@@ -95,17 +81,16 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
     styles: Counter[tuple[float, bool]] = Counter()
     single: Counter[tuple[float, bool]] = Counter()  # characters of lines without cells
     running: Counter[tuple[float, bool]] = Counter()
+    sizes: Counter[float] = Counter()
     for lines in pages:
         wide = _FULL * max((line.width for line in lines), default=0.0)
         for line in lines:
             styles[_style(line)] += len(line.text)
+            sizes[_style(line)[0]] += len(line.text)
         for style, run in groupby((line for line in lines if len(line.cells) == 1), key=_style):
             texts = list(run)
             single[style] += sum(len(line.text) for line in texts)
             running[style] += _running(texts, wide)
-    sizes: Counter[float] = Counter()
-    for (size, _), count in styles.items():
-        sizes[size] += count
     body = max(sizes, key=sizes.__getitem__)
     weight_tells = sum(count for (_, bold), count in styles.items() if bold) < 0.4 * sum(sizes.values())
     headings: list[tuple[Line, tuple[float, bool, bool]]] = []
@@ -116,7 +101,7 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
             headings.append((line, (max(size, body), line.text.isupper(), bold)))
     ranks = sorted({rank for _, rank in headings}, reverse=True)
     for line, rank in headings:
-        line.level = min(ranks.index(rank) + 1, _LEVELS)
+        line.level = min(ranks.index(rank) + 1, 6)
     for above, line in (pair for lines in pages for pair in pairwise(lines)):
         is_large = above.level > 0 == line.level and line.size >= body * LARGER and _style(line) == _style(above)
         if is_large and line.text[0].islower() and 0 < above.base - line.base < 1.8 * line.size:
@@ -128,11 +113,11 @@ def _running(lines: Sequence[Line], wide: float) -> int:
     runs: list[list[Line]] = [[]]
     for line in lines:
         last = runs[-1][-1] if runs[-1] else None
-        if last is not None and last.width > wide and 0 < last.base - line.base < _LEADING * line.size:
+        if last is not None and last.width > wide and 0 < last.base - line.base < 2.2 * line.size:
             runs[-1].append(line)
         else:
             runs.append([line])
-    return sum(len(line.text) for run in runs if len(run) >= _RUN for line in run)
+    return sum(len(line.text) for run in runs if len(run) > 2 for line in run)  # noqa: PLR2004
 
 
 def _style(line: Line) -> tuple[float, bool]:
@@ -140,14 +125,12 @@ def _style(line: Line) -> tuple[float, bool]:
 
 
 def _may_be_heading(line: Line) -> bool:
-    text = line.text
-    letters = sum(map(str.isalpha, text))
+    text, letters = line.text, sum(map(str.isalpha, line.text))
     return (
         len(line.cells) == 1
         and line.base > -FAR / 2  # a turned line is a mark or stands at the side
-        and letters >= 3  # noqa: PLR2004
-        and letters > 0.5 * len(text.replace(" ", ""))
-        and len(text) <= _LONGEST_HEADING
+        and 2 * letters > max(5, len(text.replace(" ", "")))
+        and len(text) <= 130  # noqa: PLR2004
         and text[-1] not in ".,;:-"
         and not text[0].islower()
         and not (text[0] == "(" and text[-1] == ")")  # a unit
@@ -160,8 +143,8 @@ def _page(lines: Sequence[Line]) -> str:
     So a company's name above a statement is part of the heading.
     """
     first = next((at for at, line in enumerate(lines) if line.level), 0)
-    above = lines[: first if first <= _MOST_ABOVE else 0]
-    if all(len(line.text) <= _LONGEST_ABOVE and len(line.cells) == 1 for line in above):
+    above = lines[:first] if first <= 2 else ()  # noqa: PLR2004
+    if all(len(line.text) <= 60 and len(line.cells) == 1 for line in above):  # noqa: PLR2004
         for line in above:
             line.level, line.is_name = lines[first].level, True
     blocks: list[str] = []
@@ -175,31 +158,30 @@ def _page(lines: Sequence[Line]) -> str:
 def _prose(lines: Sequence[Line]) -> list[str]:
     """Paragraphs and headings."""
     blocks: list[str] = []
-    last: Line | None = None
     width = max((line.width for line in lines), default=0.0)
-    for line in lines:
-        text = line.text
+    for last, line in pairwise([None, *lines]):
+        assert line is not None  # noqa: S101  for mypy
+        text, near = line.text, last is not None and last.level == line.level
+        if last is not None and line.level:
+            is_open = last.width > _FULL * width or last.is_name or text[0].islower()
+            near = near and is_open and last.base - line.base < 1.8 * last.size
+        elif last is not None:
+            near = near and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
         if line.level:
-            near = last is not None and last.level == line.level and last.base - line.base < 1.8 * last.size
-            if near and last is not None and (last.width > _FULL * width or last.is_name or text[0].islower()):
-                blocks[-1] += f" {text}"  # a heading of two lines
-            else:
-                blocks.append(heading(line.level, text))
+            blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
+            continue
+        bullet = _BULLET.match(text)
+        if bullet:
+            text = f"- {text[bullet.end() :]}"
+        elif not text[0].isdigit():  # a number begins an item here, too
+            text = escape(text)
+        if not near:
+            blocks.append(text)
+        elif blocks[-1][-1] == "-" and text[0].isalnum() and (word := _BROKEN.search(blocks[-1][-100:])):
+            is_whole = "-" in word[1] or len(word[1]) == 1 or not (word[1][-1].isalpha() and text[0].islower())
+            blocks[-1] = (blocks[-1] if is_whole else blocks[-1][:-1]) + text
         else:
-            bullet = _BULLET.match(text)
-            if bullet:
-                text = f"- {text[bullet.end() :]}"
-            elif not text[0].isdigit():  # a number begins an item here, too
-                text = escape(text)
-            near = last is not None and not last.level and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
-            if not near:
-                blocks.append(text)
-            elif blocks[-1][-1] == "-" and text[0].isalnum() and (word := _BROKEN.search(blocks[-1][-100:])):
-                is_whole = "-" in word[1] or len(word[1]) == 1 or not (word[1][-1].isalpha() and text[0].islower())
-                blocks[-1] = (blocks[-1] if is_whole else blocks[-1][:-1]) + text
-            else:
-                blocks[-1] += f"\n{text}"
-        last = line
+            blocks[-1] += f"\n{text}"
     return blocks
 
 
@@ -232,9 +214,9 @@ def _ends(lines: Sequence[Line], start: int, end: int, until: int) -> bool:
 
 def _is_prose(line: Line, left: float) -> bool:
     """Whether a line runs on below the columns of values, or introduces a table, as no name of a row does."""
-    words = line.words
-    reaches = len(words) > _FEW and words[0].left < left < words[-1].right
-    return len(line.cells) == 1 and (reaches or (len(words) > 2 * _FEW and words[-1].text.endswith(":")))
+    words, count = line.words, len(line.words)
+    reaches = count > 6 and words[0].left < left < words[-1].right  # noqa: PLR2004
+    return len(line.cells) == 1 and (reaches or (count > 12 and words[-1].text.endswith(":")))  # noqa: PLR2004
 
 
 def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> int:
@@ -265,13 +247,13 @@ def _in_columns(line: Line, left: float) -> bool:
 
 
 def _is_row(line: Line) -> bool:
-    return len(line.cells) > 1 and any(_VALUE.fullmatch(cell.text[:_LONGEST_VALUE]) for cell in line.cells[1:])
+    return any(_VALUE.fullmatch(cell.text[:60]) for cell in line.cells[1:])
 
 
 def _is_years(line: Line) -> bool:
     """Whether years stand above columns, perhaps beside names such as "Change"; no value is among them."""
     texts = [cell.text for cell in line.cells[1:]]
-    years = [text for text in texts if _YEAR.search(text)]
+    years = [text for text in texts if re.search(r"\b(?:19|20)\d\d\b", text)]
     return bool(years) and all(text in years or not any(map(str.isdigit, text)) for text in texts)
 
 
@@ -279,41 +261,35 @@ def _table(lines: Sequence[Line]) -> str:
     """Lines as a Markdown table: values that stand below one another are one column."""
     rows, left = [line for line in lines if _is_row(line)], _values_left(lines)
     values = [row for row in rows if not _is_years(row)] or rows
-    columns = _columns([cell for row in values for cell in row.cells[1:]])
-    head = next((at for at, line in enumerate(lines) if not _in_columns(line, left) or line in values), 0)
-    header = [""] * (len(columns) + 1)
-    for line in lines[:head]:
-        first = line.cells[0]
-        above = line.cells[1:] if first.left + first.right < 2 * columns[0][0] else line.cells
-        if above != line.cells:
-            header[0] = f"{header[0]} {first.text}".strip()
-        nearest = [min(above, key=lambda cell: _apart(column, cell)) for column in columns] if above else []
-        for cell in above:  # a name above several columns goes to the first
-            first_of = [at for at, near in enumerate(nearest) if near is cell][:1]
-            at = 1 + min(first_of or range(len(columns)), key=lambda at: _apart(columns[at], cell))
-            header[at] = f"{header[at]} {cell.text}".strip()
-    cells: list[list[str]] = []
-    for line in lines[head:]:
-        row = [""] * (len(columns) + 1)
-        for number, cell in enumerate(line.cells):
-            is_name = number == 0 and cell.left < columns[0][0] - 2 * cell.size
-            at = 0 if is_name else 1 + min(range(len(columns)), key=lambda at: _apart(columns[at], cell))
-            row[at] = f"{row[at]} {cell.text}".strip()
-        if cells and row[0] and not any(cells[-1][1:]) and (not any(row[1:]) or row[0][0].islower()):
-            row[0] = f"{cells.pop()[0]} {row[0]}"  # a name of several lines
-        cells.append(row)
-    return table_of([header, *cells]) if any(header) else table_of(cells)
-
-
-def _columns(values: Sequence[Word]) -> list[list[float]]:
-    """Left and right of each column of values."""
-    columns: list[list[float]] = []
-    for cell in sorted(values, key=lambda cell: cell.right):
+    columns: list[list[float]] = []  # left and right of each
+    for cell in sorted((cell for row in values for cell in row.cells[1:]), key=lambda cell: cell.right):
         if columns and cell.left < columns[-1][1] and cell.right > columns[-1][0]:
             columns[-1] = [min(columns[-1][0], cell.left), max(columns[-1][1], cell.right)]
         else:
             columns.append([cell.left, cell.right])
-    return columns
+
+    def column_of(cell: Word) -> int:
+        return 1 + min(range(len(columns)), key=lambda at: _apart(columns[at], cell))
+
+    head = next((at for at, line in enumerate(lines) if not _in_columns(line, left) or line in values), 0)
+    cells = [[""] * (len(columns) + 1)]
+    for line in lines[:head]:
+        first = line.cells[0]
+        above = line.cells[1:] if first.left + first.right < 2 * columns[0][0] else line.cells
+        cells[0][0] = f"{cells[0][0]} {first.text if above != line.cells else ''}".strip()
+        nearest = [min(above, key=lambda cell: _apart(column, cell)) for column in columns] if above else []
+        for cell in above:  # a name above several columns goes to the first
+            at = next((at for at, near in enumerate(nearest, start=1) if near is cell), 0) or column_of(cell)
+            cells[0][at] = f"{cells[0][at]} {cell.text}".strip()
+    for line in lines[head:]:
+        row = [""] * (len(columns) + 1)
+        for number, cell in enumerate(line.cells):
+            at = 0 if number == 0 and cell.left < columns[0][0] - 2 * cell.size else column_of(cell)
+            row[at] = f"{row[at]} {cell.text}".strip()
+        if len(cells) > 1 and row[0] and not any(cells[-1][1:]) and (not any(row[1:]) or row[0][0].islower()):
+            row[0] = f"{cells.pop()[0]} {row[0]}"  # a name of several lines
+        cells.append(row)
+    return table_of(cells)
 
 
 def _apart(column: Sequence[float], cell: Word) -> tuple[float, float]:

@@ -10,34 +10,24 @@ import ctypes
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any, Final
 
-_SKEWED: Final = 5  # degrees: a scanned page
 FAR: Final = 100_000  # points by which turned text stands below the rest
-_NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
-_SPACES: Final = frozenset({0, 2, 9, 10, 13, 32, 160, 0xFFFE})
-_HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
-_SAME_HEIGHT: Final = 0.35  # of a letter's size: words that differ less are on one line
-_RAISED: Final = 0.25  # of a letter's size
-_GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
-_NARROW_GAP: Final = 0.6  # of a letter's size: at a gutter, a wider one parts columns
-_LEAST_COLUMN: Final = 5  # lines of a column of a page
+LEAST_ROWS: Final = 3  # of a table
+LARGER: Final = 1.12  # than most letters: a heading's
+_NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
+_HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
+_SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
+_GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
-_LEAST_WIDTH: Final = 0.12  # of a page, of such a column
 _HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
-_NAME: Final = re.compile(r"\(?[^\W\d]")
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
 _SIDES: Final = (0.2, 0.8)  # where it begins if lines of the left one are on other heights
-_WORDY: Final = 4  # words of a line on average: then a column is prose
-_LEADING: Final = 1.8  # of a letter's size: lines of a column that are further apart do not run on
-LEAST_ROWS: Final = 3  # of a table
-_CURRENCIES: Final = frozenset("$€£¥")
 _BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
-LARGER: Final = 1.12  # than most letters: a heading's
 
 
 @dataclass(slots=True)
@@ -56,38 +46,27 @@ class Word:
 class Line:
     """Words on one height; ``cells`` are they joined where gaps are narrow.
 
-    ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading.
+    ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading. ``size`` is the
+    height of its largest letters; ``bold`` are all its words.
     """
 
     words: list[Word]
-    cells: list[Word] = field(default_factory=list)
     level: int = 0
     is_name: bool = False
+    text: str = field(init=False)
+    base: float = field(init=False)
+    size: float = field(init=False)
+    width: float = field(init=False)
+    bold: bool = field(init=False)
+    cells: list[Word] = field(init=False)
 
-    @property
-    def text(self) -> str:
-        """Its words."""
-        return " ".join(word.text for word in self.words)
-
-    @property
-    def base(self) -> float:
-        """The height on which it stands."""
-        return self.words[0].base
-
-    @property
-    def size(self) -> float:
-        """The height of its largest letters."""
-        return max(word.size for word in self.words)
-
-    @property
-    def width(self) -> float:
-        """How wide it is."""
-        return self.words[-1].right - self.words[0].left
-
-    @property
-    def bold(self) -> bool:
-        """Whether all its words are bold."""
-        return all(word.bold for word in self.words if any(map(str.isalpha, word.text)))
+    def __post_init__(self) -> None:
+        words = self.words
+        self.text = " ".join(word.text for word in words)
+        self.base, self.size = words[0].base, max(word.size for word in words)
+        self.width = words[-1].right - words[0].left
+        self.bold = all(word.bold for word in words if any(map(str.isalpha, word.text)))
+        self.cells = _cells(words)
 
 
 def lines_of(document: Any, number: int) -> list[Line]:
@@ -104,11 +83,9 @@ def lines_of(document: Any, number: int) -> list[Line]:
     for at, words in enumerate(directions):
         for word in words:
             word.base -= at * FAR  # below all others
-        lines += _joined(words)
+        lines += map(Line, _joined(words))
     text.close()
     page.close()
-    for line in lines:
-        line.cells = _cells(line.words)
     return lines
 
 
@@ -137,15 +114,15 @@ def _words(page: Any) -> dict[int, list[Word]]:
         bold = bool(_BOLD.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, first) >= 600  # noqa: PLR2004
         turn = round(-math.degrees(pdfium.FPDFText_GetCharAngle(raw, first)))
         straight = 90 * round(turn / 90)
-        turn = (straight if abs(turn - straight) <= _SKEWED else turn) % 360
+        turn = (straight if abs(turn - straight) <= 5 else turn) % 360  # noqa: PLR2004  a scanned page is skewed
         begin, base, end, size = x.value, y.value, right.value, abs(box.top - box.bottom)
         if turn:
             along, across = math.cos(math.radians(turn)), math.sin(math.radians(turn))
             begin, base = x.value * along + y.value * across, y.value * along - x.value * across
             end = max(one.value * along + other.value * across for one in (left, right) for other in (bottom, top))
             size = size if abs(along) > abs(across) else abs(box.right - box.left)
-        elif len(text) > 1 and text.isdecimal():
-            cut, raised = len(text), base + _RAISED * size
+        elif len(text) > 1 and text.isdecimal():  # its last digits may be raised
+            cut, raised = len(text), base + 0.25 * size
             while cut > 1 and pdfium.FPDFText_GetCharOrigin(raw, first + cut - 1, x, y) and y.value > raised:
                 cut -= 1
             text = f"{text[:cut]}^{text[cut:]}" if cut < len(text) else text
@@ -161,7 +138,7 @@ def _text_of(codes: Sequence[int]) -> str:
     return text.translate(_NO_LETTERS)
 
 
-def _joined(words: Sequence[Word]) -> list[Line]:
+def _joined(words: Sequence[Word]) -> list[list[Word]]:
     """Words as lines, from top to bottom, of a page with columns one column after the other.
 
     PDFium gives words in the order in which they were drawn: a table may be drawn column by column.
@@ -182,11 +159,19 @@ def _joined(words: Sequence[Word]) -> list[Line]:
     for line in lines:
         line.sort(key=lambda word: word.left)
     gutters = _gutters(lines)
-    return _in_columns(lines, gutters) if gutters else list(map(Line, lines))
+    result: list[list[Word]] = []
+    for is_bridging, group in groupby(lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)):
+        some = list(group)
+        if is_bridging or not any(_is_aligned(some, gutter) for gutter in gutters):  # a table over all columns
+            result += some
+            continue
+        for low, high in pairwise([-math.inf, *gutters, math.inf]):
+            result += filter(None, ([word for word in line if low <= word.left < high] for line in some))
+    return result
 
 
 def _is_beside(one: Word, other: Word) -> bool:
-    return abs(one.base - other.base) < _SAME_HEIGHT * max(one.size, other.size)
+    return abs(one.base - other.base) < 0.35 * max(one.size, other.size)
 
 
 def _gutters(lines: Sequence[list[Word]]) -> list[float]:
@@ -201,46 +186,46 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
         for line in lines
         for before, word in pairwise([None, *line])
         if word is not None
-        and _NAME.match(word.text)
+        and re.match(r"\(?[^\W\d]", word.text)
         and (before is None or word.left - before.right > _GAP * word.size)
     )
-    many = _narrow_columns(lines, {at: count for at, count in starts.items() if count >= _LEAST_NARROW}, left, right)
+    many = _narrow_columns(lines, sorted(at for at, count in starts.items() if count >= _LEAST_NARROW), left, right)
     if len(many) > 1:
         return many
     heights = [(line[0].base, line[0].size) for line in lines]
-    close = sum(above - below < min(size, other) for (above, size), (below, other) in pairwise(heights))
-    for shares in (_MIDDLE, _SIDES) if close >= LEAST_ROWS else (_MIDDLE,):
+    is_close = (
+        sum(above - below < min(size, other) for (above, size), (below, other) in pairwise(heights)) >= LEAST_ROWS
+    )
+    for shares in (_MIDDLE, _SIDES) if is_close else (_MIDDLE,):
         low, high = (left + share * (right - left) for share in shares)
         middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
         at = max(middle, key=middle.__getitem__, default=0)
-        if middle.get(at, 0) >= (LEAST_ROWS if close >= LEAST_ROWS else _LEAST_COLUMN):
-            gutter, is_wide = _place(lines, at), shares is _MIDDLE and middle[at] >= _LEAST_COLUMN
-            if _is_uneven(lines, gutter) or (is_wide and _is_filled(lines, gutter, right - left)):
+        if middle.get(at, 0) >= (LEAST_ROWS if is_close else 5):
+            gutter, is_wide = _place(lines, at), shares is _MIDDLE and middle[at] >= 5  # noqa: PLR2004
+            counts = ((sum(word.left < gutter for word in line), line) for line in lines if not _bridges(line, gutter))
+            sides = [(line[:count], line[count:]) for count, line in counts]
+            if _is_uneven(sides) or (is_wide and _is_filled(sides, gutter - 0.12 * (right - left))):
                 return [gutter]
     return []
 
 
-def _sides(lines: Sequence[list[Word]], gutter: float) -> list[tuple[list[Word], list[Word]]]:
-    """Words before and behind a gutter, of each line that does not run over it."""
-    counts = ((sum(word.left < gutter for word in line), line) for line in lines if not _bridges(line, gutter))
-    return [(line[:count], line[count:]) for count, line in counts]
-
-
-def _is_filled(lines: Sequence[list[Word]], gutter: float, width: float) -> bool:
+def _is_filled(sides: Sequence[tuple[list[Word], list[Word]]], full: float) -> bool:
     """Whether lines before a gutter run up to it, or those on both sides are prose."""
-    columns = [[piece for piece in column if piece] for column in zip(*_sides(lines, gutter), strict=True)]
-    words = ([word.text[:1].isalpha() for piece in column for word in piece] for column in columns)
+    columns = [[piece for piece in column if piece] for column in zip(*sides, strict=True)]
     ends = [piece[-1].right for piece in columns[0]]
-    is_prose = all(sum(some) >= _WORDY * len(column) for some, column in zip(words, columns, strict=True))
-    return is_prose or sum(end > gutter - 0.12 * width for end in ends) > 0.3 * len(ends)
+    is_prose = all(_word_count(column) >= 4 * len(column) for column in columns)
+    return is_prose or sum(end > full for end in ends) > 0.3 * len(ends)
 
 
-def _is_uneven(lines: Sequence[list[Word]], gutter: float) -> bool:
+def _word_count(pieces: Iterable[list[Word]]) -> int:
+    return sum(word.text[:1].isalpha() for piece in pieces for word in piece)
+
+
+def _is_uneven(sides: Sequence[tuple[list[Word], list[Word]]]) -> bool:
     """Whether lines run on in both columns, and more of them overlap in height than stand on one height."""
-    sides = _sides(lines, gutter)
     for column in zip(*sides, strict=True):
         pieces = pairwise(piece[0] for piece in column if piece)
-        near = [above.base - below.base < _LEADING * above.size for above, below in pieces]
+        near = [above.base - below.base < 1.8 * above.size for above, below in pieces]
         if sum(near) < 0.75 * len(near):  # names of rows, say
             return False
     overlapping = sum(
@@ -260,27 +245,19 @@ def _place(lines: Sequence[list[Word]], at: int) -> float:
     return min(steps, key=lambda place: sum(_bridges(line, place) for line in lines))
 
 
-def _beside(lines: Sequence[list[Word]], gutter: float) -> list[list[Word]]:
-    """The lines that have words before a gutter and do not run over it."""
-    return [line for line in lines if line[0].left < gutter and not _bridges(line, gutter)]
-
-
-def _narrow_columns(lines: Sequence[list[Word]], starts: dict[int, int], left: float, right: float) -> list[float]:
+def _narrow_columns(lines: Sequence[list[Word]], starts: Iterable[int], left: float, right: float) -> list[float]:
     """The places where three columns or more begin, but the first, if each of them is full of prose."""
-    places: list[float] = []
-    begin = left
-    for at in sorted(starts):
+    places, begin = list[float](), left
+    for at in starts:
         gutter = _place(lines, at)
-        if gutter - begin < _LEAST_WIDTH * (right - left):
+        if gutter - begin < 0.12 * (right - left):
             continue
-        pieces = [
-            [word for word in line if begin - SAME_PLACE <= word.left < gutter] for line in _beside(lines, gutter)
-        ]
+        beside = (line for line in lines if line[0].left < gutter and not _bridges(line, gutter))
+        pieces = [[word for word in line if begin - SAME_PLACE <= word.left < gutter] for line in beside]
         pieces = [piece for piece in pieces if piece]
         end = max((piece[-1].right for piece in pieces), default=0.0)
         filled = sum(piece[-1].right > end - 0.3 * (end - begin) for piece in pieces)
-        words = sum(word.text[:1].isalpha() for piece in pieces for word in piece)
-        if len(pieces) >= _LEAST_NARROW and filled > 0.5 * len(pieces) and words > 2 * len(pieces):
+        if len(pieces) >= _LEAST_NARROW and 2 * filled > len(pieces) and _word_count(pieces) > 2 * len(pieces):
             places.append(gutter)
             begin = gutter
     return places
@@ -290,21 +267,7 @@ def _bridges(line: Sequence[Word], gutter: float) -> bool:
     """Whether a line runs on over the gutter."""
     before = max((word.right for word in line if word.left < gutter), default=-math.inf)
     after = min((word.left for word in line if word.left >= gutter), default=math.inf)
-    return before > gutter or after - before < _NARROW_GAP * line[0].size
-
-
-def _in_columns(lines: Sequence[list[Word]], gutters: Sequence[float]) -> list[Line]:
-    """Lines as they are read: column by column, between lines that run over several."""
-    result: list[Line] = []
-    for is_bridging, group in groupby(lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)):
-        some = list(group)
-        if is_bridging or not any(_is_aligned(some, gutter) for gutter in gutters):  # a table over all columns
-            result += map(Line, some)
-            continue
-        for low, high in pairwise([-math.inf, *gutters, math.inf]):
-            words = ([word for word in line if low <= word.left < high] for line in some)
-            result += [Line(line) for line in words if line]
-    return result
+    return before > gutter or after - before < 0.6 * line[0].size
 
 
 def _is_aligned(lines: Sequence[list[Word]], gutter: float) -> bool:
@@ -320,8 +283,8 @@ def _cells(words: Sequence[Word]) -> list[Word]:
     for word in words:
         last = cells[-1] if cells else None
         if last is None or not (
-            (word.left - last.right < _GAP * min(last.size, word.size) and word.text not in _CURRENCIES)
-            or last.text in (*_CURRENCIES, "(")
+            (word.left - last.right < _GAP * min(last.size, word.size) and word.text not in {*"$€£¥"})
+            or last.text in {*"$€£¥("}
             or word.text in (")", "%", ")%")
         ):
             cells.append(word)

@@ -48,8 +48,7 @@ _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file sys
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceContent:
+class SourceContent(NamedTuple):
     """The documents of a source, and what they were read from.
 
     Attributes:
@@ -136,19 +135,27 @@ class Reading:
         Raises:
             DocumentError: It cannot be read.
         """
-        stamp, data = _stamp(file), self.read(file)
-        sha256, reader = sha256_of(data), self.readers.get(suffix_of(file.path))
-        if reader is None and suffix_of(file.path) in FORMATS:
-            reader = self.converter
+        stamp, data, suffix = _stamp(file), self.read(file), suffix_of(file.path)
+        sha256, reader = sha256_of(data), self.readers.get(suffix, self.converter if suffix in FORMATS else None)
         if reader is None:
             decoded = decode(data)
             text, comments = without_comments(decoded.text) if file.in_vault else (decoded.text, 0)
             repairs = [decoded.repair, f"{counted(comments, 'comment')} (%%) left out" * bool(comments)]
             documents = [Document(id_=file.path, text=text, metadata={PATH: file.path})]
         else:
-            documents, repair = parts_of(file.path, _loaded(reader, file, data))
-            is_mail = isinstance(reader, DocumentReader)
-            attached = [str(one.metadata[ATTACHED]) for one in documents if is_mail and ATTACHED in one.metadata]
+            is_ours, place = isinstance(reader, DocumentReader), Path(file.place)
+            try:
+                loaded = (
+                    reader.documents(place, data) if isinstance(reader, DocumentReader) else reader.load_data(place)
+                )
+            except MissingExtraError as error:
+                raise DocumentError(str(error)) from error
+            except DocumentError:
+                raise
+            except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
+                raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
+            documents, repair = parts_of(file.path, loaded)
+            attached = [str(one.metadata[ATTACHED]) for one in documents if is_ours and ATTACHED in one.metadata]
             repairs = [repair, *(f"not read: {names}" for names in attached)]
             if stamp != _stamp(file):  # it changed meanwhile
                 sha256, stamp = "", ""
@@ -177,19 +184,6 @@ class Reading:
             return path, self.load(path)
         except DocumentError as error:
             raise DocumentError(f"{file}: {error}") from error
-
-
-def _loaded(reader: BaseReader, file: FolderFile, data: bytes) -> list[Document]:
-    try:
-        if isinstance(reader, DocumentReader):
-            return reader.documents(Path(file.place), data)
-        return reader.load_data(Path(file.place))  # file readers take the path
-    except DocumentError:
-        raise
-    except MissingExtraError as error:
-        raise DocumentError(str(error)) from error
-    except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
-        raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
 
 
 def _stamp(file: FolderFile) -> str:
@@ -301,13 +295,14 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
         identity = _identity(document, folders)
-        if identity and not storable(identity)[1]:
-            groups.setdefault(identity, []).append(document)
-            continue
-        reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
-        if identity:
+        if not identity:
+            reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
+            failed.append(Problem(f"document {number}", reason))
+        elif storable(identity)[1]:
             reason = f"its id {identity!r} holds characters that no database keeps. Cure: another id_=."
-        failed.append(Problem(f"document {number}", reason))
+            failed.append(Problem(f"document {number}", reason))
+        else:
+            groups.setdefault(identity, []).append(document)
     sources = []
     for identity, group in groups.items():
         try:
@@ -331,9 +326,7 @@ def _identity(document: Document, folders: Folders) -> str:
     """
     path = Path(path_of(document.metadata))
     inside = folders.path_of(path) if path.is_absolute() else None
-    if inside is not None and path.is_file():
-        return inside
-    if not _RANDOM_ID.fullmatch(document.doc_id):
+    if not (inside is not None and path.is_file()) and not _RANDOM_ID.fullmatch(document.doc_id):
         return document.doc_id
     return (inside or path.as_posix()) if path.name else ""
 
@@ -350,7 +343,6 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
         label = str(document.metadata.get("page_label") or number)
         labels[label] += 1
         page = label if labels[label] == 1 else f"{label}#{labels[label]}"  # two pages may be called "iv"
-        doc_id = identity if len(documents) == 1 else f"{identity}#{page}"
         text, count = storable(document.text)
         repaired += count
         values, notes = bounded(document.metadata)
@@ -358,7 +350,7 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
         metadata = {storable(str(key))[0]: flat_value(value) for key, value in values.items()}
         mimetype = document.text_resource.mimetype if document.text_resource is not None else None
         part = Document(
-            id_=storable(doc_id)[0],
+            id_=storable(identity if len(documents) == 1 else f"{identity}#{page}")[0],
             text_resource=MediaResource(text=text, mimetype=mimetype),
             metadata={PATH: identity, **{key: value for key, value in metadata.items() if value is not None}},
             excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),

@@ -34,16 +34,9 @@ _HEADING: Final = re.compile(
 _UNWRAPPED: Final = "ins moveTo smartTag customXml sdt sdtContent bdo dir fldSimple hyperlink ruby rubyBase".split()  # noqa: SIM905
 _DROPPED: Final = frozenset("del moveFrom sdtPr sdtEndPr instrText delText pPrChange rPrChange rubyPr rt".split())  # noqa: SIM905
 _PICTURES: Final = {"blip": "picture", "imagedata": "picture", "chart": "chart", "OLEObject": "object"}
-# What mammoth knows: six headings, and a list of bullets.
-_STYLE: Final = '<w:style w:type="paragraph" w:styleId="Heading{0}"><w:name w:val="heading {0}"/></w:style>'
-_LEVEL: Final = '<w:lvl w:ilvl="{}"><w:numFmt w:val="bullet"/></w:lvl>'
-_LIST: Final = (
-    '<w:abstractNum w:abstractNumId="1">{}</w:abstractNum><w:num w:numId="1"><w:abstractNumId w:val="1"/></w:num>'
-)
-_OURS: Final = {
-    "styles": "".join(map(_STYLE.format, range(1, 7))),
-    "numbering": _LIST.format("".join(map(_LEVEL.format, range(9)))),
-}
+# What mammoth makes of the styles that paragraphs get: six headings, and lists in one another.
+_LISTED: Final = [f"p.Item{level} => {'ul > li > ' * level}ul > li:fresh" for level in range(9)]
+_STYLES: Final = "\n".join([*(f"p.Heading{level} => h{level}:fresh" for level in range(1, 7)), *_LISTED])
 
 
 def read_docx(path: Path) -> Conversion:
@@ -68,16 +61,15 @@ def read_docx(path: Path) -> Conversion:
         document = _Document(formats.xml_of(archive, styles), formats.xml_of(archive, numbering))
         document.prepare(root)
         document.left_out["comment"] += len(formats.xml_of(archive, comments))
-        # mammoth gets the changed document, our styles and lists, and neither pictures nor anything unchecked.
-        members = {name: root, styles: _OURS["styles"], numbering: _OURS["numbering"]}
+        # mammoth gets the changed document and its notes, and neither pictures nor anything unchecked.
+        members = {name: root}
         for member in archive.namelist():
             if member.endswith((".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")):
                 members[member] = formats.xml_of(archive, member, _MOST_XML)
         for member, xml in members.items():
-            text = f'<w:x xmlns:w="{_W[1:-1]}">{xml}</w:x>'.encode() if isinstance(xml, str) else etree.tostring(xml)
-            written.writestr(member, text)
+            written.writestr(member, etree.tostring(xml))
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
-    page = html_to_markdown(mammoth.convert_to_html(prepared).value, is_marked=True)
+    page = html_to_markdown(mammoth.convert_to_html(prepared, style_map=_STYLES).value, is_marked=True)
     texts = [f"{text.strip()}\n" for text in page.text.split(PAGE) if text.strip()]
     pages = [Part(text, {"page": number}) for number, text in enumerate(texts, start=1)]
     return Conversion(pages if len(pages) > 1 else [Part("".join(texts))], metadata, document.left_out)
@@ -156,10 +148,8 @@ class _Document:
             texts.pop(0).text = ""
         is_item = list_id in self._lists and any((one.text or "").strip(f"{PAGE} ") for one in texts)
         number = self._number(list_id, indent) if is_item else ""
-        if level:
-            properties.append(_element("pStyle", val=f"Heading{min(level, 6)}"))
-        elif is_item:
-            properties.append(_element("numPr", _element("ilvl", val=str(indent)), _element("numId", val="1")))
+        if level or is_item:
+            properties.append(_element("pStyle", val=f"Heading{min(level, 6)}" if level else f"Item{indent}"))
         if number:
             properties.addnext(_run(f"{number} " if level else NUMBER.format(number)))
         if begins_page and paragraph.getparent().tag == f"{_W}tc":
