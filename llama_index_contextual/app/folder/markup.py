@@ -18,18 +18,13 @@ from llama_index_contextual.text import decode
 
 _UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
 _RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")
-_LITERAL: Final = re.compile(r"\s*\.\. (?:(?:code-block|code|sourcecode|math)::\s*([\w+-]*)|parsed-literal::)")
 _EXPLICIT: Final = re.compile(r"(\s*)\.\.(?:\s+(?![\w:.+-]+::|\[|\|[^|]+\||_)|\s*$|\s+_[^:]*:\s*$)")
-_AUTO_NUMBER: Final = re.compile(r"(\s*)#\.(?=\s)")
 _RST_ROLE: Final = re.compile(r"(?<![\w:.+-]):[\w:.+-]{1,60}:`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`")
 _ORG_HEADING: Final = re.compile(r"(\*+)\s+(.*?)(?:\s+:[\w@:]+:)?\s*$")
 _ORG_STATES: Final = re.compile(r"^#\+(?:SEQ_|TYP_)?TODO:(.*)$", re.IGNORECASE | re.MULTILINE)
 _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
 _ORG_COOKIE: Final = re.compile(r"^\[#\w\]\s+|[ \t]{0,9}\[\d{0,9}(?:/\d{0,9}|%)\]")
-_ORG_KEYWORD: Final = re.compile(r"#\+(title|author|date):\s*(.*)$", re.IGNORECASE)
 _ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*(\w*)", re.IGNORECASE)
-_ORG_COMMENT: Final = re.compile(r"\s*#(?:\s|\+|$)")
-_ORG_RULE: Final = re.compile(r"\s*\|[-+]+\|?\s*$")
 _LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
 _BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTIONS: Final = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
@@ -55,7 +50,6 @@ _TEX_DROPPED: Final = re.compile(
     rf"|\\begin\{{tabular[x*]\}}{_BRACES}{_BRACES}"
     rf"|\\(?:begin|end)\{{\w+\*?\}}(?:\[[^][]{{0,200}}\])?(?:{_BRACES})?"
 )
-_TEX_LIST: Final = re.compile(r"\\(begin|end)\{(itemize|enumerate)\}")
 _TEX_FORMULA: Final = re.compile(r"\\(begin|end)\{(?:align|flalign|alignat|eqnarray|gather|multline|equation)\*?\}")
 _TEX_SPAN: Final = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_BRACES}{_BRACES}")
 _TEX_ACCENT: Final = re.compile(
@@ -67,16 +61,12 @@ _ACCENTS: Final = dict(
 _TEX_LETTER: Final = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?")
 _LETTERS: Final = dict(zip("ss ae AE oe OE aa AA o O l L i".split(), "ßæÆœŒåÅøØłŁi", strict=True))  # noqa: SIM905
 _TEX_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
-_TEX_CELL: Final = re.compile(r"(?<!\\)&")
 _TEX_COMMENT: Final = re.compile(r"(\\(?:url|href|path)\{[^{}]*\})|(?<!\\)%.*$")
+_TEX_CELL: Final = re.compile(r"(?<!\\)&")
 _TEX_TITLE: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
-_TEX_BREAK: Final = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
-_TEX_SIGN: Final = re.compile(r"\\([%&#_{}$])")
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
-_HEADING: Final = re.compile(r"\s*#{1,6}\s")
 _DATA: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
-_COLORS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Markup:
@@ -135,7 +125,7 @@ class _Rst(_Markup):
             end = next((n for n in range(at, len(self.lines)) if not self.lines[n].strip()), len(self.lines))
             self.result += _rst_table(self.lines[at:end])
             return end
-        literal = _LITERAL.match(line)
+        literal = re.match(r"\s*\.\. (?:(?:code-block|code|sourcecode|math)::\s*([\w+-]*)|parsed-literal::)", line)
         if literal or (line.rstrip().endswith("::") and not line.lstrip().startswith(".. ")):
             end = self._block_end(at)
             if literal or end > at + 1:
@@ -162,7 +152,7 @@ class _Rst(_Markup):
         return end
 
     def _text(self, line: str) -> str:
-        if number := _AUTO_NUMBER.match(line):
+        if number := re.match(r"(\s*)#\.(?=\s)", line):
             indent = len(number[1])
             self._numbers = {at: count for at, count in self._numbers.items() if at <= indent}
             self._numbers[indent] = self._numbers.get(indent, 0) + 1
@@ -237,16 +227,16 @@ class _Org(_Markup):
             following = range(at + 1, len(self.lines))
             end = next((n for n in following if above.match(self.lines[n])), len(self.lines))
             return self.skip(at, end, "comment")
-        if keyword := _ORG_KEYWORD.match(line):
+        if keyword := re.match(r"(?i)#\+(title|author|date):\s*(.*)$", line):
             self.metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip()
         if found:
             state = self._state.match(found[2])
             title = _ORG_COOKIE.sub("", found[2][state.end() if state else 0 :])
             line = heading(len(found[1]), _ORG_LINK.sub(r"\1", title))
         elif text.startswith("|"):
-            line = line.replace("+", "|") if _ORG_RULE.match(line) else line
+            line = line.replace("+", "|") if re.match(r"\s*\|[-+]+\|?\s*$", line) else line
         else:
-            line = "" if _ORG_COMMENT.match(line) else escape(line, keep_lists=True)
+            line = "" if re.match(r"\s*#(?:\s|\+|$)", line) else escape(line, keep_lists=True)
         self.result.append(line)
         return at + 1
 
@@ -294,7 +284,7 @@ class _Tex(_Markup):
             self._piece(piece)
 
     def _piece(self, line: str) -> None:
-        for kind, name in _TEX_LIST.findall(line):
+        for kind, name in re.findall(r"\\(begin|end)\{(itemize|enumerate)\}", line):
             if kind == "begin":
                 self._lists.append((name, 0))
             elif self._lists:
@@ -331,8 +321,8 @@ def _plain(text: str) -> str:
     text = _TEX_ACCENT.sub(accented, text)
     for _ in range(4):  # in one another
         text = _TEX_STYLE.sub(r"\1", text)
-    text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], _TEX_BREAK.sub("", text))
-    return _TEX_SIGN.sub(r"\1", text).replace("~", " ")
+    text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], re.sub(r"\\\\(?:\[[^][]*\])?\s*$", "", text))
+    return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ")
 
 
 def read_ipynb(path: Path) -> Conversion:
@@ -355,7 +345,7 @@ def read_ipynb(path: Path) -> Conversion:
         left_out["picture"] += pictures
         if not text.strip():
             continue
-        if not parts or _HEADING.match(text) or sum(map(len, parts[-1][1])) > _LONG_PART:
+        if not parts or re.match(r"\s*#{1,6}\s", text) or sum(map(len, parts[-1][1])) > _LONG_PART:
             parts.append((number, []))
         blocks, kind = parts[-1][1], cell.get("cell_type")
         if kind != "code":
@@ -386,6 +376,6 @@ def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
     text = _joined(output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain"))
     if kind == "error":
         text = f"{output.get('ename')}: {output.get('evalue')}"
-    text = _COLORS.sub("", text).strip("\n")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text).strip("\n")
     left_out["character of outputs"] += max(0, len(text) - _LONG_OUTPUT)
     return text[:_LONG_OUTPUT]

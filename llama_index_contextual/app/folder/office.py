@@ -29,7 +29,6 @@ _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[
 _MARK: Final = re.compile(rf"{_WORD.pattern}|.")
 _BOUND: Final = re.compile(r"\[([<>=]{1,2})(-?\d+(?:\.\d+)?)\]")
 _MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
-_ELAPSED: Final = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
 
 
 def read_pptx(path: Path) -> Conversion:
@@ -275,7 +274,7 @@ def shown(value: Any, form: str = "General") -> str:
     """
     if value is None or isinstance(value, bool | str):
         return "" if value is None else str(value).upper() if isinstance(value, bool) else value
-    if isinstance(value, dt.timedelta) or _ELAPSED.search(form):
+    if isinstance(value, dt.timedelta) or re.search(r"(?i)\[(h+|m+|s+)\]", form):
         return _duration(value, form)
     if isinstance(value, int | float):
         return _number(value, form)

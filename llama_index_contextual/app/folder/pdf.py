@@ -18,7 +18,6 @@ from llama_index_contextual.app.folder.pdf_lines import FAR, LARGER, LEAST_ROWS,
 from llama_index_contextual.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
-_BULLET: Final = re.compile(r"[•●▪■◦‣·o–-](?=\s)\s*")
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
@@ -170,7 +169,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         if line.level:
             blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
             continue
-        bullet = _BULLET.match(text)
+        bullet = re.match(r"[•●▪■◦‣·o–-](?=\s)\s*", text)
         if bullet:
             text = f"- {text[bullet.end() :]}"
         elif not text[0].isdigit():  # a number begins an item here, too
