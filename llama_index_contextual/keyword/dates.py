@@ -8,6 +8,7 @@ recent day that has come: ``April 5`` in March is last year's.
 from __future__ import annotations
 
 import calendar
+import contextlib
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -44,6 +45,12 @@ _YEAR_LAST: Final = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2((?:19|2
 _MONTH: Final = re.compile(
     r"(?<![\d./-])(?:(?P<last>(?:19|20|21)\d\d)-(?P<second>0[1-9]|1[0-2])(?![\d-])"
     r"|(?P<first>0?[1-9]|1[0-2])[/.](?P<year>(?:19|20|21)\d\d)(?![\d]|[./-]\d))"
+)
+_WEEK: Final = re.compile(  # of ISO 8601
+    r"\b(?P<year>(?:19|20|21)\d\d)-?W(?P<week>\d\d)\b"
+    r"|\b(?:week|kw|woche|semaine|semana|settimana|недел[яюе]) (?P<first>\d\d?)"
+    r"(?:,| of| in| de| del)?[ /](?P<last>(?:19|20|21)\d\d)\b",
+    re.IGNORECASE,
 )
 Range = tuple[date, date]
 Slots = dict[str, Any]  # of a date pattern: numbers, and a unit
@@ -172,14 +179,15 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
     ``03/04/2026`` is 3 April or March 4: in English both that have come, in the other languages the former.
     """
     text = plain_digits(text)
-    readings = [*_numeric(text, today), *_worded(text, today, words)]
-    readings.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
+    readings = [(*match.span(), ranges) for match, ranges in (*_numeric(text, today), *_worded(text, today, words))]
+    readings += [(start, end, [(day, day)]) for start, end, day in dates.dates_in(text)]  # as headings have them
+    readings.sort(key=lambda reading: (reading[0] - reading[1], reading[0]))
     named: list[NamedDate] = []
     taken = bytearray(len(text))  # 1 where a longer reading was chosen, so that "30 February" leaves no "February"
-    for match, ranges in readings:
-        if not any(taken[match.start() : match.end()]):
-            taken[match.start() : match.end()] = bytes([1]) * len(match[0])
-            named += [NamedDate(*days, match[0], match.start()) for days in ranges]
+    for start, end, ranges in readings:
+        if not any(taken[start:end]):
+            taken[start:end] = bytes([1]) * (end - start)
+            named += [NamedDate(*days, text[start:end], start) for days in ranges]
     return tuple(sorted(named, key=lambda one: one.start)[:_MOST_DATES])
 
 
@@ -194,6 +202,10 @@ def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[R
         yield match, [one for one in days if one[0] <= today] or days
     for match in dates.COMPACT.finditer(text):
         yield match, _existing(match["year"], match["month"], match["day"])
+    for match in _WEEK.finditer(text):
+        with contextlib.suppress(ValueError):  # no year has a week 54
+            week = int(match["year"] or match["last"]), int(match["week"] or match["first"])
+            yield match, [(date.fromisocalendar(*week, 1), date.fromisocalendar(*week, 7))]
     for match in _MONTH.finditer(text):
         yield match, [_month(int(match["last"] or match["year"]), int(match["second"] or match["first"]))]
 

@@ -22,17 +22,26 @@ _ISO: Final = re.compile(r"(?<!\d)(\d{4})[-_/.](\d{1,2})[-_/.](\d{1,2})(?!\d)")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 _AMBIGUOUS: Final = re.compile(rf"(?<![\w./-])(?P<day>\d\d?)/(?P<month>\d\d?)/{_YEAR}(?![\d]|[./-]\d)")
+_WITH_DASHES: Final = re.compile(rf"(?<![\w.-])(?P<day>\d\d?)-(?P<month>\d\d?)-{_YEAR}(?![\d]|[./-]\d)")
+_ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
+# The rest of a range, whose first day counts: "5–8 March", "5. bis 8. März", "30 March – 2 April".
+_TO: Final = r"(?: ?[-–—] ?| (?:to|until|and|bis|und|au|et|al?|y|e|en|tot|t/m|по|и) )"
 _FORMS: Final = (
     re.compile(rf"(?<![\d.]){_YEAR}(?P<mark>[-_/.])(?P<month>\d\d)(?:(?P=mark)|(?<!\.\d\d)[-_/])(?P<day>\d\d)(?!\d)"),
-    re.compile(rf"(?<![\w.-]){_YEAR}-(?P<month>\d\d?)-(?P<day>\d\d?)(?![\w-])"),
-    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?![\d]|\.\d)"),
-    re.compile(rf"(?<![\w.-])(?P<day>\d\d?)-(?P<month>\d\d?)-{_YEAR}(?![\d]|[./-]\d)"),
+    re.compile(rf"(?<![\w./-]){_YEAR}(?P<mark>[-/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)(?![\w/-])"),
+    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\.(?:{_TO}\d\d?\.)? ?(?P<month>\d\d?)\. ?{_YEAR}(?![\d]|\.\d)"),
+    _WITH_DASHES,
     _AMBIGUOUS,
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
     re.compile(
-        rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?)(?:st|nd|rd|th)?,? (?:\d\d?:\d\d(?::\d\d)? )?{_YEAR}\b"
+        rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:{_TO}(?:[^\W\d_]+\.? )?\d\d?{_ORDINAL})?"
+        rf"(?:, ?| )(?:\d\d?:\d\d(?::\d\d)? )?{_YEAR}\b"
     ),
-    re.compile(rf"\b(?P<day>\d\d?)(?:st|nd|rd|th|er|º|\.)?(?: de)?[ -](?P<month>[^\W\d_]+)\.?,?(?: de)?[ -]{_YEAR}\b"),
+    re.compile(
+        rf"\b(?P<day>\d\d?){_ORDINAL}(?:{_TO}\d\d?{_ORDINAL})?(?: de| of)?(?:[ -]|(?<=\.))(?P<month>[^\W\d_]+)"
+        rf"(?:\.?{_TO}\d\d?{_ORDINAL}(?: de)? [^\W\d_]+)?\.?,?(?: del?)?(?:[ -]|(?<=\.)){_YEAR}\b"
+    ),
+    re.compile(rf"\b{_YEAR}(?P<mark>[ -])(?P<month>[^\W\d_]+)\.?(?P=mark)(?P<day>\d\d?){_ORDINAL}(?![\w:-])"),
 )
 # As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
 COMPACT: Final = re.compile(
@@ -52,7 +61,11 @@ def month_words(language: str) -> dict[str, int]:
     return {word: number for number, words in enumerate(_names("months", language), 1) for word in words}
 
 
-_MONTH_NUMBERS: Final = {word: number for code in DATE_LANGUAGES for word, number in month_words(code).items()}
+# Short ones count in a whole date alone: "set" and "ago" are words of other languages.
+_MONTH_NUMBERS: Final = {
+    **{word: number for number, words in enumerate(_names("short months", "any"), 1) for word in words},
+    **{word: number for code in DATE_LANGUAGES for word, number in month_words(code).items()},
+}
 
 
 @cache
@@ -89,8 +102,8 @@ def date_from_path(path: str) -> date | None:
 
     The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
     """
-    path = plain_digits(path.replace("\\", "/"))
-    found = [(-path.count("/", 0, end), start, day) for start, end, day in _dates_in(path, compact=True)]
+    path = path.replace("\\", "/")
+    found = [(-path.count("/", 0, end), start, day) for start, end, day in dates_in(path, compact=True)]
     return min(found, default=(0, 0, None))[2]
 
 
@@ -99,24 +112,31 @@ def date_from_heading(title: str) -> date | None:
 
     Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
     """
-    return min(_dates_in(plain_digits(title)), default=(0, 0, None))[2]
+    return min(dates_in(title), default=(0, 0, None))[2]
 
 
 def names_in_passing(title: str) -> bool:
     """Whether words of a sentence lead to the first date of a title: ``Plan for 2026-06-30``, not ``Standup, …``."""
-    title = plain_digits(title)
-    before = title[: min(_dates_in(title), default=(0, 0, None))[0]].rstrip("[<")
+    before = title[: min(dates_in(title), default=(0, 0, None))[0]].rstrip("[<")
     return (
         before.endswith(" ") and " " in before.strip() and before.split()[-1].isalpha() and before.split()[-1].islower()
     )
 
 
-def _dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, date]]:
-    """Yield the dates in a text, each with where it starts and ends, form by form."""
+def dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, date]]:
+    """The dates in a text that name a year, each with where it starts and ends, form by form; of a range its first day.
+
+    Args:
+        text: A path, a heading, a value or a question.
+        compact: Whether ``20240229`` is one.
+    """
+    text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
     for form in (*_FORMS, *([COMPACT] if compact else [])) if _ANY_YEAR.search(text) else ():
         for match in form.finditer(text):
             year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
             day = _date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)
+            if form is _WITH_DASHES and day is None:
+                day = _date(year, number, int(month))
             if form is _AMBIGUOUS and (american := _date(year, number, int(month))) not in {None, day}:
                 day = american if day is None else None if tell_language(text) == "en" else day
             if day is not None:
@@ -146,7 +166,7 @@ def parse_date(value: object) -> date | datetime | None:
     for read in (date.fromisoformat, datetime.fromisoformat):
         with contextlib.suppress(ValueError):
             return read(text)
-    return min(_dates_in(plain_digits(text), compact=True), default=(0, 0, None))[2]
+    return min(dates_in(text, compact=True), default=(0, 0, None))[2]
 
 
 def parse_day(value: object) -> date | None:
