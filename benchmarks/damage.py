@@ -38,6 +38,7 @@ from llama_index_contextual.memory import note_filters
 PAGES, PARTS, EDITED = 12, 3, "7.md"
 FILTERS: list[dict[str, str]] = [{}, {"tag": "odd"}, {"since": "2026-03-05"}, {"path": "1"}]
 COLUMNS = ("answered right", "named or logged what repairs it", "findings", "texts embedded again")
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SELDOM = 5  # how often an index with a damaged cache is refreshed
 AT_ONCE = 50  # trials that a process does in one go
 MEMORY = Path("/dev/shm")  # noqa: S108  where it is, nothing waits for a disk
@@ -49,10 +50,10 @@ if TYPE_CHECKING:
 
 
 class Letters(MockEmbedding):
-    """Vectors of a text's length and vowels."""
+    """Vectors of a text's length and letters, long enough that the database of vectors has some pages."""
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return [[float(len(text)), *(float(text.count(letter)) for letter in "aeiou"), 1.0] for text in texts]
+        return [[len(text), *(float(text.count(letter)) for letter in LETTERS), *[1.0] * 38] for text in texts]
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embeddings([query])[0]
@@ -72,7 +73,7 @@ class Lines(logging.Handler):
 
 def opened(folder: Path) -> ContextualIndex:
     """The index of a folder."""
-    return ContextualIndex.open(folder, embed_model=Letters(7, model_name="letters"))
+    return ContextualIndex.open(folder, embed_model=Letters(65, model_name="letters"))
 
 
 def answers(index: ContextualIndex) -> list[Any]:

@@ -208,7 +208,7 @@ def main() -> None:
         return
     if options.folder and not options.step:
         with tempfile.TemporaryDirectory() as storage:
-            print(json.dumps(build(options.folder, ContextualIndex.open(options.folder, storage=storage))))
+            print(json.dumps(build(ContextualIndex.open(options.folder, storage=storage))))
         return
     if options.step:
         print(json.dumps(ask(options.folder) if options.step == "ask" else build(open_at(options.folder))))
