@@ -2,15 +2,17 @@
 
     python benchmarks/documents.py [--kept | --speed | --reports FILE.pdf …] [--embed-model local]
 
-``--kept`` writes pages of ``kubernetes-docs`` as HTML, EPUB, mail, Word, slides, sheets and PDF and counts which words,
-headings, items, rows and pages come back. ``--reports`` without a file takes all. The reports and questions are those
-of ``pdf-reports``: a page is found where one of the first 1, 5 or 10 pages that the hits name holds the answer. Pages
+``--kept`` writes pages of ``kubernetes-docs`` in each format and counts which words, headings, items, rows and pages
+come back, and compares the words and pages of the documents of ``pdf-reports`` and ``faults`` with those that PDFium,
+python-docx, lxml and openpyxl read. ``--reports`` without a file takes all. The reports and questions are those of
+``pdf-reports``: a page is found where one of the first 1, 5 or 10 pages that the hits name holds the answer. Pages
 count once, in the order of their best chunk.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import re
 import resource
@@ -22,13 +24,16 @@ from collections import Counter, defaultdict
 from email.message import EmailMessage
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import docx
 import openpyxl
 import pptx
+import pypdfium2
 from common import machine, markdown_table
 from datasets import DATA
+from lxml import html
 from markdown_it import MarkdownIt
 from pptx.util import Inches
 from reportlab.lib.styles import getSampleStyleSheet
@@ -40,12 +45,14 @@ from llama_index_contextual.app.folder.convert import ConversionProcess, Documen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    Shape = Callable[[str, int], str]
+
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
 HITS = 60  # chunks, of which some are of one page
 SHOWN = ("heading", "item", "row")
 HEAD = ["files", "words %", "headings", "list items", "table rows", "pages", "headings that are none"]
-KEPT = {".xlsx": {"table"}, ".pptx": {"heading", "item", "text", "table"}}  # others hold all
+KEPT = {".xlsx": {"table"}, ".csv": {"table"}, ".pptx": {"heading", "item", "text", "table"}}  # others hold all
 
 
 class Block(NamedTuple):
@@ -174,6 +181,48 @@ def write_docx(path: Path, blocks: Sequence[Block]) -> int:
     return len(pages)
 
 
+def write_odt(path: Path, blocks: Sequence[Block]) -> int:
+    """A text of OpenDocument."""
+    names = {"office": "office", "t": "text", "table": "table"}.items()
+    spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"' for name, kind in names)
+    pieces: list[str] = []
+    for kind, text, level, rows in blocks:
+        shown = escape(text).replace("\n", "<t:line-break/>")
+        cells = (
+            "".join(f"<table:table-cell><t:p>{escape(cell)}</t:p></table:table-cell>" for cell in row) for row in rows
+        )
+        lines = "".join(f"<table:table-row>{row}</table:table-row>" for row in cells)
+        depth = level if kind == "item" else 0
+        begin, end = "<t:list><t:list-item>" * depth, "</t:list-item></t:list>" * depth
+        line = (
+            f'<t:h t:outline-level="{level}">{shown}</t:h>' if kind == "heading" else f"{begin}<t:p>{shown}</t:p>{end}"
+        )
+        pieces.append(f"<table:table>{lines}</table:table>" if rows else line)
+    body = f"<office:body><office:text>{''.join(pieces)}</office:text></office:body>"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("content.xml", f"<office:document-content {spaces}>{body}</office:document-content>")
+    return 1
+
+
+def write_rtf(path: Path, blocks: Sequence[Block]) -> int:
+    """RTF, as Word writes it in short."""
+
+    def text_of(text: str) -> str:
+        text = re.sub(r"([\\{}])", r"\\\1", text).replace("\n", r"\line ")
+        units = text.encode("utf-16-le")
+        codes = [int.from_bytes(units[at : at + 2], "little", signed=True) for at in range(0, len(units), 2)]
+        return "".join(chr(code) if 0 <= code < 128 else rf"\u{code}?" for code in codes)
+
+    begins = {"heading": r"\pard\outlinelevel{} ", "item": r"\pard{{\listtext\'b7\tab}}"}
+    pieces: list[str] = []
+    for kind, text, level, rows in blocks:
+        cells = ("".join(text_of(cell) + r"\cell " for cell in row) for row in rows)
+        lines = [rf"\trowd\intbl {row}\row" for row in cells]
+        pieces += lines or [begins.get(kind, r"\pard ").format(level - 1) + text_of(text) + r"\par"]
+    path.write_text(f"{{\\rtf1\\ansi\\uc1 {chr(10).join(pieces)}}}", "ascii")
+    return 1
+
+
 def write_pptx(path: Path, blocks: Sequence[Block]) -> int:
     """A slide for each heading, with what stands below it."""
     show, slides = pptx.Presentation(), parts_of(blocks, 6)
@@ -206,6 +255,69 @@ def write_xlsx(path: Path, blocks: Sequence[Block]) -> int:
             sheet.append([f"\u200b{cell}" if cell[:1] == "=" else cell for cell in row])
     book.save(path)
     return len(book.worksheets)
+
+
+def write_csv(path: Path, blocks: Sequence[Block]) -> int:
+    """The tables, without what parts them."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(row for block in blocks for row in block.rows)
+    return 1
+
+
+def lines_of(blocks: Sequence[Block], heading: Shape, code: Shape, table: Callable[[Any], str], mark: str = "-") -> str:
+    """Blocks as lines; headings and code by templates of text and level."""
+    pieces: list[str] = []
+    for kind, text, level, rows in blocks:
+        plain = {"item": f"\n{'  ' * (level - 1)}{mark} {text}\n", "text": f"\n{text}\n"}
+        shaped = {"heading": heading, "code": code, "table": lambda *_, rows=rows: table(rows)}
+        pieces.append(plain[kind] if kind in plain else f"\n{shaped[kind](text, level)}\n")
+    return "\n".join(pieces) + "\n"
+
+
+def piped(rows: Sequence[Sequence[str]], rule: str) -> str:
+    """A table between bars, with a rule below its first row."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], f"|{rule.join(' --- ' for _ in rows[0])}|", *lines[1:]])
+
+
+def gridded(rows: Sequence[Sequence[str]]) -> str:
+    """A table as a grid of reStructuredText."""
+    count = max(map(len, rows))
+    table = [[*row, *[""] * count][:count] for row in rows]
+    widths = [max(len(row[column]) for row in table) + 2 for column in range(count)]
+    rule = f"+{'+'.join('-' * width for width in widths)}+"
+    lines = ["|".join(f" {cell} ".ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    return "\n".join([rule, *(f"|{line}|\n{rule}" for line in lines)])
+
+
+def write_ipynb(path: Path, blocks: Sequence[Block]) -> int:
+    """A notebook of one cell for each heading."""
+    cells = parts_of(blocks, 6)
+    shapes: Any = (lambda text, level: f"{'#' * level} {text}", lambda text, _: f"```\n{text}\n```")
+    sources = (lines_of(cell, *shapes, lambda rows: piped(rows, "|")) for cell in cells)
+    book = [{"cell_type": "markdown", "metadata": {}, "source": source} for source in sources]
+    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": book}), "utf-8")
+    return len(cells)
+
+
+def write_rst(path: Path, blocks: Sequence[Block]) -> int:
+    """ReStructuredText with grids."""
+
+    def heading(text: str, level: int) -> str:
+        return f"{text}\n{'=-~^+*'[level - 1] * max(len(text), 4)}"
+
+    path.write_text(lines_of(blocks, heading, lambda text, _: f"::\n\n{indent(text, '   ')}", gridded, "*"), "utf-8")
+    return 1
+
+
+def write_org(path: Path, blocks: Sequence[Block]) -> int:
+    """Org."""
+    shapes: Any = (
+        lambda text, level: f"{'*' * level} {text}",
+        lambda text, _: f"#+begin_example\n{text}\n#+end_example",
+    )
+    path.write_text(lines_of(blocks, *shapes, lambda rows: piped(rows, "+").replace(" --- ", "---")), "utf-8")
+    return 1
 
 
 def write_pdf(path: Path, blocks: Sequence[Block]) -> int:
@@ -271,7 +383,7 @@ def made_pages(count: int) -> list[list[Block]]:
 
 
 def kept(count: int) -> str:
-    """What converters keep of pages that are written in each format."""
+    """What converters keep of pages that are written in each format, and of documents of others."""
     chosen, rows = made_pages(count), []
     for suffix, write in WRITERS.items():
         found, extra = Counter[str](), 0
@@ -289,7 +401,40 @@ def kept(count: int) -> str:
         shares = (f"{found[key]:,} / {found[f'all {key}']:,}" if found[f"all {key}"] else "–" for key in SHOWN)
         words = f"{100 * found['word'] / found['all word']:.2f}"
         rows.append([suffix, str(found["file"]), words, *shares, f"{found['page']} / {found['file']}", str(extra)])
-    return markdown_table(["", *HEAD], rows)
+    return markdown_table(["made by the benchmark", *HEAD], rows) + "\n\n" + kept_of_others()
+
+
+def kept_of_others() -> str:
+    """Words and pages of documents of the data beside what other packages read."""
+    paths = [*(DATA / "pdf-reports" / "corpus").glob("*.pdf"), *(DATA / "faults").glob("*/*")]
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in sorted(path for path in paths if path.suffix in (".pdf", ".docx", ".html", ".xlsx")):
+        expected = read_by_others(path)
+        texts = [document.text for document in DocumentReader().load_data(path)]
+        got, wanted = words_of("\n".join(texts)), words_of("\n".join(expected))
+        total = {"all word": wanted.total(), "word": (got & wanted).total()}
+        key = f"{path.suffix} of {path.relative_to(DATA).parts[0]}"
+        found[key].update({"file": 1, "page": len(texts) == len(expected), **total})
+    rows = [
+        [key, str(one["file"]), f"{100 * one['word'] / one['all word']:.2f}", f"{one['page']} / {one['file']}"]
+        for key, one in found.items()
+    ]
+    return markdown_table(["of others", "files", "words %", "pages"], rows)
+
+
+def read_by_others(path: Path) -> list[str]:
+    """Texts of the pages of a document, by another package."""
+    if path.suffix == ".pdf":
+        with pypdfium2.PdfDocument(path) as report:
+            return [page.get_textpage().get_text_range() for page in report]
+    if path.suffix == ".docx":
+        document = docx.Document(str(path))
+        cells = [cell.text for table in document.tables for row in table.rows for cell in row.cells]
+        return ["\n".join([*(paragraph.text for paragraph in document.paragraphs), *cells])]
+    if path.suffix == ".html":
+        return [" ".join(html.parse(str(path)).getroot().find("body").itertext())]
+    sheets = openpyxl.load_workbook(path).worksheets
+    return ["\n".join(cell.value for row in sheet for cell in row if isinstance(cell.value, str)) for sheet in sheets]
 
 
 # Speed, and what is found
