@@ -1,9 +1,8 @@
 """Feed made-up hostile input to every reader of this package, and report what breaks a promise: nothing should.
 
 Each input is made from the seed and its number alone, so that a finding comes back by naming both. Markdown documents
-go through parser and contexts, messages through gate, queries and digest, then answers of a language model, damaged
-databases and states of an index, and settings. The errors of this package are no finding: they are how it says no. A
-text that takes longer than others of its size is read again four times as long: its time may grow with its length and
+go through parser and contexts, messages through gate, queries and digest, then answers of a language model. A text that
+takes longer than others of its size is read again four times as long: its time may grow with its length and
 not with the square.
 
     python benchmarks/fuzz.py --seconds 30                  # all kinds in turn
@@ -15,38 +14,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import datetime as dt
 import io
 import itertools
-import json
 import logging
 import os
 import random
 import re
-import sqlite3
 import sys
-import tempfile
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import machine, markdown_table
-from llama_index.core import Document, MockEmbedding
+from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
-from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.app.store.database import write_state
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
-from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates import lexicon
 from llama_index_contextual.keyword.query import parse_query
@@ -92,26 +83,6 @@ LONG = (
 )  # fmt: skip
 TOKENIZERS: tuple[Any, ...] = ("cl100k", "minilm", str.split)
 TODAY = dt.date(2026, 11, 22)
-SETTINGS = """context = "headings"
-[files]
-include = ["*.md", "*.txt"]
-[chunks]
-chunk_size = 300
-tokenizer = "cl100k"
-[retrieval]
-top_k = 5
-half_life_days = 30.0
-[memory]
-evergreen = ["MEMORY.md"]
-[descriptions]
-"api/" = "REST reference"
-"""
-VALUES = (
-    None, True, -1, 0, 2**70, 1.5, float("nan"), "", "x", "\0", "\ud800", "../..", "/", [], ["x"], [[]], {}, {"x": 1},
-)  # fmt: skip
-PLAIN = ("1", "-1", "1.5", "nan", "1e400", '""', '"x"', "[]", "[[]]", "{}", "true", "1979-05-27", "[1, 'a']")
-NOISE = (b'"', b"{", b"[", b"\0", b"\xff", b"9" * 5000, b"[" * 5000, b"=", b"\n", b"'''", b"-")
-SCRATCH = tempfile.TemporaryDirectory(prefix="fuzz-")  # for the life of the process
 
 
 class Kind(NamedTuple):
@@ -278,133 +249,10 @@ def promise(holds: bool, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-# Files: the database of an index, what it says, and settings
-
-
-@cache
-def whole() -> tuple[Path, bytes, bytes]:
-    """A folder with an index, its database, and what that says of the whole index, as JSON."""
-    folder = Path(SCRATCH.name) / "docs"
-    folder.mkdir()
-    for number in range(3):
-        (folder / f"{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
-    with opened(folder) as index:
-        index.refresh()
-        with index.settings.database.reading() as snapshot:
-            state = json.dumps(asdict(snapshot.state)).encode()
-        file = index.settings.layout.database
-    return folder, file.read_bytes(), state
-
-
-def opened(folder: Path) -> ContextualIndex:
-    """The index of a folder, with an embedding that costs nothing."""
-    return ContextualIndex.open(folder, embed_model=MockEmbedding(4, model_name="mock"))
-
-
-def damaged(content: bytes, dice: random.Random) -> bytes:
-    """Some bytes of a file flipped, left out or put in."""
-    data = bytearray(content)
-    for _ in range(dice.choice((1, 1, 2, 20))):
-        at = dice.randrange(len(data) + 1)
-        kind = dice.randrange(4)
-        if kind == 0 and at < len(data):
-            data[at] = dice.randrange(256)
-        elif kind == 1:
-            data[at:at] = dice.choice(NOISE)
-        elif kind == 2:
-            del data[at : at + dice.choice((1, 10, 1000))]
-        else:
-            data[at:at] = data[: dice.randrange(200)]
-    return bytes(data)
-
-
-def make_state(dice: random.Random) -> bytes:
-    """What an index says of itself with damaged bytes, or whole JSON in which values became others."""
-    content = whole()[2]
-    if dice.random() < 0.5:
-        return damaged(content, dice)
-    tree = json.loads(content)
-    for _ in range(dice.randint(1, 3)):
-        place = tree
-        while True:
-            key = dice.choice(list(place) if isinstance(place, dict) else range(len(place)))
-            if not place[key] or not isinstance(place[key], dict | list) or dice.random() < 0.4:
-                break
-            place = place[key]
-        place[key] = copy.deepcopy(dice.choice(VALUES))  # what is put into it later stays out of the next input
-    return json.dumps(tree).encode()
-
-
-def use_state(content: bytes) -> None:
-    """Write it into the database, value by value, or as the settings where it is no JSON; then read the index."""
-    folder, database, _ = whole()
-    try:
-        tree = json.loads(content)
-        rows = [(key, json.dumps(value)) for key, value in tree.items()] if isinstance(tree, dict) else []
-    except (ValueError, RecursionError):
-        rows = [("settings", content)]
-    file = replaced(folder, database)
-    with contextlib.closing(sqlite3.connect(file)) as written, written:
-        written.executemany("DELETE FROM state WHERE key = ?", [(key,) for key, _ in rows])
-        written.executemany("INSERT INTO state VALUES (?, ?)", rows)
-        write_state(written, {})  # its checksum
-    read(folder)
-
-
-def replaced(folder: Path, content: bytes) -> Path:
-    """The file of the database, with another content and without a log."""
-    storage = folder / ".contextual"
-    for file in storage.glob("index.sqlite3*"):
-        file.unlink()
-    (storage / "index.sqlite3").write_bytes(content)
-    return storage / "index.sqlite3"
-
-
-def read(folder: Path) -> None:
-    """Open the index, ask how far it is behind, what it holds, and a question."""
-    try:
-        with opened(folder) as index:
-            json.dumps(index.freshness(5.0).changed)
-            state = index.settings.state()
-            index.settings.differences(state)
-            index.settings.check(state)
-            index.settings.check_writing()
-            index.documents()
-            index.as_retriever().retrieve("Some words")
-    except ContextualError:
-        pass
-
-
-def make_settings(dice: random.Random) -> bytes:
-    """A configuration with damaged bytes, or with other values."""
-    if dice.random() < 0.5:
-        return damaged(SETTINGS.encode(), dice)
-    lines = SETTINGS.splitlines()
-    for _ in range(dice.randint(1, 3)):
-        at = dice.randrange(len(lines))
-        value = dice.choice(PLAIN)
-        lines[at] = f"{lines[at].partition('=')[0]} = {value}"
-    return "\n".join(lines).encode()
-
-
-def use_settings(content: bytes) -> None:
-    """Read it from a file, and open an index with it."""
-    folder = Path(SCRATCH.name) / "settings"
-    folder.mkdir(exist_ok=True)
-    (folder / "contextual.toml").write_bytes(content)
-    try:
-        load_configuration(folder)
-        opened(folder).close()
-    except ContextualError:
-        pass
-
-
 KINDS = {
     "documents": Kind(text, use_document, 1, cut),
     "messages": Kind(text, use_message, 10, lambda _: use_message),
     "answers": Kind(text, use_answer, 10, lambda _: use_answer),
-    "states": Kind(make_state, use_state, 100),
-    "settings": Kind(make_settings, use_settings, 100),
 }
 
 

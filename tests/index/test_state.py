@@ -1,11 +1,13 @@
 """What is true of a whole index comes back as it was; nonsense is named, and the next refresh mends it."""
 
+import contextlib
+
 import pytest
 from state_table import change_layout, change_state, state_in
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import ContextualError, StorageError
 
 
 def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(opened, folder, monkeypatch):
@@ -36,6 +38,32 @@ def test_damage_is_named_with_a_cure_that_mends_it(opened, folder, values):
     with opened() as index:
         with pytest.raises(StorageError, match=r"index\.sqlite3 is damaged .*Cure: llama-index-contextual index"):
             index.status()
+        index.refresh()
+        assert index.status(check=True).ok
+
+
+ODD = {
+    "a number for objects": {"objects": 3},
+    "a list for a section": {"settings": {"embedding": ["x"]}},
+    "an embedding without a model": {"settings": {"embedding": {"=model": "x"}}},
+    "a list for a size": {"choices": {"chunks.chunk_size": ["x"]}},
+    "a list for several folders": {"choices": {"collections": ["x"]}},
+}
+
+
+@pytest.mark.parametrize("values", ODD.values(), ids=ODD)
+def test_whatever_it_says_an_error_is_of_this_package_and_a_refresh_mends_it(opened, folder, values):
+    opened().refresh()
+    change_state(folder / ".contextual", **values)
+    for use in (
+        lambda index: index.freshness(5.0),
+        lambda index: index.settings.differences(index.settings.state()),
+        lambda index: index.settings.check_writing(),
+        lambda index: index.as_retriever().retrieve("installer"),
+    ):
+        with contextlib.suppress(ContextualError), opened() as index:
+            use(index)
+    with opened() as index:
         index.refresh()
         assert index.status(check=True).ok
 
