@@ -267,46 +267,13 @@ def _rows(path: Path) -> list[dict]:  # type: ignore[type-arg]  rows of several 
         return [json.loads(line) for line in lines]
 
 
-# Questions that no set answers.
-MASH = """
-asdfghjkl | qwertyuiop zxcvbnm | fnord flurbel gnix | hjkl; | zzz yyy xxx | skjdfh ksjdhf | ???? | lkjhgf |
-aaaaaaaaaa | sdf sdf sdf | wqerqwe rqwer | jjjjkkkk | xcvbxcvb nmnm | poiuytrewq | dfgdfg hfghfgh | blarg
-wibble quux | gjfkdls ajfkdl | mnbvcxz lkjhg | vbnmfghj | !!!! .... | uiouio jkljkl | tttttt | qazwsxedc
-rfvtgb | ghghgh ytytyt | ewqdsa cxzewq | plokij uhygtf | oooooo ppppp | xyzzy plugh | rtyu fghj vbnm | kkk lll
-mmm nnn | adsfasdf adsfasdf adsf | qpwoeiruty | hnujmik olp | yhn ujm ikol
-"""
+def nonsense() -> dict[str, list[str]]:
+    """Questions that no set answers, by kind: mashed keys, other languages, general knowledge."""
+    found: dict[str, list[str]] = {}
+    for line in Path(__file__).with_name("nonsense.txt").read_text("utf-8").splitlines():
+        kind, _, question = line.partition(": ")
+        found.setdefault(kind, []).append(question)
+    return found
 
-FOREIGN = """
-Wie backt man einen Kirschkuchen? | Quel temps fait-il à Marseille demain ? |
-Dove si trova il Colosseo? | Missä on lähin rautatieasema? | Hvor mange
-mennesker bor i Bergen? | Hur lagar man köttbullar? | Jak ugotować barszcz
-czerwony? | Kolik stojí lístek do divadla? | Mennyibe kerül egy kiló alma? |
-Când pleacă trenul spre Cluj? | Wat is het hoogste gebouw van Rotterdam? | Qual
-é a melhor praia de Portugal? | Wann beginnt die Bundesliga wieder? | Comment
-faire pousser des tomates ? | Quanto costa un biglietto per Venezia? | Mikä on
-Suomen korkein tunturi? | Hvilken fisk er best til suppe? | Varför är himlen
-blå? | Kto wygrał mistrzostwa w skokach narciarskich? | Kdy byla založena
-Karlova univerzita? | ¿Cuánto tarda en cocerse un huevo? | ¿Quién pintó Las
-Meninas? | 明日の天気はどうですか | 寿司の作り方を教えてください | 北京有什么好吃的 | 怎么学习弹钢琴 | Какая самая
-длинная река в России? | Как приготовить блины? | 서울에서 부산까지 얼마나 걸리나요 | ما هي
-عاصمة المغرب؟ | मुंबई में मौसम कैसा है | Πού είναι η Ακρόπολη; | İstanbul'da
-hava nasıl?
-"""  # noqa: RUF001  Turkish has such letters
 
-OFF_TOPIC = """
-best pizza in Naples | who won the 1998 world cup | how to bake sourdough bread | symptoms of measles in
-children | capital of Mongolia | how to change a bicycle tyre | when was Mozart born | guitar chords for
-beginners | how tall is Mount Kilimanjaro | what do pandas eat | how many moons does Jupiter have | who
-painted the Sistine Chapel | how to remove wine stains from a carpet | what causes volcanic eruptions |
-average lifespan of a tortoise | rules of cricket explained | how deep is the Mariana Trench | history of the
-Ottoman Empire | what is the boiling point of mercury | how to prune apple trees | who discovered penicillin |
-how do bees make honey | tallest waterfall in Venezuela | what language is spoken in Suriname | how to knit a
-scarf | when did the Titanic sink | why do cats purr | how to treat a bee sting | what is the national dish of
-Ethiopia | how are diamonds formed | who composed the Four Seasons | which planet has the strongest winds |
-how long does it take to boil lobster
-"""
-
-NONSENSE = {
-    kind: [query.strip() for query in queries.replace("\n", " ").split(" | ")]
-    for kind, queries in (("mash", MASH), ("foreign", FOREIGN), ("off-topic", OFF_TOPIC))
-}
+NONSENSE = nonsense()
