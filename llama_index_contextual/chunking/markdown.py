@@ -50,37 +50,58 @@ _HTML_ABOVE: Final = re.compile(
     rf"(?:(?![ \t]*<h[1-6]\b|[^\n]*<(?:!--|{_LISTINGS}))(?=[ \t]*\S)[^\n]*\n)+)[ \t]*{_TITLE}",
     re.MULTILINE | re.IGNORECASE,
 )
-# Comments of several lines in MDX, Hugo, Liquid, Jinja and Obsidian, and code of Jekyll, Hexo or Hugo: no line in one
-# is a heading.
+# Comments of several lines in MDX, Hugo, Liquid, Jinja, Obsidian, ERB, JSP, Handlebars, Smarty, FreeMarker and
+# kramdown, code of Jekyll, Hexo or Hugo, and formulas: no line in one is a heading.
 _OPENING: Final = re.compile(
-    r"(?:(?:(?<=\{\n)|(?<=\{ \n))[ \t]*|\{[ \t]*)(/\*)|(\{\{/\*)|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}|(\{\#)-?(?=\s)"
-    r"|^[ \t]*(%%)|^ {0,3}\{(?:%-?|\{<)[ \t]*(highlight|codeblock)\b[ \t]*([^\s%}>]*)",
+    r"(?:(?:(?<=\{\n)|(?<=\{ \n))[ \t]*|\{[ \t]*)(/\*)|(\{\{)-?[ \t]*/\*|(\{%)-?[ \t]*comment\b[^%\n]{0,200}%\}"
+    r"|(\{\#)-?(?=\s)|^[ \t]*(%%)|^ {0,3}\{(?:%-?|\{<)[ \t]*(highlight|codeblock)\b[ \t]*([^\s%}>]*)"
+    r"|(<%)(?:\#|--|/\*)|(<\#--)|(\{\{!--)|(\{\{!)|(\{\*)|^ {0,3}(\{::comment)\}|^ {0,3}(\[//\]: \# \()"
+    r"|^[ \t]*(\$\$)[ \t]*$|^[ \t]*(\\\[)[ \t]*$|^[ \t]*(\\begin\{)",
     re.MULTILINE,
 )
 END_OF_CODE: Final = re.compile(r"^ {0,3}\{(?:%-?|\{<)[ \t]*(?:end|/)[ \t]*(?:highlight|codeblock)\b")
 _CLOSING: Final = {
     "/*": re.compile(r"\*/[ \t]*(?:\}|$)"),
-    "{{/*": re.compile(r"\*/\}\}"),
+    "{{": re.compile(r"\*/[ \t]*-?\}\}"),
     "{%": re.compile(r"\{%-?[ \t]*endcomment[ \t]*-?%\}"),
     "{#": re.compile(r"#\}"),
     "%%": re.compile("%%"),
     "highlight": END_OF_CODE,
     "codeblock": END_OF_CODE,
+    "<%": re.compile("%>"),
+    "<#--": re.compile("-->"),
+    "{{!--": re.compile(r"--\}\}"),
+    "{{!": re.compile(r"\}\}"),
+    "{*": re.compile(r"\*\}"),
+    "{::comment": re.compile(r"\{:/(?:comment)?\}"),
+    "[//]: # (": re.compile(r"\)[ \t]*$", re.MULTILINE),
+    "$$": re.compile(r"\$\$"),
+    "\\[": re.compile(r"\\\]"),
+    "\\begin{": re.compile(r"\\end\{"),
 }
 _FENCE: Final = "~" * 8
 # Quick to look for: what may open one of these, a component, a heading of HTML, and what holds others.
-_MAY_OPEN: Final = ("*/", "endcomment", "#}", "%%", "endcodeblock", "highlight")
+_MAY_OPEN: Final = re.compile(
+    r"\*/|endcomment|\#\}|%%|endcodeblock|highlight|%>|<\#--|\{\{!|\*\}|\{::|^ {0,3}\[//\]"
+    r"|^[ \t]*(?:\$\$|\\\[|\\begin)",
+    re.MULTILINE,
+)
 _MAY_BE_COMPONENT: Final = re.compile("</[A-Z]")
 _MAY_BE_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)
-_MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|\{[{%][%< \w-])", re.MULTILINE)
+_MAY_CONTAIN: Final = re.compile(r"^ {0,3}(?::::|[<\x01](?:/?[A-Z]|details|aside)|>>>|\{[{%][%< \w-])", re.MULTILINE)
 # What stands around a callout, a panel or a step: no heading in it heads what follows.
 _CONTAINER: Final = re.compile(
-    r" {0,3}(?:(:{3,})[ \t]*(\S)?"
-    r"|(?:</[a-z]\w*>)*[<\x01](/)?([A-Z][\w.]*|details|aside)\b[^<>\n]*(?<!/)>(?![^\n]*[<\x01]/\4\b)"
+    r" {0,3}(?:(:{3,})[ \t]*((?!\w+-end\b)\S)?"
+    r"|(?:</[a-z]\w*>)*[<\x01](/)?([A-Z][\w.]*|details|aside)\b[^<>]{0,1000}(?<!/)>(?![^\n]*[<\x01]/\4\b)"
     r"|\{(?:\{[%<]|%-?)[ \t]*(/|end)?[ \t]*(?!(?:if\w*|unless|case|for|raw|block|capture)\b)"
-    r"(\w[\w/-]*)[^{}\n]*[%>]\}+[ \t]*$)"
+    r"(\w[\w/-]*)[^{}\n]*[%>]\}+[ \t]*$"
+    r"|(>>>)(?=[ \t]*(?:\[!|$)))",  # GitLab's, which ends with the same
+    re.MULTILINE,
 )
-_EDGE: Final = re.compile(r"^ {0,3}(?:`{3}|~{3}|:::|[<\x01]/?[A-Za-z]|\{[{%])[^\n]*", re.MULTILINE)
+_EDGE: Final = re.compile(
+    r"^ {0,3}(?:`{3}|~{3}|:::|[<\x01]/?[A-Za-z]|\{[{%]|>>>)[^\n]*|^(?![^\n]*<details)[^\n]*(?=</details>[ \t]*$)",
+    re.MULTILINE,
+)
 _DEEPEST_CONTAINER: Final = 50
 
 
@@ -110,7 +131,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
             text = " " + text[1:]
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
-    if any(mark in text for mark in _MAY_OPEN):
+    if _MAY_OPEN.search(text):
         text = _as_markdown(text)
     if _MAY_BE_COMPONENT.search(text):
         text = _COMPONENTS.sub(lambda run: run[0].replace("<", TAG_MARK) if run[1] is not None else run[0], text)
@@ -167,11 +188,12 @@ def containers_of(masked: str) -> list[tuple[int, int]]:
     fence = ""
     for line in _EDGE.finditer(masked):
         fence, is_code = fence_after(fence, line[0])
-        tag = None if is_code else _CONTAINER.match(line[0])
+        tag = None if is_code else _CONTAINER.match(masked, line.start()) or _CONTAINER.match(masked, line.end())
         if not tag:
             continue
-        name = ":" if tag[1] else tag[4] or tag[6]
-        if not (tag[3] or tag[5] or (tag[1] and not tag[2])):
+        name = ":" if tag[1] else tag[4] or tag[6] or tag[7]
+        is_end = tag[3] or tag[5] or (tag[1] and not tag[2]) or (tag[7] and name in dict(open_[-_DEEPEST_CONTAINER:]))
+        if not is_end:
             open_.append((name, line.start()))
             continue
         for at in range(len(open_) - 1, max(-1, len(open_) - _DEEPEST_CONTAINER), -1):

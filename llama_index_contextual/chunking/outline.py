@@ -54,9 +54,12 @@ _ANCHORS: Final = re.compile(
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 _TITLE_PARSER: Final = pyromark.Markdown(
-    options=pyromark.Options.ENABLE_HEADING_ATTRIBUTES
-    | pyromark.Options.ENABLE_STRIKETHROUGH
-    | pyromark.Options.ENABLE_WIKILINKS
+    options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
+)
+# What ends a heading: hashes, and attributes, {#id .class key=value}, kramdown's {: #id}, Pandoc's {-}. "{id}" is text.
+_ENDING: Final = re.compile(
+    r"""(?:[ \t]+\#+(?=\s*(?:\{|\Z))|\s\{:?\s*(?:(?:[#.][^\s{}]+|[\w-]+=(?:"[^"{}]*"|[^\s{}]+)|-)\s*)+\})+"""
+    r"""\s*(?=\Z|\n\s*(?:=+|-+)\s*\Z)"""
 )
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
 _DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
@@ -431,6 +434,7 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
     for mark, level, start, end in zip(numbers, numbers, numbers, numbers, strict=True):
         source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
         source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[3].split())}", source)
+        source = _ENDING.sub("", source) if "#" in source[level:] or "}" in source else source
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
         if "{{" in title:
             title = _SHORTCODE.sub(r"\1", title)

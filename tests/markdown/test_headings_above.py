@@ -71,11 +71,46 @@ def test_of_a_piece_that_begins_inside_a_section():
         ("{ /*", "*/ }", "guide.mdx"),
         ("{\n  /*", "  */\n}", "guide.mdx"),
         ("<!--", "-->", "guide.md"),
+        ("<%#", "%>", "guide.md.erb"),
+        ("<%--", "--%>", "guide.md"),
+        ("<#--", "-->", "guide.md"),
+        ("{{!--", "--}}", "guide.md"),
+        ("{{!", "}}", "guide.md"),
+        ("{{- /*", "*/ -}}", "guide.md"),
+        ("{*", "*}", "guide.md"),
+        ("{::comment}", "{:/comment}", "guide.md"),
+        ("[//]: # (", ")", "guide.md"),
     ],
 )
 def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
     text = f"# Guide\n\nIntro.\n\n{opening}\n## Old\n\n```\nx\n{closing}\n\nReal text.\n\n## New\n\nMore.\n"
     assert [found for found, _ in paths(text, path)] == ["Guide", "Guide > New"]
+
+
+@pytest.mark.parametrize(
+    "formula", ["$$\nE(x)\n=\nmc^2\n$$", "\\[\nx\n-\ny\n\\]", "\\begin{equation}\na\n-\nb\n\\end{equation}"]
+)
+def test_a_formula_holds_no_heading(formula):
+    assert {found for found, _ in paths(f"# Guide\n\n{formula}\n\nWords.\n")} == {"Guide"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        ("## GET /users/{id}", "GET /users/{id}"),
+        ("## Set {1, 2, 3}", "Set {1, 2, 3}"),
+        ("## The ${HOME}", "The ${HOME}"),
+        ("## \\newcommand{x}", "\\newcommand{x}"),
+        ("## Real {#real} ##", "Real"),
+        ("##\tReal\t##", "Real"),
+        ("## Real {: .wide}", "Real"),
+        ("## Real {-}", "Real"),
+        ("Real {#real}\n---", "Real"),
+        ("Learn C #\n---", "Learn C #"),
+    ],
+)
+def test_attributes_are_no_title_and_other_braces_are(heading, title):
+    assert {found for found, _ in paths(f"{heading}\n\nWords.\n")} == {title}
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("{/*", "*/}"), ("{% comment %}", "{% endcomment %}"), ("%%", "%%")])
@@ -127,6 +162,11 @@ def test_code_begins_no_comment_and_a_comment_without_an_end_is_none():
         ("<Note>\n", "\n</Note>"),
         ("<details open>\n", "\n</details>"),
         ("{{% notice %}}", "{{% /notice %}}"),
+        ("<details><summary>More</summary>\n", "\nend</details>"),
+        ('<Card\n  title="x"\n  href="/y"\n>\n', "\n</Card>"),
+        ('::: zone pivot="x"', "::: zone-end"),
+        (":::row:::", ":::row-end:::"),
+        (">>> [!note] Title", ">>>"),
         ("<details><summary>More</summary>\n<p>\n", "</p>\n</details>"),
         ("<details><summary>More</summary>\n", "\n</p></details>"),
         ('{% hint style="info" %}', "{% endhint %}"),
