@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -36,7 +35,7 @@ from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Coroutine, Iterator, Sequence
 
     from llama_index.core.schema import NodeWithScore
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -84,16 +83,11 @@ class Arm:
         """An arm that returns only what the filters admit."""
         return replace(self, retriever=cast("Any", self.retriever).with_filters(filters))
 
-    def with_query_filters(self, filters: MetadataFilters | None) -> Arm:
-        """An arm that evaluates the filters of a query's operators, where it can."""
-        return self.filtered(filters) if self.ours is not None and self.ours.filters_words else self
-
     def without_filters(self) -> Arm | None:
         """An arm over all chunks; None where it is not ours, or its scores are not comparable."""
-        retriever = self.ours
-        if retriever is None or (isinstance(retriever, ContextualVectorRetriever) and not retriever.gives_cosines):
+        if self.ours is None or (isinstance(self.ours, ContextualVectorRetriever) and not self.ours.gives_cosines):
             return None
-        view = copy.copy(retriever)
+        view = copy.copy(self.ours)
         view.filters = None
         return replace(self, retriever=view)
 
@@ -104,11 +98,9 @@ def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
     Raises:
         SettingError: They are not a sequence of retrievers; the message has what was probably meant.
     """
-    kind = type(retrievers).__name__
-    if isinstance(retrievers, BaseRetriever):
-        raise SettingError(f"retrievers={kind} is a single retriever. Cure: a list, ContextualFusionRetriever([...]).")
-    if hasattr(retrievers, "as_retriever") or not isinstance(retrievers, Iterable):
-        cure = "[index.as_retriever()]" if hasattr(retrievers, "as_retriever") else "a list of retrievers"
+    kind, is_index = type(retrievers).__name__, hasattr(retrievers, "as_retriever")
+    if isinstance(retrievers, BaseRetriever) or is_index or not isinstance(retrievers, Iterable):
+        cure = "[index.as_retriever()]" if is_index else "a list, ContextualFusionRetriever([...])"
         raise SettingError(f"retrievers={kind} is not a list of retrievers. Cure: {cure}.")
     arms = list(retrievers)
     for other in (arm for arm in arms if not isinstance(arm, BaseRetriever)):
@@ -137,15 +129,10 @@ def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None
             f"retriever_weights={list(weights)} cannot work. Cure: a finite number for each of {len(retrievers)} "
             "retrievers, none negative and not all 0."
         )
-    plain = [name_of(retriever) for retriever in retrievers]
-    names = [
-        name if plain.count(name) == 1 else f"{name} {plain[: number + 1].count(name)}"
-        for number, name in enumerate(plain)
-    ]
-    total = sum(weights)
-    return [
-        Arm(name, weight / total, retriever) for name, weight, retriever in zip(names, weights, retrievers, strict=True)
-    ]
+    names, total = [name_of(retriever) for retriever in retrievers], sum(weights)
+    numbers = [f" {names[: at + 1].count(name)}" if names.count(name) > 1 else "" for at, name in enumerate(names)]
+    pairs = zip(map("".join, zip(names, numbers, strict=True)), weights, retrievers, strict=True)
+    return [Arm(name, weight / total, retriever) for name, weight, retriever in pairs]
 
 
 def default_mode(retrievers: Sequence[BaseRetriever], weights: object, k: object) -> Mode:
@@ -182,16 +169,18 @@ def name_of(retriever: Any) -> str:
 
 
 class ArmAnswer(NamedTuple):
-    """The answer of an arm to a query: candidates, best first, or the error with which it failed.
+    """The answer of an arm to some queries.
 
-    ``number`` is that of the query, 0 for the original; ``query`` is the arm's copy of it, because LlamaIndex's
-    retrievers write the embedding into it.
+    Args:
+        arm: The arm.
+        numbers: Those of the queries, 0 for the original.
+        found: The candidates of each query, best first.
+        error: With which the arm failed.
     """
 
     arm: Arm
-    number: int
-    query: QueryBundle
-    candidates: list[Candidate]
+    numbers: list[int]
+    found: list[list[Candidate]]
     error: Exception | None = None
 
 
@@ -217,51 +206,55 @@ def shared_snapshot(arms: Iterable[Arm]) -> Iterator[None]:
 
 
 async def ask_arms(
-    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, *, to_keywords: bool = True, on_loop: bool
+    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, mode: Mode, *, on_loop: bool
 ) -> list[ArmAnswer]:
-    """Ask all arms at once: the first query every arm, the others keyword arms, or those that are none.
+    """The answers of all arms, which are asked at once.
+
+    The first query goes to every arm, variants to those that match words, and the sentences of a message to the others.
 
     Keyword arms compute for about a millisecond, and Python runs one thread at a time, so the caller's thread asks them
     and the last of the others. One more thread would win nothing, and on a busy machine each change of threads costs
     several milliseconds.
     """
-    requests: list[list[ArmAnswer]] = []
-    for arm in arms:
-        numbers = (at for at in range(len(queries)) if not at or arm.is_keyword is to_keywords)
-        empty = [ArmAnswer(arm, number, copy_of(queries[number]), []) for number in numbers]
-        requests += [empty] if isinstance(arm.retriever, ContextualVectorRetriever) else [[one] for one in empty]
+
+    def ask(arm: Arm, *, on_loop: bool) -> Coroutine[Any, Any, ArmAnswer]:
+        numbers = [at for at in range(len(queries)) if not at or arm.is_keyword is (mode is not Mode.MESSAGE)]
+        # Copies, because LlamaIndex's retrievers write the embedding into a query.
+        return _answer(arm, numbers, [copy_of(queries[at]) for at in numbers], pool, on_loop=on_loop)
+
     if on_loop:
-        parts = await asyncio.gather(*(_ask(request, pool, on_loop=True) for request in requests))
-    else:
-        others = [request for request in requests if not request[0].arm.is_keyword][:-1]
-        running = [in_thread(lambda one: run(_ask(one, pool, on_loop=False)), request) for request in others]
-        parts = [await _ask(request, pool, on_loop=False) for request in requests if request not in others]
-        parts += [future.result() for future in running]
-    return sorted(chain.from_iterable(parts), key=lambda answer: (answer.number, arms.index(answer.arm)))
+        return list(await asyncio.gather(*(ask(arm, on_loop=True) for arm in arms)))
+    in_threads = [arm for arm in arms if not arm.is_keyword][:-1]
+    running = {arm: in_thread(lambda one: run(ask(one, on_loop=False)), arm) for arm in in_threads}
+    answers = {arm: await ask(arm, on_loop=False) for arm in arms if arm not in running}
+    return [answers[arm] if arm in answers else running[arm].result() for arm in arms]
 
 
-async def _ask(request: list[ArmAnswer], pool: int, *, on_loop: bool) -> list[ArmAnswer]:
-    """The answers of an arm; whatever it raises is one of them."""
-    arm, queries = request[0].arm, [one.query for one in request]
+async def _answer(arm: Arm, numbers: list[int], queries: list[QueryBundle], pool: int, *, on_loop: bool) -> ArmAnswer:
+    """The answer of an arm; whatever it raises is one."""
     retriever: Any = arm.retriever
     try:
-        with step("arm", arm=name_of(retriever), query=request[0].number, queries=len(request)) as facts:
+        with step("arm", arm=name_of(retriever), query=0, queries=len(queries)) as facts:
             if isinstance(retriever, ContextualVectorRetriever):
-                found = await retriever.candidates(queries, pool, on_loop=on_loop)
-                candidates = [_best_highest(one) for one in found]
+                hits = await retriever.candidates(queries, pool, on_loop=on_loop)
+                found = [_best_highest(one) for one in hits]
             elif isinstance(retriever, ContextualBM25Retriever):
-                candidates = [await call(retriever.candidates, queries[0], pool, on_loop=on_loop)]
-            elif on_loop and not _blocks(retriever):
-                candidates = [_plain(arm, await retriever.aretrieve(queries[0]), pool)]
-            elif on_loop:  # in a thread of its own, as it may hang
-                waiting = asyncio.wrap_future(in_thread(retriever.retrieve, queries[0]))
-                candidates = [_plain(arm, await waiting, pool)]
+                found = [await call(retriever.candidates, query, pool, on_loop=on_loop) for query in queries]
             else:
-                candidates = [_plain(arm, retriever.retrieve(queries[0]), pool)]
-            facts["candidates"] = sum(map(len, candidates))
+                found = [_plain(arm, await _retrieve(retriever, query, on_loop=on_loop), pool) for query in queries]
+            facts["candidates"] = sum(map(len, found))
     except Exception as error:  # noqa: BLE001  the answers of the other arms stand
-        return [one._replace(error=error) for one in request]
-    return [one._replace(candidates=found) for one, found in zip(request, candidates, strict=True)]
+        return ArmAnswer(arm, numbers, [], error)
+    return ArmAnswer(arm, numbers, found)
+
+
+async def _retrieve(retriever: Any, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
+    """The hits of a retriever of another package; in a thread of its own where it would block the event loop."""
+    if not on_loop:
+        return retriever.retrieve(query)  # type: ignore[no-any-return]
+    if _blocks(retriever):
+        return await asyncio.wrap_future(in_thread(retriever.retrieve, query))
+    return await retriever.aretrieve(query)  # type: ignore[no-any-return]
 
 
 def _blocks(retriever: Any) -> bool:
@@ -308,15 +301,13 @@ def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[st
         admitted: Ids that a query's operators admit, for arms that do not evaluate them; None for all.
     """
     good = [answer for answer in answers if answer.error is None]
-    arms = [answer.arm for answer in good]
-    present = sum(arm.weight for arm in dict.fromkeys(arms)) or 1.0
-    rankings = []
-    for arm, number, _, candidates, _ in good:
-        if admitted is not None:
-            candidates = [candidate for candidate in candidates if candidate.node_id in admitted]  # noqa: PLW2901
-        # An arm's weight is shared by its queries, so that variants do not make it more important.
-        rankings.append(Ranking(arm.name, number, arm.weight / present / arms.count(arm), candidates[:pool]))
-    return rankings
+    present, rankings = sum(answer.arm.weight for answer in good) or 1.0, list[Ranking]()
+    for arm, numbers, found, _ in good:
+        weight = arm.weight / present / len(numbers)  # shared, so that variants do not make an arm more important
+        for number, candidates in zip(numbers, found, strict=True):
+            kept = candidates if admitted is None else [one for one in candidates if one.node_id in admitted]
+            rankings.append(Ranking(arm.name, number, weight, kept[:pool]))
+    return sorted(rankings, key=lambda one: one.query)
 
 
 def report_failures(answers: Sequence[ArmAnswer]) -> list[str]:

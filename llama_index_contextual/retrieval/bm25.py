@@ -23,7 +23,6 @@ from llama_index_contextual.keyword import (
     Bm25Index,
     Candidate,
     KeywordIndex,
-    TermEvidence,
     both,
     check_filters,
     checked_nodes,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
+    from typing_extensions import Self
 
     from llama_index_contextual.keyword import Group, TermScores
 
@@ -252,11 +252,6 @@ class ContextualBM25Retriever(BM25Retriever):
         terms: TermScores = self.ask(lambda store: store.term_scores(self.groups(text), ids))
         return terms
 
-    def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
-        """Terms of a query that each node holds, most important first; [] for a node that holds none."""
-        ids = list(dict.fromkeys(node_ids))
-        return dict(zip(ids, self.term_scores(text, ids).evidence(), strict=True))
-
     def unknown(self, text: str) -> list[str]:
         """Words of a text that no node holds."""
         terms = self.term_scores(text, [])
@@ -289,20 +284,11 @@ class ContextualBM25Retriever(BM25Retriever):
     # Keeping it on disk
 
     def get_persist_args(self) -> dict[str, Any]:
-        """Every setting that persisting keeps."""
-        engine = self.index.engine
-        return {**self._retriever_settings(), "k1": engine.k1, "b": engine.b, "analyzer": self.analyzer.settings}
-
-    def _retriever_settings(self) -> dict[str, Any]:
+        """The settings of the retriever that persisting keeps; those of the index are kept with it."""
         filters = None if self.filters is None else self.filters.model_dump(mode="json")
         return {"similarity_top_k": self.similarity_top_k, "filters": filters}
 
-    def persist(
-        self,
-        path: str | Path,
-        encoding: str = "utf-8",  # noqa: ARG002  part of the base class's interface
-        **_kwargs: Any,
-    ) -> None:
+    def persist(self, path: str | Path, encoding: str = "utf-8", **_: Any) -> None:  # noqa: ARG002
         """Write the index and every setting to a folder; a crash leaves the old or the new state.
 
         Only the terms of what changed since it was last persisted there are written, and all nodes.
@@ -311,15 +297,10 @@ class ContextualBM25Retriever(BM25Retriever):
             path: The folder; made if it is missing.
             encoding: Ignored: the format fixes it.
         """
-        self.index.save(Path(path), self._retriever_settings())
+        self.index.save(Path(path), self.get_persist_args())
 
     @classmethod
-    def from_persist_dir(
-        cls,
-        path: str | Path,
-        encoding: str = "utf-8",  # noqa: ARG003  part of the base class's interface
-        **overrides: Any,
-    ) -> ContextualBM25Retriever:
+    def from_persist_dir(cls, path: str | Path, encoding: str = "utf-8", **overrides: Any) -> Self:  # noqa: ARG003
         """The retriever that :meth:`persist` wrote, every setting included.
 
         Args:

@@ -58,11 +58,6 @@ def checked_min_score(name: str, value: MinScore) -> MinScore:
     return value if value == AUTO else amount(name, value, zero=True, most=1)
 
 
-def default_min_score(configured: float | None) -> MinScore:
-    """Return the relevance that a hit needs where people read the hits."""
-    return AUTO if configured is None else configured
-
-
 def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
     """Return the relevance that a hit needs as a number.
 

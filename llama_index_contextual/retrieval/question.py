@@ -10,12 +10,13 @@ is taken from that answer.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,7 @@ from llama_index_contextual.retrieval.explain import (
 )
 from llama_index_contextual.retrieval.fusion import Fused, Mode, Ranking, candidate_ids, fuse, fuse_learned, trust_in
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
-from llama_index_contextual.retrieval.signals import PoolReads, read_pool
+from llama_index_contextual.retrieval.signals import read_pool
 from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.text import counted
@@ -152,12 +153,8 @@ class Answer:
 
 async def answer_question(fusion: Fusion, question: Question, *, on_loop: bool) -> Answer:
     """The answer to a question; with ``on_loop`` it does not block the event loop."""
-    query = question.queries[0]
-    if all(arm.computes for arm in fusion.arms):
-        parsed, pool, results = await call(_in_one_state, fusion, question, on_loop=on_loop)
-    else:
-        parsed, pool, results = await _search(fusion, question, on_loop=on_loop)
-    steps: dict[str, list[Step]] = {}
+    query, steps = question.queries[0], dict[str, list[Step]]()
+    parsed, pool, results = await _search(fusion, question, on_loop=on_loop)
     for one in fusion.node_postprocessors:
         before = {result.node.node_id: result.score or 0.0 for result in results}
         if on_loop:
@@ -172,22 +169,17 @@ async def answer_question(fusion: Fusion, question: Question, *, on_loop: bool) 
     return Answer(fusion, question, parsed, pool, results[: fusion.similarity_top_k], steps)
 
 
-Searched = tuple[ParsedQuestion, Pool, list[NodeWithScore]]
-
-
-def _in_one_state(fusion: Fusion, question: Question) -> Searched:
-    """Search in one state of the stores."""
-    with shared_snapshot(fusion.arms):
-        return run(_search(fusion, question, on_loop=False))
-
-
-async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> Searched:
-    parsed = await call(parse, fusion, question, on_loop=on_loop)
-    # Variants reach keyword arms, sentences of a message the others.
-    to_keywords, pool = fusion.mode is not Mode.MESSAGE, fusion.candidate_pool
-    answers = await ask_arms(parsed.arms, parsed.queries, pool, to_keywords=to_keywords, on_loop=on_loop)
-    fused = await call(fuse_answers, fusion, question, parsed, answers, on_loop=on_loop)
-    return parsed, fused, await call(cut, fusion, fused, on_loop=on_loop)
+async def _search(
+    fusion: Fusion, question: Question, *, on_loop: bool
+) -> tuple[ParsedQuestion, Pool, list[NodeWithScore]]:
+    """The question without operators, its candidates, and the nodes; in one state of the stores where all compute."""
+    if on_loop and all(arm.computes for arm in fusion.arms):
+        return await asyncio.to_thread(lambda: run(_search(fusion, question, on_loop=False)))
+    with nullcontext() if on_loop else shared_snapshot(fusion.arms):
+        parsed = await call(parse, fusion, question, on_loop=on_loop)
+        answers = await ask_arms(parsed.arms, parsed.queries, fusion.candidate_pool, fusion.mode, on_loop=on_loop)
+        fused = await call(fuse_answers, fusion, question, parsed, answers, on_loop=on_loop)
+        return parsed, fused, await call(cut, fusion, fused, on_loop=on_loop)
 
 
 # Parse
@@ -196,25 +188,21 @@ async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> Searc
 def parse(fusion: Fusion, question: Question) -> ParsedQuestion:
     """A question without its operators; those that no node satisfies are ignored, and noted."""
     queries, arms, keyword = question.queries, fusion.arms, keyword_of(arm.retriever for arm in fusion.arms)
-    operators: tuple[str, ...] = ()
-    admitted: frozenset[str] | None = None
-    notes: list[str] = []
-    if keyword is not None:
-        query = parse_query(queries[0].query_str, keyword.analyzer, keyword.may_exclude)
-        if query.operators:
-            admitted = frozenset(keyword.selected_ids(query.filters)) or None
-            operators = query.operators if admitted else ()
-            if not operators:
-                notes.append(f"nothing matches {' '.join(query.operators)}, which was therefore ignored")
-            queries = (copy_of(queries[0], query.text), *queries[1:])
-        if operators:
-            arms = tuple(arm.with_query_filters(query.filters) for arm in arms)
+    operators, admitted, notes = tuple[str, ...](), None, list[str]()
+    query = None if keyword is None else parse_query(queries[0].query_str, keyword.analyzer, keyword.may_exclude)
+    if keyword is not None and query is not None and query.operators:
+        queries = (copy_of(queries[0], query.text), *queries[1:])
+        admitted = frozenset(keyword.selected_ids(query.filters)) or None
+        if admitted:
+            operators = query.operators
+            excluded = [one for one in operators if one.startswith("-")]
+            notes += [f"{' and '.join(excluded)} leaves chunks out"] if excluded else []
+            arms = tuple(arm.filtered(query.filters) if arm.ours and arm.ours.filters_words else arm for arm in arms)
+        else:
+            notes.append(f"nothing matches {' '.join(query.operators)}, which was therefore ignored")
+            warnings.warn(f"Query {question.queries[0].query_str!r}: {notes[0]}.", ContextualWarning, stacklevel=2)
     if fusion.mode is Mode.MESSAGE:
         queries += tuple(map(QueryBundle, sentences_of(queries[0].query_str)))
-    for note in notes:
-        warnings.warn(f"Query {question.queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
-    excluded = [one for one in operators if one.startswith("-")]
-    notes += [f"{' and '.join(excluded)} leaves chunks out"] if excluded else []
     return ParsedQuestion(queries, arms, operators, admitted, tuple(notes))
 
 
@@ -226,13 +214,12 @@ def fuse_answers(fusion: Fusion, question: Question, parsed: ParsedQuestion, ans
     with step("fusion", mode=fusion.mode.value, rankings=len(answers)) as facts:
         notes = report_failures(answers)
         rankings = rankings_of(answers, fusion.candidate_pool, parsed.admitted)
-        names, wanted = {ranking.arm for ranking in rankings}, None
-        arms = [arm for arm in parsed.arms if arm.name in names]
+        arms, wanted = [answer.arm for answer in answers if answer.error is None], None
         if everything := _unfiltered(fusion, question, parsed, arms):
             wanted = set(candidate_ids(rankings))
             arms, rankings = everything[0], _extended(everything[1], rankings)
-        fused, reads = _rank(fusion, question, parsed, arms, rankings)
-        judgement = _judged(question, parsed, arms, rankings, fused, reads)
+        fused = _rank(fusion, question, parsed, arms, rankings)
+        judgement = _judged(question, parsed, arms, rankings, fused)
         fused = fused if wanted is None else [one for one in fused if one.node_id in wanted]
         kept = _relevant(fusion, judgement, fused)
         left_out = len(fused) - len(kept)
@@ -241,7 +228,8 @@ def fuse_answers(fusion: Fusion, question: Question, parsed: ParsedQuestion, ans
         if not kept:
             notes += _filter_notes(question, parsed)
         facts["candidates"] = len(kept)
-    nodes = {one.node_id: one.node for answer in answers for one in answer.candidates if one.node is not None}
+    every = (one for answer in answers for candidates in answer.found for one in candidates)
+    nodes = {one.node_id: one.node for one in every if one.node is not None}
     return Pool(judgement, kept, nodes, left_out, tuple(notes))
 
 
@@ -254,11 +242,9 @@ def _unfiltered(
     free = [one for arm in arms if (one := arm.without_filters()) is not None]
     if len(free) < len(arms):
         return None
-    pool = fusion.candidate_pool
-    to_keywords = fusion.mode is not Mode.MESSAGE
-    answers = run(ask_arms(free, parsed.queries, pool, to_keywords=to_keywords, on_loop=False))
+    answers = run(ask_arms(free, parsed.queries, fusion.candidate_pool, fusion.mode, on_loop=False))
     failed = any(answer.error is not None for answer in answers)
-    return None if failed else (free, rankings_of(answers, pool, None))
+    return None if failed else (free, rankings_of(answers, fusion.candidate_pool, None))
 
 
 def _extended(rankings: Sequence[Ranking], filtered: Sequence[Ranking]) -> list[Ranking]:
@@ -273,13 +259,12 @@ def _extended(rankings: Sequence[Ranking], filtered: Sequence[Ranking]) -> list[
 
 def _rank(
     fusion: Fusion, question: Question, parsed: ParsedQuestion, arms: Sequence[Arm], rankings: Sequence[Ranking]
-) -> tuple[list[Fused], PoolReads | None]:
-    """Rankings fused in the mode of the retriever, and what a learned mode has read of the candidates."""
+) -> list[Fused]:
+    """Rankings fused in the mode of the retriever."""
     # Reasons are for what is shown, and postprocessors may show any of them.
     explained = (None if fusion.node_postprocessors else fusion.similarity_top_k) if question.is_explained else 0
     if not fusion.mode.is_learned:
-        pool = fusion.candidate_pool
-        return fuse(rankings, mode=fusion.mode, k=fusion.rrf_k, pool=pool, explained=explained), None
+        return fuse(rankings, mode=fusion.mode, k=fusion.rrf_k, pool=fusion.candidate_pool, explained=explained)
     text, is_message, reads = parsed.queries[0].query_str, fusion.mode is Mode.MESSAGE, None
     if (keyword := keyword_of(arm.retriever for arm in arms)) is not None:
         name = next(arm.name for arm in arms if arm.retriever is keyword)
@@ -290,19 +275,14 @@ def _rank(
     models = {arm.name: model for arm in arms if (model := getattr(arm.retriever, "cosines_of", ""))}
     settings: dict[str, Any] = {"trust": trust_in(models, text, rankings, reads), "explained": explained}
     if reads is None or not is_message:
-        return fuse_learned(text, rankings, kinds, reads, today=question.today, **settings), reads
+        return fuse_learned(text, rankings, kinds, reads, today=question.today, **settings)
     settings |= {"half_life_days": question.half_life_days, "ageless": question.ageless}
     today = question.today or datetime.now().astimezone().date()
-    return fuse_sessions(text, rankings, kinds, reads, today, **settings), reads
+    return fuse_sessions(text, rankings, kinds, reads, today, **settings)
 
 
 def _judged(
-    question: Question,
-    parsed: ParsedQuestion,
-    arms: Sequence[Arm],
-    rankings: Sequence[Ranking],
-    fused: Sequence[Fused],
-    reads: PoolReads | None,
+    question: Question, parsed: ParsedQuestion, arms: Sequence[Arm], rankings: Sequence[Ranking], fused: Sequence[Fused]
 ) -> Judgement:
     """The judgement of a question by its best candidate.
 
@@ -311,22 +291,20 @@ def _judged(
     """
     text, keyword = parsed.queries[0].query_str, keyword_of(arm.retriever for arm in arms)
     vector = next((arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever)), None)
-    ids, shares = [one.node_id for one in fused[:3]], list[float]()
-    if reads is not None and not question.subject:
-        every = reads.terms.shares()
-        shares = [every[reads.ids.index(ids[0])]] if ids and every else []
-    elif keyword is not None:
-        wanted = ids if question.subject else ids[:1]
-        shares = keyword.term_scores(question.subject or text, wanted).shares() or []
+    ids, shares = [one.node_id for one in fused[: 3 if question.subject else 1]], list[float]()
+    if keyword is not None:
+        shares = keyword.term_scores(question.subject or text, ids).shares() or []
     best = max(range(len(shares)), key=shares.__getitem__, default=0)
     originals = {one.arm: one for one in rankings if one.query == 0}
-    cosines, scores = (
-        next((originals[arm.name] for arm in arms if arm.retriever is one and arm.name in originals), None)
-        for one in (vector, keyword)
+    of_retriever = {id(arm.retriever): originals.get(arm.name) for arm in arms}
+    evidence = evidence_of(
+        text,
+        next(iter(ids[best:]), ""),
+        of_retriever.get(id(vector)),
+        of_retriever.get(id(keyword)),
+        None if keyword is None else max(shares, default=0.0),
+        model="" if vector is None else vector.cosines_of,
     )
-    words = None if keyword is None else max(shares, default=0.0)
-    model = "" if vector is None else vector.cosines_of
-    evidence = evidence_of(text, next(iter(ids[best:]), ""), cosines, scores, words, model=model)
     likely = relevance(evidence)
     if likely is not None and fused and fused[0].is_named:
         likely = max(likely, _NAMED)
@@ -380,37 +358,38 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     days repeat nothing: each is news of its day.
     """
     compared = _COMPARED if fusion.mode.is_learned else 0
-    met, again = NearDuplicates(), list[NodeWithScore]()
+    met, again, results, rest = NearDuplicates(), list[NodeWithScore](), list[NodeWithScore](), pool.fused
     most = len(pool.fused) if fusion.node_postprocessors else fusion.similarity_top_k
     scale = 1.0 if pool.judgement.relevance is None or not fusion.mode.is_learned else pool.judgement.relevance
-    results, rest = list[NodeWithScore](), pool.fused
     while rest and len(results) < most:
         size = most - len(results)
         batch, rest = rest[:size], rest[size:]
-        missing = [one.node_id for one in batch if one.node_id not in pool.nodes]
-        nodes = {**pool.nodes, **read_nodes(fusion.arms, missing)}
+        nodes = {
+            **pool.nodes,
+            **read_nodes(fusion.arms, (one.node_id for one in batch if one.node_id not in pool.nodes)),
+        }
         for one in batch:
             if (node := nodes.get(one.node_id)) is not None:
-                is_new = len(results) >= compared or not met.has(node.get_content(), partial(day_of, node.metadata))
+                is_new = len(results) >= compared or not met.has(node.get_content(), day_of(node.metadata))
                 (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
-    lowest = results[-1].score if results else 0.0
+    lowest = results[-1].score or 0.0 if results else 0.0
     for hit in again[: most - len(results)]:
-        results.append(NodeWithScore(node=hit.node, score=min(hit.score or 0.0, lowest or 0.0)))
+        results.append(NodeWithScore(node=hit.node, score=min(hit.score or 0.0, lowest)))
     return results
 
 
 class NearDuplicates:
-    """The texts so far, each with a function that returns its kind: texts of different kinds are not equal."""
+    """The texts so far, each with its kind: texts of different kinds are not equal."""
 
     def __init__(self) -> None:
-        self._texts: list[tuple[str, frozenset[str], Callable[[], Any]]] = []
+        self._texts: list[tuple[str, frozenset[str], object]] = []
 
-    def has(self, text: str, kind: Callable[[], Any] = lambda: None) -> bool:
+    def has(self, text: str, kind: object = None) -> bool:
         """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
         words = frozenset(text.casefold().split())
         for other, words_of_other, kind_of_other in self._texts:
-            alike = text == other or similarity(words, words_of_other) >= _ALIKE
-            if alike and similarity(_pairs(text), _pairs(other)) >= _SAME and kind() == kind_of_other():
+            alike = kind == kind_of_other and (text == other or similarity(words, words_of_other) >= _ALIKE)
+            if alike and similarity(_pairs(text), _pairs(other)) >= _SAME:
                 return True
         self._texts.append((text, words, kind))
         return False
@@ -429,22 +408,19 @@ def _pairs(text: str) -> frozenset[tuple[str, ...]]:
 
 def explanation_of(found: Answer) -> Explanation:
     """The results of an explained question with the reasons for each."""
-    fusion, pool = found.fusion, found.pool
+    fusion, pool, likely = found.fusion, found.pool, found.pool.judgement.relevance
     queries = tuple(query.query_str for query in found.parsed.queries)
-    keyword = keyword_of(arm.retriever for arm in fusion.arms)
-    ids = [result.node.node_id for result in found.results]
-    terms: Any = {} if keyword is None else keyword.evidence(" ".join(queries), ids)
+    keyword, ids = keyword_of(arm.retriever for arm in fusion.arms), [result.node.node_id for result in found.results]
+    terms = [[]] * len(ids) if keyword is None else keyword.term_scores(" ".join(queries), ids).evidence()
     vectors = {arm.name for arm in fusion.arms if not arm.is_keyword}
-    places, likely = {one.node_id: one for one in pool.fused}, pool.judgement.relevance
-    hits = []
-    for rank, result in enumerate(found.results, start=1):
-        node_id = result.node.node_id
-        place = places.get(node_id)
+    places, hits = {one.node_id: one for one in pool.fused}, list[Hit]()
+    for rank, (result, of_hit) in enumerate(zip(found.results, terms, strict=True), start=1):
+        place = places.get(result.node.node_id)
         earned = () if place is None else place.credits
         cosines = [credit.score for credit in earned if credit.query == 0 and credit.arm in vectors]
         relevant = None if likely is None or place is None else likely * max(place.score, 0.0)
-        reasons = tuple(terms.get(node_id, ())), tuple(found.steps.get(node_id, ()))
-        hits.append(Hit(rank, result, place, max(cosines, default=None), relevant, *reasons))
+        steps = tuple(found.steps.get(result.node.node_id, ()))
+        hits.append(Hit(rank, result, place, max(cosines, default=None), relevant, tuple(of_hit), steps))
     return Explanation(
         queries,
         {arm.name: arm.weight for arm in fusion.arms},

@@ -16,7 +16,6 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import Checked
 from llama_index_contextual.metadata import DATE, date_of, path_of
-from llama_index_contextual.text import parse_date
 
 Now = datetime | date
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -24,7 +23,6 @@ _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _DAY = 86_400.0
 _DATE_CHARS: Final = 10  # of a date without a time, as text
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
-_MODIFIED: Final = "last_modified_date"
 
 
 class RecencyExplanation(NamedTuple):
@@ -108,8 +106,7 @@ class RecencyPostprocessor(_Reordering):
 
     Give it the whole candidate pool, before the cut to top-k: what was cut already cannot come back. The date is
     ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path
-    (see :func:`~llama_index_contextual.metadata.date_of`). With ``use_modified`` it is, at last,
-    ``last_modified_date`` as LlamaIndex's readers write it. Nodes come out best first (ties: the newer one, then by id)
+    (see :func:`~llama_index_contextual.metadata.date_of`). Nodes come out best first (ties: the newer one, then by id)
     as new ``NodeWithScore`` objects; the input stays as it was. ``FixedRecencyPostprocessor``, where it may stand,
     orders by date alone.
 
@@ -134,9 +131,6 @@ class RecencyPostprocessor(_Reordering):
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
     )
     date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
-    use_modified: bool = Field(
-        default=False, description="Whether a file without a date ages from its last change, which a checkout changes."
-    )
     top_k: int | None = Field(default=None, ge=1, description="Return at most this many nodes; None returns all.")
     now: Now | None = Field(default=None, description="The present; None is the clock, in local time.")
 
@@ -152,7 +146,7 @@ class RecencyPostprocessor(_Reordering):
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
         """The effect of age on the score of every node, in their order. Changes nothing."""
         now, scores = self._now(), _finite_scores(nodes)
-        dates = [self._date_of(hit.node) for hit in nodes]
+        dates = [self._date_of(path_of(hit.node.metadata), hit.node) for hit in nodes]
         ages = [None if when is None else age_in_days(when, now) for when, _ in dates]
         factors = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
         multipliers = [1.0 - self.weight * (1.0 - factor) for factor in factors]
@@ -177,15 +171,10 @@ class RecencyPostprocessor(_Reordering):
             now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
         return now if now.tzinfo else now.astimezone()
 
-    def _date_of(self, node: BaseNode) -> tuple[date | datetime | None, str]:
-        metadata = node.metadata
-        path = path_of(metadata)
+    def _date_of(self, path: str, node: BaseNode) -> tuple[date | datetime | None, str]:
         if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
             return None, "evergreen"
-        when, reason = date_of(metadata, self.date_key)
-        if when is None and self.use_modified and (when := parse_date(metadata.get(_MODIFIED))) is not None:
-            reason = f"metadata:{_MODIFIED}"
-        return when, reason
+        return date_of(node.metadata, self.date_key)
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
+    from typing_extensions import Self
 
 
 MINILM: Final = "all-minilm"
@@ -89,63 +90,38 @@ class ContextualVectorRetriever(BaseRetriever):
         objects: list[IndexNode] | None = None,
         vector_store_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        store, index = _store_and_index(index)
+        reader = index if isinstance(index, ReadStore) else None
+        store, index = (None, None) if reader else _store_and_index(index)
         if objects is None and object_map is None:
             object_map = getattr(index, "_object_map", None)
         callback_manager = callback_manager or getattr(index, "_callback_manager", None)
         super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
+        check_filters(filters)
         if doc_ids is not None:
             documents = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
             filters = both(filters, MetadataFilters(filters=[documents]))
-        query = VectorStoreQuery(
+        self._query = VectorStoreQuery(
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
             mode=_mode_of(store, vector_store_query_mode),
             alpha=None if alpha is None else amount("alpha", alpha, zero=True, most=1),
             sparse_top_k=optional_whole("sparse_top_k", sparse_top_k),
             hybrid_top_k=optional_whole("hybrid_top_k", hybrid_top_k),
         )
-        self._set_up(
-            AnyStore(store, index, vector_store_kwargs),
-            query,
-            embed_model or getattr(index, "_embed_model", None),
-            similarity_top_k,
-            filters,
-        )
+        self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
+        self._store: Any = reader or AnyStore(store, index, vector_store_kwargs)
+        self._embed_model = embed_model or getattr(index, "_embed_model", None)
+        self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
     @classmethod
-    def over(
-        cls,
-        reader: Any,
-        embed_model: BaseEmbedding | None = None,
-        *,
-        similarity_top_k: int = 10,
-        filters: MetadataFilters | None = None,
-    ) -> ContextualVectorRetriever:
+    def over(cls, reader: Any, embed_model: BaseEmbedding | None = None, **settings: Any) -> Self:
         """A retriever over a store that something else changes.
 
         Args:
             reader: Gives the newest state of the store.
             embed_model: Embeds queries; default ``Settings.embed_model`` when first used.
-            similarity_top_k: Most nodes a query returns.
-            filters: Nodes that may be returned.
+            settings: ``similarity_top_k`` and ``filters``.
         """
-        retriever = cls.__new__(cls)
-        BaseRetriever.__init__(retriever)
-        retriever._set_up(ReadStore(reader), VectorStoreQuery(), embed_model, similarity_top_k, filters)  # noqa: SLF001  its constructor
-        return retriever
-
-    def _set_up(
-        self,
-        store: AnyStore | ReadStore,
-        query: VectorStoreQuery,
-        embed_model: BaseEmbedding | None,
-        similarity_top_k: int,
-        filters: MetadataFilters | None,
-    ) -> None:
-        check_filters(filters)
-        self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
-        self._store, self._query, self._embed_model = store, query, embed_model
-        self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
+        return cls(ReadStore(reader), embed_model=embed_model, **settings)
 
     @property
     def filters_words(self) -> bool:
@@ -185,21 +161,16 @@ class ContextualVectorRetriever(BaseRetriever):
 
     async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
         """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
-        # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
-        store_queries = await call(self._store_queries, queries, top_k, on_loop=on_loop)
-        answers = iter(await self._store.search_each(store_queries, on_loop=on_loop))
-        return [next(answers) if _has_text(query) else [] for query in queries]
-
-    def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
-        """The queries that are not empty as a store takes them."""
-        questions = [query for query in queries if _has_text(query)]
-        needs_vectors = self._store.needs_vector(self._query)
-        embeddings = self._embeddings(questions) if needs_vectors else [query.embedding for query in questions]
+        asked = [one for one in queries if one.embedding is not None or any(map(str.strip, one.embedding_strs))]
+        embeddings: list[Any] = [query.embedding for query in asked]
+        if self._store.needs_vector(self._query):
+            # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
+            embeddings = await call(self._embeddings, asked, on_loop=on_loop)
         settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
-        return [
-            replace(settings, query_embedding=embedding, query_str=query.query_str)
-            for embedding, query in zip(embeddings, questions, strict=True)
-        ]
+        pairs = zip(embeddings, asked, strict=True)
+        store_queries = [replace(settings, query_embedding=one, query_str=query.query_str) for one, query in pairs]
+        answers = iter(await self._store.search_each(store_queries, on_loop=on_loop))
+        return [next(answers) if any(query is one for one in asked) else [] for query in queries]
 
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
         """The vector that came with each query, else one that is made; several are made at the same time."""
@@ -259,7 +230,3 @@ def _mode_of(store: BasePydanticVectorStore, name: VectorStoreQueryMode | str) -
     cure = "ContextualFusionRetriever with a ContextualBM25Retriever"
     warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=3)
     return VectorStoreQueryMode.DEFAULT
-
-
-def _has_text(query: QueryBundle) -> bool:
-    return query.embedding is not None or any(text.strip() for text in query.embedding_strs)

@@ -89,14 +89,6 @@ def test_where_the_date_comes_from(metadata, age, reason):
     assert (why.age_days, why.reason) == (age, reason)
 
 
-def test_a_file_without_a_date_can_age_from_its_last_change():
-    recency = RecencyPostprocessor(now=NOW, use_modified=True)
-    dates = {"last_modified_date": "2026-04-08"}  # as SimpleDirectoryReader writes it
-    [undated, dated] = recency.explain([hit("a", 1.0, **dates), hit("b", 1.0, **dates, path="2026-04-09.md")])
-    assert (undated.age_days, undated.reason) == (2, "metadata:last_modified_date")
-    assert (dated.age_days, dated.reason) == (1, "path")
-
-
 @pytest.mark.parametrize(
     "scores",
     [
