@@ -30,7 +30,6 @@ from llama_index_contextual.keyword.filters import (
     REF_DOC_ID,
     Column,
     admits,
-    admitted,
     both,
     check_filters,
     condition_of,
@@ -40,7 +39,13 @@ from llama_index_contextual.keyword.filters import (
     keys_of,
     tag_of,
 )
-from llama_index_contextual.keyword.node_index import KeywordIndex, checked_nodes, holding_words, lexical_text
+from llama_index_contextual.keyword.node_index import (
+    KeywordIndex,
+    KeywordView,
+    checked_nodes,
+    holding_words,
+    lexical_text,
+)
 from llama_index_contextual.keyword.query import (
     days_filter,
     note_filters,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 import threading
+from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_REMEMBERED: Final = 64  # filters whose rows a state remembers
+_REMEMBERED: Final = 64  # what was found among all nodes
 _KIND: Final = "bm25"
 _MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
 _MOST_READ: Final = 5000  # texts that are read for a phrase; beyond them its words need not be adjacent
@@ -121,26 +122,57 @@ def contents_of(record: bytes) -> tuple[dict[str, Any], str]:
     return {REF_DOC_ID: document, **fields["metadata"]}, str(text)
 
 
-@dataclass(frozen=True)
-class State:
-    """One moment of the index; nothing changes it. Retrievers read it.
-
-    Args:
-        engine: BM25 over rows. A node that is added gets the next number as its row.
-        rows: The row of each node id.
-        stored: What :func:`encode` wrote of the node of each row, ascending, after its id.
-    """
+class KeywordView:
+    """Nodes at one moment, by number, as retrievers read them; a subclass reads the nodes."""
 
     engine: Bm25Index
-    rows: Mapping[str, int] = field(default_factory=dict)
-    stored: dict[int, tuple[str, bytes]] = field(default_factory=dict)
-    _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _admitted: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _records: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    answers: dict[str, Any]
+    """What was found among all nodes."""
+
+    @property
+    def rows(self) -> Ints:
+        """Numbers of all nodes, ascending."""
+        return self.engine.rows
+
+    @abstractmethod
+    def ids_of(self, rows: Sequence[int]) -> list[str]:
+        """The ids of nodes by number."""
+
+    @abstractmethod
+    def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
+        """The numbers of nodes by id, without unknown ids."""
+
+    @abstractmethod
+    def column(self, key: str) -> Column | None:
+        """Values of a metadata key, one for each of :attr:`rows`; None where no node has it."""
+
+    @abstractmethod
+    def texts(self, rows: Ints) -> Iterable[str]:
+        """Texts of nodes, as :func:`lexical_text` makes them."""
+
+    def answer(self, question: str, find: Callable[[], T]) -> T:
+        """Result of ``find``, which is called once for each question."""
+        if question not in self.answers:
+            if len(self.answers) >= _REMEMBERED:
+                self.answers.clear()
+            self.answers[question] = find()
+        return self.answers[question]  # type: ignore[no-any-return]
+
+    def admitted(self, filters: MetadataFilters | None) -> Ints:
+        """Numbers of the nodes that filters admit, ascending."""
+        if filters is None:
+            return self.rows
+        holding = partial(holding_words, self.engine, texts=self.texts)
+        question = f"filters {filters.model_dump()!r}"  # not as JSON, where inf, -inf and nan are all null
+        return self.answer(question, lambda: admitted(filters, self.rows, self.column, holding))
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Number of nodes that filters admit."""
-        return len(self._selected(filters))
+        return len(self.admitted(filters))
+
+    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+        """Ids of the nodes that filters admit, in the order in which they were added."""
+        return self.ids_of(self.admitted(filters).tolist())
 
     def keyword_query(
         self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
@@ -152,66 +184,79 @@ class State:
             top_k: Most nodes to return.
             filters: Nodes that may be returned.
         """
-        among = None if filters is None else self._selected(filters)
-        rows, scores = self.engine.search(groups, top_k, among)
-        pairs = sorted((-score, self.stored[row][0]) for row, score in zip(rows.tolist(), scores.tolist(), strict=True))
+        among = None if filters is None else self.admitted(filters)
+        return self.best(*self.engine.search(groups, top_k, among), top_k)
+
+    def best(self, rows: Ints, scores: Floats, top_k: int) -> list[Candidate]:
+        """Nodes that come by score as candidates, ties by id."""
+        # Sorting hardly has to compare more than neighbours.
+        pairs = sorted(zip((-scores).tolist(), self.ids_of(rows.tolist()), strict=True))
         return [Candidate(node_id, -negated) for negated, node_id in pairs[:top_k]]
-
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Ids of the nodes that filters admit, in the order in which they were added."""
-        return [self.stored[row][0] for row in self._selected(filters).tolist()]
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that are indexed."""
-        return {node_id: decode(self._record(node_id)) for node_id in node_ids if node_id in self.rows}
-
-    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
-        """The nodes' values of a metadata key; None where one has none."""
-        known = (node_id for node_id in node_ids if node_id in self.rows)
-        return {node_id: contents_of(self._record(node_id))[0].get(key) for node_id in known}
-
-    def records(self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]) -> Sequence[T | None]:
-        """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
-        for node_id in node_ids:
-            if node_id not in self._records and node_id in self.rows:
-                self._records[node_id] = make(*contents_of(self._record(node_id)))
-        return [self._records.get(node_id) for node_id in node_ids]
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""
-        return self.engine.term_scores(groups, [self.rows.get(node_id, -1) for node_id in node_ids])
+        return self.engine.term_scores(groups, self._numbers(node_ids))
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Floats:
         """How near to each other neighbouring terms of a query stand in each node, 0 to 1."""
-        return self.engine.nearness(groups, [self.rows.get(node_id, -1) for node_id in node_ids])
+        return self.engine.nearness(groups, self._numbers(node_ids))
 
-    def _record(self, node_id: str) -> bytes:
-        return self.stored[self.rows[node_id]][1]
+    def _numbers(self, node_ids: Sequence[str]) -> list[int]:
+        rows = self.rows_of(node_ids)
+        return [rows.get(node_id, -1) for node_id in node_ids]
 
-    def _selected(self, filters: MetadataFilters | None) -> Ints:
-        """Rows that filters admit, ascending."""
-        if filters is None:
-            return self.engine.rows
-        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
-        if key not in self._admitted:
-            if len(self._admitted) >= _REMEMBERED:
-                self._admitted.clear()
 
-            def texts(rows: Ints) -> Iterable[str]:
-                return (lexical_text(decode(self.stored[row][1])) for row in rows.tolist())
+class State(KeywordView):
+    """One moment of an index of nodes; nothing changes it.
 
-            self._admitted[key] = admitted(
-                filters, self.engine.rows, self._column, lambda part: holding_words(self.engine, part, texts)
-            )
-        return self._admitted[key]
+    Args:
+        engine: BM25 over rows. A node that is added gets the next number as its row.
+        stored: What :func:`encode` wrote of the node of each row, ascending, after its id.
+    """
 
-    def _column(self, key: str) -> Column | None:
-        """Values of a metadata key; all are read from the nodes when the first is needed."""
-        if not self._columns:
-            metadata = [contents_of(self.stored[row][1])[0] for row in self.engine.rows.tolist()]
-            keys = dict.fromkeys(key for values in metadata for key in values)
-            self._columns.update({key: Column.encode([values.get(key) for values in metadata]) for key in keys})
+    def __init__(self, engine: Bm25Index, stored: dict[int, tuple[str, bytes]]) -> None:
+        self.engine, self.stored, self.answers = engine, stored, {}
+        self.numbers = {node_id: row for row, (node_id, _) in stored.items()}
+        self._records = dict[str, Any]()
+
+    def ids_of(self, rows: Sequence[int]) -> list[str]:
+        """The ids of nodes by row."""
+        return [self.stored[row][0] for row in rows]
+
+    def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
+        """The rows of nodes by id, without unknown ids."""
+        return {node_id: self.numbers[node_id] for node_id in node_ids if node_id in self.numbers}
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that are indexed."""
+        return {node_id: decode(self.stored[row][1]) for node_id, row in self.rows_of(node_ids).items()}
+
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """The nodes' values of a metadata key; None where one has none."""
+        return {
+            node_id: contents_of(self.stored[row][1])[0].get(key) for node_id, row in self.rows_of(node_ids).items()
+        }
+
+    def records(self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]) -> Sequence[T | None]:
+        """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
+        for node_id, row in self.rows_of(node_ids).items():
+            if node_id not in self._records:
+                self._records[node_id] = make(*contents_of(self.stored[row][1]))
+        return [self._records.get(node_id) for node_id in node_ids]
+
+    def texts(self, rows: Ints) -> Iterable[str]:
+        """Texts of nodes, as :func:`lexical_text` makes them."""
+        return (lexical_text(decode(self.stored[row][1])) for row in rows.tolist())
+
+    def column(self, key: str) -> Column | None:
+        """Values of a metadata key; None where no node has it."""
         return self._columns.get(key)
+
+    @cached_property
+    def _columns(self) -> dict[str, Column]:
+        metadata = [contents_of(self.stored[row][1])[0] for row in self.rows.tolist()]
+        keys = dict.fromkeys(key for values in metadata for key in values)
+        return {key: Column.encode([values.get(key) for values in metadata]) for key in keys}
 
 
 class KeywordIndex:
@@ -225,11 +270,11 @@ class KeywordIndex:
     """
 
     def __init__(self, engine: Bm25Index | None = None) -> None:
-        self.state = State(Bm25Index() if engine is None else engine)
+        self.state = State(Bm25Index() if engine is None else engine, {})
         self._writing = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"state": replace(self.state)}  # without what it remembers
+        return {"state": State(self.engine, self.state.stored)}  # without what it remembers
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -259,10 +304,9 @@ class KeywordIndex:
         with self._writing:
             now = self._without(unique)
             first = next(reversed(now.stored), -1) + 1
-            new = dict(zip(unique, range(first, first + len(unique)), strict=True))
-            records = {new[node_id]: (node_id, encode(node)) for node_id, node in unique.items()}
+            records = {row: (node.node_id, encode(node)) for row, node in enumerate(unique.values(), first)}
             engine = now.engine.with_texts(list(records), map(lexical_text, unique.values()))
-            self.state = State(engine, {**now.rows, **new}, {**now.stored, **records})
+            self.state = State(engine, {**now.stored, **records})
 
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id; the number of those that were there. Unknown ids are ignored."""
@@ -273,12 +317,9 @@ class KeywordIndex:
 
     def _without(self, node_ids: Iterable[str]) -> State:
         now = self.state
-        deleted = {now.rows[node_id]: node_id for node_id in node_ids if node_id in now.rows}
-        if not deleted:
-            return now
+        deleted = set(now.rows_of(node_ids).values())
         records = {row: record for row, record in now.stored.items() if row not in deleted}
-        rows = {node_id: row for node_id, row in now.rows.items() if row not in deleted}
-        return State(now.engine.without(deleted), rows, records)
+        return State(now.engine.without(deleted), records) if deleted else now
 
     # Keeping it on disk
 
@@ -299,7 +340,7 @@ class KeywordIndex:
         written = engine.save(folder, _KIND, content)
         with self._writing:
             if self.state is state:  # the next time these are not written again
-                self.state = replace(state, engine=written)
+                self.state = State(written, state.stored)
 
     @classmethod
     def load(cls, folder: Path) -> tuple[KeywordIndex, dict[str, Any]]:
@@ -326,5 +367,5 @@ class KeywordIndex:
         if is_outdated:
             raise FingerprintError(f"{folder} holds terms of another version of the analyzer. Cure: build it again.")
         index = cls()
-        index.state = State(engine, {node_id: row for row, (node_id, _) in stored.items()}, stored)
+        index.state = State(engine, stored)
         return index, settings

@@ -90,8 +90,7 @@ class ContextualVectorRetriever(BaseRetriever):
         objects: list[IndexNode] | None = None,
         vector_store_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        reader = index if isinstance(index, ReadStore) else None
-        store, index = (None, None) if reader else _store_and_index(index)
+        store, index = (index, None) if isinstance(index, ReadStore) else _store_and_index(index)
         if objects is None and object_map is None:
             object_map = getattr(index, "_object_map", None)
         callback_manager = callback_manager or getattr(index, "_callback_manager", None)
@@ -108,7 +107,8 @@ class ContextualVectorRetriever(BaseRetriever):
             hybrid_top_k=optional_whole("hybrid_top_k", hybrid_top_k),
         )
         self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
-        self._store: Any = reader or AnyStore(store, index, vector_store_kwargs)
+        other = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
+        self._store: AnyStore | ReadStore = other
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
@@ -208,7 +208,7 @@ class ContextualVectorRetriever(BaseRetriever):
         return await self._flow(query_bundle, on_loop=True)
 
 
-def _store_and_index(source: Any) -> tuple[BasePydanticVectorStore, Any]:
+def _store_and_index(source: Any) -> tuple[Any, Any]:
     """A vector store and its index; None for the index where there is the store alone."""
     is_store = isinstance(source, BasePydanticVectorStore)
     store, index = (source, None) if is_store else (getattr(source, "vector_store", None), source)
@@ -220,7 +220,7 @@ def _store_and_index(source: Any) -> tuple[BasePydanticVectorStore, Any]:
     return store, index
 
 
-def _mode_of(store: BasePydanticVectorStore, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
+def _mode_of(store: object, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
     """The mode of this name, or the default where the store would ignore it."""
     one_of("vector_store_query_mode", name, tuple(mode.value for mode in VectorStoreQueryMode))
     mode = VectorStoreQueryMode(name)

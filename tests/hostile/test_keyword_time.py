@@ -21,7 +21,7 @@ SEEDS = [
 def index_and_ask(text):
     retriever = ContextualBM25Retriever([TextNode(text=text)], analyzer=Analyzer())
     retriever.retrieve(text)
-    retriever.evidence(text, retriever.selected_ids())
+    retriever.term_scores(text, retriever.selected_ids()).evidence()
 
 
 @pytest.mark.parametrize(

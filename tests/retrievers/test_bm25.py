@@ -209,10 +209,10 @@ def test_of_thousands_the_best_are_those_of_sorting_all():
 def test_evidence_names_terms_and_their_rarity(nodes):
     retriever = ContextualBM25Retriever(nodes)
     (dog,) = retriever.retrieve("the dog Cookie")
-    terms = retriever.evidence("the dog Cookie", ["dog", "cat"])
-    assert {term.term for term in terms["dog"]} == {"dog", "cooki"}
-    assert terms["cat"] == []
-    assert sum(term.score for term in terms["dog"]) == pytest.approx(dog.score)
+    of_dog, of_cat = retriever.term_scores("the dog Cookie", ["dog", "cat"]).evidence()
+    assert {term.term for term in of_dog} == {"dog", "cooki"}
+    assert of_cat == []
+    assert sum(term.score for term in of_dog) == pytest.approx(dog.score)
     assert retriever.term_scores("dog zebra budget", []).frequencies == (1, 0, 2)
 
 

@@ -7,7 +7,7 @@ import contextvars
 import json
 import threading
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from llama_index_contextual.app.store.caches import Caches, revision_of
 from llama_index_contextual.app.store.database import to_node
 from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.errors import CopyError, StorageError
-from llama_index_contextual.keyword import Candidate, Column, admitted, holding_words, lexical_text
+from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrieval import POOL, ContextualBM25Retriever, ContextualVectorRetriever
 
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.caches import Moment
     from llama_index_contextual.app.store.database import DocumentRow, Rows, Snapshot
-    from llama_index_contextual.keyword import Analyzer, Bm25Index, Group, TermScores
-    from llama_index_contextual.keyword.arrays import Floats
+    from llama_index_contextual.keyword import Analyzer, Bm25Index
 
 _T = TypeVar("_T")
 _ID: Final = "\0id"  # keys that no metadata has
 _RECORD: Final = "\0record"
 
 
-class IndexView:
+class IndexView(KeywordView):
     """One moment of an index, as retrievers read it.
 
     Args:
@@ -73,25 +72,32 @@ class IndexView:
     def _moment(self) -> Moment:
         return self._caches.moment(self.snapshot)
 
-    def count(self, filters: MetadataFilters | None = None) -> int:
-        """The number of nodes that filters admit."""
-        return len(self._admitted(filters))
+    @property
+    def rows(self) -> Rows:
+        """The numbers of all nodes, ascending."""
+        return self._moment.rows
+
+    @property
+    def answers(self) -> dict[str, Any]:  # type: ignore[override]
+        """What was found among all nodes."""
+        return self._moment.answers
+
+    @property
+    def engine(self) -> Bm25Index:  # type: ignore[override]
+        """BM25 over all nodes."""
+        return self._caches.keywords(self.snapshot)
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
-        known = sorted(set(self._rows_of(node_ids).values()))
+        known = sorted(set(self.rows_of(node_ids).values()))
         nodes = {one.node_id: to_node(one) for one in self.snapshot.nodes(known)}
         if len(nodes) < len(known):
             self.snapshot.refuse("nodes are lost")
         return nodes
 
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """The ids of the nodes that filters admit, in the order in which they were written."""
-        return self._ids_of(self._admitted(filters).tolist())
-
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """The nodes' values of a metadata key; None where one has none."""
-        rows = self._rows_of(node_ids)
+        rows = self.rows_of(node_ids)
         return dict(zip(rows, self._caches.values(key, list(rows.values()), self._values), strict=True))
 
     def records(self, node_ids: Sequence[str], make: Callable[[dict[str, Any], str], _T]) -> Sequence[_T | None]:
@@ -103,15 +109,15 @@ class IndexView:
                 self.snapshot.refuse("nodes are lost")
             return [make(json.loads(one.metadata), one.text) for one in nodes]
 
-        rows = self._rows_of(node_ids)
+        rows = self.rows_of(node_ids)
         made = dict(zip(rows, self._caches.values(_RECORD, list(rows.values()), read), strict=True))
         return [made.get(node_id) for node_id in node_ids]
 
-    def _column(self, key: str) -> Column | None:
-        def read() -> Column:
-            return Column.encode(self._caches.values(key, self._moment.rows.tolist(), self._values))
-
-        column: Column = self._moment.answer(f"metadata {key}", read)
+    def column(self, key: str) -> Column | None:
+        """Values of a metadata key, one for each node; None where no node has it."""
+        column = self.answer(
+            f"metadata {key}", lambda: Column.encode(self._caches.values(key, self.rows.tolist(), self._values))
+        )
         return column if column.values else None
 
     def _values(self, key: str, rows: Rows) -> list[Any]:
@@ -119,72 +125,30 @@ class IndexView:
             return self.snapshot.values(key, rows)
         return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
 
-    def _admitted(self, filters: MetadataFilters | None) -> Rows:
-        if filters is None:
-            return self._moment.rows
-
-        def read() -> Rows:
-            holding = partial(holding_words, self._keywords, texts=self._texts)
-            return admitted(filters, self._moment.rows, self._column, holding)
-
-        rows: Rows = self._moment.answer(f"filters {filters.model_dump()!r}", read)
-        return rows
-
-    def _texts(self, rows: Rows) -> list[str]:
+    def texts(self, rows: Rows) -> list[str]:
+        """The texts of nodes, as the keyword arm reads them."""
         texts = {one.row: lexical_text(to_node(one)) for one in self.snapshot.nodes(np.sort(rows))}
         return [texts.get(row, "") for row in rows.tolist()]
 
     # Numbers and ids
 
-    def _ids_of(self, rows: Sequence[int]) -> list[str]:
+    def ids_of(self, rows: Sequence[int]) -> list[str]:
         """The ids of nodes by number."""
         ids: list[str] = self._caches.values(_ID, rows, lambda _, numbers: self.snapshot.column("node_id", numbers))
         self._row_of.update(zip(ids, rows, strict=True))
         return ids
 
-    def _rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
+    def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """The numbers of nodes by id, without unknown ids."""
         wanted = list(node_ids)
         if missing := [node_id for node_id in wanted if node_id not in self._row_of]:
             self._row_of.update(self.snapshot.rows_of(missing))
         return {node_id: self._row_of[node_id] for node_id in wanted if node_id in self._row_of}
 
-    def _numbers(self, node_ids: Sequence[str]) -> list[int]:
-        """The numbers of nodes, 0 for unknown ids."""
-        rows = self._rows_of(node_ids)
-        return [rows.get(node_id, 0) for node_id in node_ids]
-
-    def _best(self, rows: Rows, scores: Any, top_k: int) -> list[Candidate]:
-        """The nodes of rows, best first, ties by id."""
-        # They come by score, so that sorting hardly has to compare more than neighbours.
-        pairs = sorted(zip((-scores).tolist(), self._ids_of(rows.tolist()), strict=True))
-        return [Candidate(node_id, -score) for score, node_id in pairs[:top_k]]
-
-    # Words
-
-    @property
-    def _keywords(self) -> Bm25Index:
-        return self._caches.keywords(self.snapshot)
-
     @property
     def analyzer(self) -> Analyzer:
         """Analyzer of questions and texts."""
         return self._caches.analyzer
-
-    def keyword_query(
-        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[Candidate]:
-        """The best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
-        among = None if filters is None else self._admitted(filters)
-        return self._best(*self._keywords.search(groups, top_k, among), top_k)
-
-    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Share of each term in the keyword score of each node."""
-        return self._keywords.term_scores(groups, self._numbers(node_ids))
-
-    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Floats:
-        """Nearness of neighbouring terms of a query in each node."""
-        return self._keywords.nearness(groups, self._numbers(node_ids))
 
     # Vectors
 
@@ -197,14 +161,14 @@ class IndexView:
             StorageError: The vectors are another model's, see :meth:`IndexReader.check_model`.
         """
         self._reader.check_model(self.snapshot)
-        among = None if filters is None else self._admitted(filters)
+        among = None if filters is None else self.admitted(filters)
         hits = self._caches.vectors(self.snapshot).nearest(embeddings, top_k, among) if embeddings else []
-        return [self._best(rows, scores, top_k) for rows, scores in hits]
+        return [self.best(rows, scores, top_k) for rows, scores in hits]
 
     def cached_rows(self) -> dict[str, Rows]:
         """The rows of each cache, by its name."""
         vectors = self._caches.vectors(self.snapshot)
-        return {"cache of words": self._keywords.rows, "cache of vectors": vectors.rows}
+        return {"cache of words": self.engine.rows, "cache of vectors": vectors.rows}
 
 
 class IndexReader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from llama_index.core.utils import iter_batch
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 _PART: Final = 16_384  # rows that are in memory while arrays are derived
 _TEXTS: Final = 1000  # nodes that are in memory at once
 _REMEMBERED: Final = 50_000  # rows whose ids, or values of a metadata key, are remembered: some 15 MB
-_ANSWERS: Final = 64  # what was found among all rows
 
 
 class Caches:
@@ -59,7 +58,7 @@ class Caches:
         """The rows at a moment of the index."""
         with self._guard:
             if self._moment is None or self._moment.revision != revision_of(snapshot):
-                self._moment = Moment(revision_of(snapshot), snapshot.rows())
+                self._moment = Moment(revision_of(snapshot), snapshot.rows(), {})
             return self._moment
 
     def keywords(self, snapshot: Snapshot) -> Bm25Index:
@@ -118,25 +117,18 @@ class Caches:
         return index
 
 
-class Moment:
-    """The rows of an index at one moment, and what was found among all of them.
+class Moment(NamedTuple):
+    """The rows of an index at one moment.
 
     Args:
         revision: Of the index.
         rows: Numbers of all chunks, ascending.
+        answers: What was found among all of them.
     """
 
-    def __init__(self, revision: tuple[str, int], rows: Rows) -> None:
-        self.revision, self.rows = revision, rows
-        self._answers: dict[str, Any] = {}
-
-    def answer(self, question: str, read: Callable[[], Any]) -> Any:
-        """Result of ``read``, which is called once for each question."""
-        if question not in self._answers:
-            if len(self._answers) >= _ANSWERS:
-                self._answers = {}
-            self._answers[question] = read()
-        return self._answers[question]
+    revision: tuple[str, int]
+    rows: Rows
+    answers: dict[str, Any]
 
 
 class _CachedIndex:
