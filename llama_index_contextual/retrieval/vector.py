@@ -161,16 +161,16 @@ class ContextualVectorRetriever(BaseRetriever):
 
     async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
         """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
-        asked = [one for one in queries if one.embedding is not None or any(map(str.strip, one.embedding_strs))]
-        embeddings: list[Any] = [query.embedding for query in asked]
+        questions = [one for one in queries if one.embedding is not None or any(map(str.strip, one.embedding_strs))]
+        embeddings: list[Any] = [query.embedding for query in questions]
         if self._store.needs_vector(self._query):
             # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
-            embeddings = await call(self._embeddings, asked, on_loop=on_loop)
+            embeddings = await call(self._embeddings, questions, on_loop=on_loop)
         settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
-        pairs = zip(embeddings, asked, strict=True)
+        pairs = zip(embeddings, questions, strict=True)
         store_queries = [replace(settings, query_embedding=one, query_str=query.query_str) for one, query in pairs]
         answers = iter(await self._store.search_each(store_queries, on_loop=on_loop))
-        return [next(answers) if any(query is one for one in asked) else [] for query in queries]
+        return [next(answers) if any(query is one for one in questions) else [] for query in queries]
 
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
         """The vector that came with each query, else one that is made; several are made at the same time."""
