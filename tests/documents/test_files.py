@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.app.folder.files import Wanted, pattern_of
-from llama_index_contextual.app.folder.walk import FileRules, find_files, summary_of_skipped
+from llama_index_contextual.app.folder.walk import FileRules, Folders, summary_of_skipped
 from llama_index_contextual.errors import SettingError
 
 
@@ -24,6 +24,10 @@ def tree(tmp_path):
         return tmp_path
 
     return make
+
+
+def find_files(root, rules, **options):
+    return Folders(root).find(rules, **options)
 
 
 def paths(found):

@@ -111,7 +111,7 @@ class Reading:
         """Walk the folder, or a part of it.
 
         Args:
-            below: As :func:`find_files` takes it.
+            below: As :meth:`Folders.find` takes it.
             until: The same.
             known: Paths of what is indexed. Formats that were converted, perhaps on another machine, are not taken for
                 deleted where the converter is not installed.

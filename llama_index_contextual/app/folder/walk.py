@@ -131,11 +131,6 @@ class Discovery:
     not_notes: list[str] = field(default_factory=list)
     unfinished: bool = False
 
-    def sort(self) -> None:
-        """Put all paths in order."""
-        for paths in (self.files, self.problems, self.skipped, self.not_notes):
-            paths.sort()
-
 
 class _Folder(NamedTuple):
     """A folder that is walked later.
@@ -153,47 +148,22 @@ class _Folder(NamedTuple):
     vault: tuple[str, ...] | None = None
 
 
-def find_files(
-    root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
-) -> Discovery:
-    """Walk a folder.
-
-    Args:
-        root: The folder that paths are relative to.
-        rules: Which files count.
-        below: Only this sub-folder or file of it, in POSIX form; "" is everything.
-        exclude: A folder that is never entered: the index's own storage.
-        until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
-    """
-    walk = _Walk(root.resolve(), rules, below.rstrip("/"), str(exclude.resolve()) if exclude is not None else "")
-    while walk.stack and not walk.found.unfinished:
-        folder = walk.stack.pop()
-        walk.found.unfinished = time.monotonic() > until
-        try:
-            walk.enter(folder)
-        except OSError as error:
-            walk.report(folder.base or "./", f"the folder cannot be read ({error.strerror}).")
-    walk.found.sort()
-    return walk.found
-
-
 class _Walk:
     """One walk over a folder, with a stack."""
 
-    def __init__(self, root: Path, rules: FileRules, below: str, exclude: str) -> None:
-        self.found = Discovery()
-        self.stack = [_Folder(str(root), "", (("", spec_of(rules.exclude)),))]
-        self._root, self._rules, self._below, self._exclude = root, rules, below, exclude
-        self._wanted = Wanted(rules.include)
+    def __init__(self, found: Discovery, root: Path, rules: FileRules, base: str, below: str, exclude: str) -> None:
+        self.stack = [_Folder(str(root), base, ((base, spec_of(rules.exclude)),))]
+        self._found, self._root, self._rules, self._below, self._exclude = found, root, rules, below, exclude
+        self._base, self._wanted = base, Wanted(rules.include)
 
     def report(self, path: str, reason: str) -> None:
         """Note what is not read."""
-        self.found.problems.append(Problem(path, reason))
+        self._found.problems.append(Problem(path, reason))
 
     def enter(self, folder: _Folder) -> None:
         """Find the files of a folder, and put the folders in it on the stack."""
         below = self._below
-        if folder.base.count("/") > 100:  # noqa: PLR2004
+        if folder.base.count("/") > 100 + self._base.count("/"):
             self.report(folder.base, "it is 100 folders deep, and is not read. Cure: move it further up.")
             return
         with os.scandir(folder.place) as listing:
@@ -236,7 +206,7 @@ class _Walk:
 
     def _entry(self, entry: os.DirEntry[str], path: str, within: _Folder) -> None:
         is_link, is_folder = entry.is_symlink(), entry.is_dir()
-        is_wanted = is_folder or self._wanted.match_file(path)
+        is_wanted = is_folder or self._wanted.match_file(path[len(self._base) :])
         if is_ignored(within.ignores, f"{path}/" if is_folder and not is_link else path):
             return
         if is_link:
@@ -247,28 +217,28 @@ class _Walk:
                 self.stack.append(within._replace(place=entry.path, base=f"{path}/"))
         elif is_wanted:
             self._file(entry, path, within.vault)
-        elif path != CONFIGURATION and entry.is_file():
-            self.found.skipped.append(path)
+        elif path != self._base + CONFIGURATION and entry.is_file():
+            self._found.skipped.append(path)
 
     def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
         status, most = entry.stat(), self._rules.max_bytes
         if status.st_size > most and suffix_of(path) in FORMATS:
             most = max(most, 100_000_000)  # pictures are most of a document that is converted
         if vault is not None and (path.startswith(vault) or path.lower().endswith(".excalidraw.md")):
-            self.found.not_notes.append(path)
+            self._found.not_notes.append(path)
         elif not entry.is_file():
             self.report(path, "not a regular file.")
         elif status.st_size > most:
             size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
             self.report(path, f"{size}. Cure: split it, or raise that.")
         else:
-            self.found.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
+            self._found.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
 
     def _link(self, entry: os.DirEntry[str], path: str) -> None:
         """Report a link that leads out of the folder or nowhere; the target of any other has a name of its own."""
         os.stat(entry.path)  # noqa: PTH116  the system refuses loops and long chains, which would take their square
         if Path(os.path.realpath(entry.path)).is_relative_to(self._root):
-            self.found.skipped.append(path)
+            self._found.skipped.append(path)
         else:
             self.report(path, "a symbolic link out of the folder. Cure: index that folder, too: NAME=PATH.")
 
@@ -352,27 +322,40 @@ class Folders:
             raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
         return path
 
-    def find(self, rules: FileRules, *, below: str = "", **options: Any) -> Discovery:
-        """Walk the folder, or all of the several, as :func:`find_files` does."""
-        if not self.collections:
-            return find_files(self.root, rules, below=below, **options)
-        found, (first, _, rest) = Discovery(), below.strip("/").partition("/")
-        for name, one in self.collections.items():
-            if first not in ("", name):
+    def find(
+        self, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
+    ) -> Discovery:
+        """Walk the folder, or all of the several.
+
+        Args:
+            rules: Which files count.
+            below: Only this sub-folder or file, in POSIX form; "" is everything.
+            exclude: A folder that is never entered: the index's own storage.
+            until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
+        """
+        found, below = Discovery(), below.strip("/")
+        for name, folder in self.by_name.items():
+            one, base = self.collections.get(name), f"{name}/" * bool(name)
+            if one and below.partition("/")[0] not in ("", name):
                 continue
-            if not one.folder.is_dir():
+            if one and not folder.is_dir():
                 cure = "put it back, or delete index.sqlite3 in the storage folder and index the others"
-                reason = f"the folder {one.folder} is not there; what is indexed of it stays. Cure: {cure}"
-                found.problems.append(Problem(f"{name}/", reason))
+                reason = f"the folder {folder} is not there; what is indexed of it stays. Cure: {cure}"
+                found.problems.append(Problem(base, reason))
                 continue
-            of_folder = rules.changed(include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude))
-            part = find_files(one.folder, of_folder, below=rest, **options)
-            found.files += [file._replace(path=f"{name}/{file.path}") for file in part.files]
-            found.problems += [Problem(f"{name}/{gap.path.removeprefix('./')}", gap.reason) for gap in part.problems]
-            found.skipped += [f"{name}/{path}" for path in part.skipped]
-            found.not_notes += [f"{name}/{path}" for path in part.not_notes]
-            found.unfinished |= part.unfinished
-        found.sort()
+            if one:
+                rules_of = rules.changed(include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude))
+            walk = _Walk(
+                found, folder.resolve(), rules_of if one else rules, base, below, str(exclude and exclude.resolve())
+            )
+            while walk.stack and not found.unfinished:
+                found.unfinished, entered = time.monotonic() > until, walk.stack.pop()
+                try:
+                    walk.enter(entered)
+                except OSError as error:
+                    walk.report(entered.base or "./", f"the folder cannot be read ({error.strerror}).")
+        for paths in (found.files, found.problems, found.skipped, found.not_notes):
+            paths.sort()
         return found
 
 
