@@ -36,7 +36,6 @@ _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from llama_index_contextual.app.folder.formats import serve; serve(int(sys.argv[2]))"
 )
-_MOST_JOBS: Final = 300  # of one process: libraries leak
 
 
 class ConverterCrashedError(DocumentError):
@@ -119,7 +118,7 @@ class ConversionProcess:
             self._process = None
         is_idle = time.monotonic() - self._last > formats.IDLE / 2  # it may be ending
         if self._process is not None and (
-            is_idle or self._process.poll() is not None or self._jobs >= _MOST_JOBS or self._started_for != wanted
+            is_idle or self._process.poll() is not None or self._jobs >= 300 or self._started_for != wanted  # noqa: PLR2004
         ):
             self._end()
         if self._process is None:

@@ -7,18 +7,16 @@ import email
 import email.policy
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from email.message import EmailMessage, MIMEPart
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
 from llama_index_contextual.app.folder.html import decoded, html_to_markdown
 from llama_index_contextual.errors import DocumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 _MARKED: Final = ("text/html", "text/enriched", "text/richtext")
 
