@@ -77,7 +77,8 @@ def _table(table: Any) -> str:
     """A table as HTML; names of columns go on below one that spans several."""
     lines, tag = list[str](), "th"
     for row in table.iter("{*}tr"):
-        cells = [cell for cell in row.iterfind("{*}tc") if not {"hMerge", "vMerge"} & {*cell.keys()}]
+        merged = ((cell, {cell.get("hMerge"), cell.get("vMerge")}) for cell in row.iterfind("{*}tc"))
+        cells = [cell for cell, values in merged if values <= {None, "0", "false"}]
         texts = [_runs(cell).strip() for cell in cells]
         tag = "td" if lines and any(map(str.isdigit, "".join(texts))) else tag
         spans = [f'colspan="{cell.get("gridSpan")}" rowspan="{cell.get("rowSpan")}"' for cell in cells]

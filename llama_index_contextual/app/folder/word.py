@@ -14,6 +14,7 @@ import posixpath
 import re
 import zipfile
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from html import escape
 from itertools import count
 from pathlib import Path
@@ -293,7 +294,7 @@ class _OpenDocument:
         self._outline = {attribute(level, "level"): level for level in levels}
         self._counts = [0] * 11
         self._last: dict[tuple[str, int], int] = {}  # number of a list, by its name or style, and level
-        self._shown: dict[int, str] = {}  # number of the item at a level
+        self._shown = ["1"] * 300  # number of the item at a level
 
     def html(self, element: Any, lists: tuple[tuple[str, str], ...] = ()) -> str:
         """What an element holds; ``lists`` are the lists around it: the style of each, and which one it continues."""
@@ -330,13 +331,9 @@ class _OpenDocument:
 
     def _heading(self, element: Any, inner: str, number: str = "") -> str:
         at = integer(attribute(element, "outline-level"), 1, 10)
-        self._counts[at] += 1
-        self._counts[at + 1 :] = [0] * (10 - at)
-        style = self._outline.get(str(at))
-        if not number and attribute(style, "num-format"):
-            shown = integer(attribute(style, "display-levels"))
-            number = ".".join(str(max(count, 1)) for count in self._counts[at - shown + 1 : at + 1])
-            number = f"{attribute(style, 'num-prefix')}{number}{attribute(style, 'num-suffix')}"
+        self._counts[at:] = [self._counts[at] + 1, *[0] * (10 - at)]
+        shown = [str(max(number, 1)) for number in self._counts]
+        number = number or _shown(self._outline.get(str(at)), at, shown, ("", ""))
         return f"<h{min(at, 6)}>{escape(number)} {inner}</h{min(at, 6)}>"
 
     def _list(self, element: Any, lists: tuple[tuple[str, str], ...]) -> str:
@@ -354,7 +351,8 @@ class _OpenDocument:
             is_outer = first is None or local(first) == "list"  # it only holds other items
             if not is_outer and local(item) == "list-item":
                 number = integer(attribute(item, "start-value"), number + 1)
-                shown = self._number(level, number, depth)
+                self._shown[depth] = numeral(number, attribute(level, "num-format"))
+                shown = _shown(level, depth, self._shown, ("", "."))
             inner = (*lists, (style, continued if is_outer else ""))
             if first is not None and local(first) == "h":
                 rest = "".join(self._child(child, inner) for child in item[1:])
@@ -367,15 +365,14 @@ class _OpenDocument:
         self._last[style, depth] = self._last[attribute(element, "id"), depth] = number
         return "".join(pieces).replace("</ul><ul>", "")
 
-    def _number(self, level: Any, number: int, depth: int) -> str:
-        """The number of an item as its level shows it; "" for a bullet."""
-        if not (kind := attribute(level, "num-format")):
-            return ""
-        self._shown[depth] = numeral(number, kind)
-        outer = integer(attribute(level, "display-levels")) - 1
-        text = ".".join(self._shown.get(at, "1") for at in range(max(depth - outer, 1), depth + 1))
-        around = [attribute(level, name) for name in ("num-prefix", "num-suffix")]
-        return text.join(around if any(around) else ("", ".")).strip()
+
+def _shown(level: Any, depth: int, numbers: Sequence[str], around: tuple[str, str]) -> str:
+    """The number of an item as its level shows it, with those above it; "" for a bullet."""
+    if not attribute(level, "num-format"):
+        return ""
+    text = ".".join(numbers[max(depth - integer(attribute(level, "display-levels")), 0) + 1 : depth + 1])
+    affixes = attribute(level, "num-prefix"), attribute(level, "num-suffix")
+    return text.join(affixes if any(affixes) else around).strip()
 
 
 # RTF
