@@ -20,7 +20,7 @@ from llama_index.core.instrumentation import get_dispatcher
 from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
 import llama_index_contextual
-from llama_index_contextual.app.cli.app import app
+from llama_index_contextual.app.cli import app
 from llama_index_contextual.errors import EXTRAS
 
 ROOT = Path(__file__).parents[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from llama_index_contextual.app.cli.app import app
+from llama_index_contextual.app.cli import app
 from llama_index_contextual.errors import DocumentError, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

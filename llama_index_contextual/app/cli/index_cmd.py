@@ -223,23 +223,21 @@ def _next(opened: ContextualIndex) -> str:
 
 def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
     """What a refresh would take, as data and in words."""
-    estimate, pipeline = opened.estimate(), opened.settings.pipeline
+    cost, pipeline = opened.estimate(), opened.settings.pipeline
     if pipeline.paid_source is not None:
-        tokens, where = estimate.tokens, "local" if estimate.local else "remote"
         lines = [
-            f"{counted(estimate.chunks, 'chunk')} without a context, {estimate.from_cache:,} with one in the cache",
-            f"{counted(estimate.calls, 'call')}, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
-            f"about {max(estimate.seconds / 60, 1):.0f} min, as a {where} model usually takes",
+            f"{counted(cost.chunks, 'chunk')} without a context, {cost.from_cache:,} with one in the cache",
+            f"{counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in and {cost.tokens.completion:,} out",
+            f"about {max(cost.seconds / 60, 1):.0f} min, as such a model usually takes",
+            *(["nothing to pay: the model is on this machine"] if cost.local else []),
         ]
-        lines += ["nothing to pay: the model is on this machine"] if estimate.local else []
-        return asdict(estimate), "\n".join(lines)
+        return asdict(cost), "\n".join(lines)
     work = opened.estimate_embedding()
     size = _EMPTY_BYTES + work.chunks * _CHUNK_BYTES
-    chunks, disk = counted(work.chunks, "chunk"), f"about {max(size / 1e6, 1):.0f} MB on disk"
-    chunks += f", {work.known:,} of them embedded already" if work.known else ""
+    known = f", {work.known:,} of them embedded already" if work.known else ""
     took = "as long as the server takes" if work.seconds is None else f"about {work.seconds / 60:.1f} min here"
-    line = f"{chunks}, {counted(work.texts, 'text')} of {work.tokens:,} word pieces to embed: {took}, {disk}"
-    if work.seconds == 0:
-        line = f"{chunks}: nothing to embed, {disk}"
+    texts = f", {counted(work.texts, 'text')} of {work.tokens:,} word pieces to embed: {took}"
+    line = f"{counted(work.chunks, 'chunk')}{known}{': nothing to embed' if work.seconds == 0 else texts}"
     free = f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM"
-    return {**asdict(estimate), "embedding": {**asdict(work), "bytes": size}}, f"{free}\n{line}"
+    data = {**asdict(cost), "embedding": {**asdict(work), "bytes": size}}
+    return data, f"{free}\n{line}, about {max(size / 1e6, 1):.0f} MB on disk"

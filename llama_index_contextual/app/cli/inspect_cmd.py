@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -24,9 +24,6 @@ from llama_index_contextual.app.cli.options import (
 )
 from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.text import printable
-
-if TYPE_CHECKING:
-    from llama_index_contextual.app.settings.schema import Configuration
 
 _SHOWN: Final = 3  # questions gained and lost, of each context
 _WIDTH: Final = 40  # of the column of values
@@ -116,27 +113,22 @@ def status(
 def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -> None:
     """Show the settings that somebody chose, and where each comes from."""
     with target.open(reindex=True) as index:
-        rows = _in_force(index.settings.configuration)
+        configuration = index.settings.configuration
+    rows = dict[str, tuple[Any, str]]()
+    for key, setting in SETTINGS.items():
+        is_computed = setting.computed and key not in configuration.values
+        value = f"({setting.computed})" if is_computed else setting.plain(configuration[key])
+        rows[key] = value, configuration.origins.get(key, "default")
     if as_json:
-        return output.print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
-    shown = rows if all_ else [row for row in rows if row[2] != "default"]
+        return output.print_json({key: {"value": value, "from": origin} for key, (value, origin) in rows.items()})
+    shown = {key: row for key, row in rows.items() if all_ or row[1] != "default"}
     if len(shown) < len(rows):
         output.tell(f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them")
-    if shown:
-        width = max(len(key) for key, _, _ in shown)
-        for key, value, origin in shown:
-            text = value if str(value)[:1] == "(" else json.dumps(value, ensure_ascii=False)
-            output.print_text(f"{key:{width}}  {text:{_WIDTH}}  {origin}")
+    width = max(map(len, shown), default=0)
+    for key, (value, origin) in shown.items():
+        text = value if str(value)[:1] == "(" else json.dumps(value, ensure_ascii=False)
+        output.print_text(f"{key:{width}}  {text:{_WIDTH}}  {origin}")
     return None
-
-
-def _in_force(configuration: Configuration) -> list[tuple[str, Any, str]]:
-    """Key, value and origin of every setting; a default that is computed is in words."""
-    rows: list[tuple[str, Any, str]] = []
-    for key, setting in SETTINGS.items():
-        value = f"({setting.computed})" if setting.computed and key not in configuration.values else None
-        rows.append((key, value or setting.plain(configuration[key]), configuration.origins.get(key, "default")))
-    return rows
 
 
 @with_options("embed_model")

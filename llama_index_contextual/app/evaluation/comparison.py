@@ -359,13 +359,10 @@ def _opened(
 
 
 def _work(indexes: Mapping[str, ContextualIndex]) -> str:
-    """The work of a run: chunks, minutes of embedding, calls. Embeds a few texts."""
-    estimate = indexes[BASELINE].estimate_embedding()
-    minutes = max((estimate.seconds or 0.0) * len(indexes) / 60, 1)
-    took = "as long as the server takes" if estimate.seconds is None else f"at most {minutes:.0f} min of embedding"
+    """The work of a run: documents, and calls of a language model."""
     paid = [index.estimate() for index in indexes.values() if index.settings.pipeline.paid_source]
     calls = "".join(f"; {counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in" for cost in paid)
-    return f"{counted(estimate.chunks, 'chunk')} in {len(indexes)} indexes: {took}{calls}"
+    return f"{counted(len(indexes[BASELINE].files()), 'document')} in {len(indexes)} indexes{calls}"
 
 
 def _check_answers(nodes: Sequence[BaseNode], questions: Sequence[Question], folder: str | Path) -> None:

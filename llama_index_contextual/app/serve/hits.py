@@ -10,19 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from llama_index_contextual import metadata
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.memory.snippet import SPLIT, choose_snippet
-from llama_index_contextual.metadata import (
-    DATE,
-    END_LINE,
-    HEADER_PATH,
-    PAGE_LABEL,
-    START_LINE,
-    TITLE,
-    citation_of,
-    path_of,
-    value_of,
-)
 from llama_index_contextual.text import WIKI_LINK, readable
 
 if TYPE_CHECKING:
@@ -66,7 +56,7 @@ class ShownHit:
     @property
     def path(self) -> str:
         """The path of its document."""
-        return path_of(self.node.metadata)
+        return metadata.path_of(self.node.metadata)
 
     @property
     def name(self) -> str:
@@ -76,13 +66,13 @@ class ShownHit:
     @property
     def headings(self) -> str:
         """The headings that it stands under, without one that repeats the name."""
-        headings = str(value_of(self.node.metadata, HEADER_PATH) or "")
+        headings = str(metadata.value_of(self.node.metadata, metadata.HEADER_PATH) or "")
         return "" if headings.casefold() == self.name.casefold() else headings
 
     @property
     def citation(self) -> str:
         """``a.md#L3-L9``, ``report.pdf#page=4``."""
-        return citation_of(self.node.metadata) or self.node.node_id
+        return metadata.citation_of(self.node.metadata) or self.node.node_id
 
     @property
     def terms(self) -> frozenset[str]:
@@ -97,12 +87,19 @@ class ShownHit:
     def to_dict(self) -> dict[str, Any]:
         """Plain data. The text is the displayed one, without its context."""
         meta = self.node.metadata
-        keys = ("path", START_LINE, END_LINE, HEADER_PATH, DATE, *([PAGE_LABEL] if PAGE_LABEL in meta else []))
+        keys = (
+            "path",
+            metadata.START_LINE,
+            metadata.END_LINE,
+            metadata.HEADER_PATH,
+            metadata.DATE,
+            *([metadata.PAGE_LABEL] if metadata.PAGE_LABEL in meta else []),
+        )
         return {
             "score": self.hit.score,
             "citation": self.citation,
             "name": self.name,
-            **{key: value_of(meta, key) for key in keys},
+            **{key: metadata.value_of(meta, key) for key in keys},
             "id": self.node.node_id,
             "text": self.node.get_content(),
             "more_in_document": self.more,
@@ -132,8 +129,8 @@ def _plain(line: str) -> str:
 
 def note_name(node: BaseNode) -> str:
     """The title of a chunk's document, else the name of its file without the suffix."""
-    title = str(value_of(node.metadata, TITLE) or "").strip()
-    path = path_of(node.metadata)
+    title = str(metadata.value_of(node.metadata, metadata.TITLE) or "").strip()
+    path = metadata.path_of(node.metadata)
     return title or (PurePosixPath(path).stem if path else str(node.ref_doc_id or node.node_id))
 
 
@@ -168,7 +165,9 @@ def ask(
         warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
         retriever = index.as_retriever(max(most, _POOL) if per_file else most, filters=filters, min_score=least)
         explanation = retriever.explain(question)
-    kept = few_of_each(explanation.hits, lambda hit: path_of(hit.node.node.metadata) or hit.node_id, per_file, most)
+    kept = few_of_each(
+        explanation.hits, lambda hit: metadata.path_of(hit.node.node.metadata) or hit.node_id, per_file, most
+    )
     shown = [ShownHit(hit, more) for hit, more in kept]
     return replace(explanation, hits=tuple(one.hit for one in shown)), shown
 

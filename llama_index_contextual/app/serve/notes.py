@@ -18,6 +18,8 @@ from llama_index_contextual.metadata import INLINE_TAGS, PATH, TAGS, path_of, sp
 from llama_index_contextual.text import WIKI_LINK, caseless, counted, lines_of, normalise
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from llama_index_contextual.app.index import ContextualIndex
 
 _MOST_LISTED: Final = 500
@@ -102,7 +104,7 @@ def resolve(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] |
             if not 0 < place[0] <= place[1]:
                 raise DocumentError(f"{target!r} names no lines. Cure: the first, from 1, then the last: #L3-L9")
     paths = index.files()
-    path = _path_shown(name, paths) or _path_named(name, paths) or _alias(index, name)
+    path = next(_paths_meant(index, name, paths), None)
     if path is None:
         names = {caseless(text): path for path in paths for text in (path, PurePosixPath(path).stem)}
         similar = get_close_matches(caseless(name.rpartition("/")[2].removesuffix(".md")), names, 9, 0.5)
@@ -112,30 +114,19 @@ def resolve(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] |
     return path, place
 
 
-def _path_shown(name: str, paths: list[str]) -> str | None:
-    """The path that a citation shows so, with the page that it names."""
+def _paths_meant(index: ContextualIndex, name: str, paths: list[str]) -> Iterator[str]:
+    """Yield the paths that a name may mean: as a citation shows one, by its end, by an alias in front matter."""
     file, page = split_page(name)
     for wanted, rest in ((name, ""), (file, name[len(file) :] if page else "")):
-        for path in paths:
-            if normalise(wanted) in (normalise(path), normalise(shown_path(path))):
-                return path + rest
-    return None
-
-
-def _path_named(name: str, paths: list[str]) -> str | None:
-    """The path of a note by the end of it, in any case, with or without ``.md``; the least deep one."""
-    title = caseless(name.strip()).removesuffix(".md")
-    matches = [path for path in paths if f"/{caseless(path).removesuffix('.md')}".endswith(f"/{title}")]
-    return min(matches, key=lambda path: (path.count("/"), path), default=None)
-
-
-def _alias(index: ContextualIndex, name: str) -> str | None:
-    """The path of the first note whose front matter gives it another name."""
+        known = normalise(wanted)
+        yield from (path + rest for path in paths if known in (normalise(path), normalise(shown_path(path))))
+    title = caseless(name.strip())
+    end = f"/{title.removesuffix('.md')}"
+    matches = (path for path in paths if f"/{caseless(path).removesuffix('.md')}".endswith(end))
+    yield from sorted(matches, key=lambda path: (path.count("/"), path))
     for key in ("aliases", "alias") if index.exists else ():
-        for value, path in zip(index.values(key), index.values(PATH), strict=True):
-            if caseless(name.strip()) in items_of(value):
-                return str(path)
-    return None
+        named = zip(index.values(key), index.values(PATH), strict=True)
+        yield from (str(path) for value, path in named if title in items_of(value))
 
 
 def _section(text: str, heading: str) -> tuple[int, int]:
@@ -178,11 +169,8 @@ def listing(index: ContextualIndex, below: str = "") -> tuple[str, int]:
         "Tags": Counter(tag for path in paths for tag in labels.get(path, ((), ()))[0]),
         "Front matter": Counter(key for path in paths for key in labels.get(path, ((), ()))[1]),
     }
-    lines = [
-        f"{name}: {', '.join(f'{key} {number}' for key, number in count.most_common(_MOST_LABELS))}"
-        for name, count in counts.items()
-        if count
-    ]
+    most = {name: count.most_common(_MOST_LABELS) for name, count in counts.items() if count}
+    lines = [f"{name}: {', '.join(f'{key} {number}' for key, number in keys)}" for name, keys in most.items()]
     if len(paths) > _MOST_LISTED:
         lines.insert(0, f"({_MOST_LISTED} of {len(paths)}; name a folder for the others)")
     shown = [*map(shown_path, paths[:_MOST_LISTED])]

@@ -60,7 +60,6 @@ _FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # run at every letter
 
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
-_MOST_BODY: Final = 64_000
 _STATIC: Final = {
     "/": ("static/page.html", "text/html"),
     "/page.js": ("static/page.js", "text/javascript"),
@@ -147,7 +146,13 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
         return JSONResponse(api.document(*(request.query_params.get(key, "") for key in ("path", "id", "q"))))
 
     async def ask(request: Request) -> Response:
-        lines = (json.dumps(part) + "\n" for part in api.answer(await _body(request)))
+        try:
+            fields = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            raise SettingError("a request is no JSON object. Cure: the page that this server gives")
+        lines = (json.dumps(part) + "\n" for part in api.answer(fields))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     return Starlette(
@@ -164,22 +169,6 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
             ClientDisconnect: lambda *_: Response(status_code=499),  # nobody reads it
         },
     )
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request."""
-    data = b""
-    async for part in request.stream():
-        data += part
-        if len(data) > _MOST_BODY:
-            raise SettingError(f"a request is longer than {_MOST_BODY:,} bytes. Cure: a shorter question")
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
-        raise SettingError("a request is no JSON object. Cure: the page that this server gives")
-    return body
 
 
 def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
