@@ -15,18 +15,11 @@ from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
 
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, Analyzer, check_filters, days_filter, lexicon_of, parse_query
+from llama_index_contextual.memory import ranking
 from llama_index_contextual.memory.current import newer_values_first, newest_first
 from llama_index_contextual.memory.digest import Current, MemoryDigest, PoolHit, entries_of, is_seen, on_one_line
 from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
-from llama_index_contextual.memory.ranking import (
-    HitPool,
-    MemorySettings,
-    aged_hits,
-    best_first,
-    by_formulas,
-    derive_queries,
-    fresh_hits,
-)
+from llama_index_contextual.memory.ranking import HitPool, MemorySettings
 from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
@@ -131,7 +124,7 @@ class MemoryContext:
         ordered, current = ranked, dict[str, Current]()
         if parsed.form == "question" and not parsed.dates:
             ordered = newer_values_first(ranked, parsed.text, self._analyzer.tokens)
-        chosen = fresh_hits(ordered, settings.max_results, seen)
+        chosen = ranking.fresh_hits(ordered, settings.max_results, seen)
         if not parsed.dates:  # "what was the timeout in March?" asks for what is older
             chosen, current = newest_first(chosen, ranked, self._analyzer.tokens)
             chosen = [one for one in chosen if not is_seen(one, seen)]
@@ -146,13 +139,13 @@ class MemoryContext:
     def _derived(self, message: str, seen: Collection[str], today: date) -> MemoryDigest:
         """The digest of ``ranking="derived"``; it is empty where no query has a relevant hit."""
         settings, text = self.settings, clean_message(message[:MAX_MESSAGE])
-        queries = derive_queries(text, lexicon_of(message))
+        queries = ranking.derive_queries(text, lexicon_of(message))
         pools = [self._search(query) for query in queries]
         pool = max(pools, key=lambda one: one.judgement.relevance or 0.0)
         least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
         likely = pool.judgement.relevance
-        ranked = by_formulas(pools, today, settings) if likely is None or likely >= least else []
-        digest = self._digest(text, pool, ranked, fresh_hits(ranked, settings.max_results, seen), settings)
+        ranked = ranking.by_formulas(pools, today, settings) if likely is None or likely >= least else []
+        digest = self._digest(text, pool, ranked, ranking.fresh_hits(ranked, settings.max_results, seen), settings)
         return replace(digest, queries=queries)
 
     def _ranked(self, parsed: ParsedMessage, moment: datetime) -> tuple[HitPool, list[PoolHit]]:
@@ -174,9 +167,9 @@ class MemoryContext:
                 score = _DATED_SHARE * one.score
                 if score >= (0.0 if hits else least) and (one.id not in hits or hits[one.id].score < score):
                     hits[one.id] = replace(one, score=score)
-        ranked = best_first(hits.values())
+        ranked = ranking.best_first(hits.values())
         if settings.include_recency and is_question and not parsed.dates:
-            ranked = aged_hits(ranked, settings, moment)
+            ranked = ranking.aged_hits(ranked, settings, moment)
         if least and is_question and pool.judgement.relevance is not None:
             ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
         return pool, ranked
@@ -205,8 +198,8 @@ class MemoryContext:
         most = whole("max_results", max_results, most=100_000)
         settings = self.settings.changed(max_results=most, max_tokens=_SEARCH_TOKENS * most)
         pool = self._search(query, filters, least=settings.min_relevance, most=most)
-        ranked = best_first(pool.hits)
-        digest = self._digest(clean_message(query), pool, ranked, fresh_hits(ranked, most), settings)
+        ranked = ranking.best_first(pool.hits)
+        digest = self._digest(clean_message(query), pool, ranked, ranking.fresh_hits(ranked, most), settings)
         return replace(digest, queries=(query,))
 
     async def asearch(

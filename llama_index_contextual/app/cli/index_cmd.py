@@ -84,9 +84,7 @@ def index(
             return
         _tell_duration(opened)
         is_first = not opened.exists
-        started = time.monotonic()
-        report, code = _refresh(opened, confirm=yes)
-        done = f"{report} in {time.monotonic() - started:.1f} s"
+        report, done, code = _refresh(opened, confirm=yes)
         if is_first and report.chunks:
             _tell_languages(opened)
         skipped = output.skipped_line(opened, names=list_skipped)
@@ -132,9 +130,8 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
         for _ in changes:
             try:
                 if opened.freshness(math.inf).changed:
-                    started = time.monotonic()
-                    report, _ = _refresh(opened)
-                    output.print_report(report, f"{report} in {time.monotonic() - started:.1f} s", as_json=as_json)
+                    report, done, _ = _refresh(opened)
+                    output.print_report(report, done, as_json=as_json)
             except ContextualError as error:  # noqa: PERF203  each refresh by itself
                 output.tell_error(error)
 
@@ -179,18 +176,19 @@ def _tell_duration(opened: ContextualIndex) -> None:
     known = set[str]()
     with contextlib.suppress(DamagedError):  # a refresh makes it again
         known = {*opened.documents()} if opened.exists else known
-    sizes = [int(file.stamp.split()[0]) for file in opened.settings.reading.find().files if file.path not in known]
-    minutes = sum(sizes) / _BYTES_A_MINUTE / (os.cpu_count() or 1)
+    files = opened.settings.reading.find().files
+    size = sum(int(file.stamp.split()[0]) for file in files if file.path not in known)
+    minutes = size / _BYTES_A_MINUTE / (os.cpu_count() or 1)
     if minutes > _LONG_MINUTES and isinstance(opened.settings.embedding, LocalEmbedding | E5Embedding):
         output.tell(
-            f"about {minutes:.0f} minutes for {sum(sizes) / 1e6:.0f} MB. What is indexed can be searched "
-            "meanwhile from another terminal; Ctrl-C keeps it, and the same command goes on"
+            f"about {minutes:.0f} minutes for {size / 1e6:.0f} MB. What is indexed can be searched meanwhile from "
+            "another terminal; Ctrl-C keeps it, and the same command goes on"
         )
 
 
-def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, int]:
-    """The report of a refresh, whose faults are written, and the exit code."""
-    pipeline = opened.settings.pipeline
+def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:
+    """The report of a refresh, whose faults are written, as data and in words, and the exit code."""
+    pipeline, started = opened.settings.pipeline, time.monotonic()
     model = pipeline.model
     if model is not None:
         model.require_key()
@@ -210,7 +208,8 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
         output.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
         if "timeout" in model.usage.failed:
             output.tell("A slow model needs more time: timeout, in seconds.")
-    return report, EXIT_INCOMPLETE if report.failed or waiting else 0
+    done = f"{report} in {time.monotonic() - started:.1f} s"
+    return report, done, EXIT_INCOMPLETE if report.failed or waiting else 0
 
 
 def _next(opened: ContextualIndex) -> str:

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import sys
-from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,14 +54,12 @@ def print_json(data: Any) -> None:
     sys.stdout.write(_UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text) + "\n")
 
 
-def print_report(report: Any, text: str = "", *, as_json: bool) -> None:
-    """Print a report as JSON, or as lines: its own, if it has no other text; at once, since ``--watch`` goes on."""
-    if not as_json:
-        print_text(text or str(report))
-    elif hasattr(report, "to_dict"):
-        print_json(report.to_dict())
+def print_report(report: Any, text: str, *, as_json: bool) -> None:
+    """Print a report as JSON or in words, at once, since ``--watch`` goes on."""
+    if as_json:
+        print_json(report.to_dict() if hasattr(report, "to_dict") else report)
     else:
-        print_json(asdict(report) if is_dataclass(report) and not isinstance(report, type) else report)
+        print_text(text)
     sys.stdout.flush()
 
 
