@@ -107,15 +107,15 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     done = run("index", tmp_path / "notes", "--context", context, "--dry-run")
     assert done.returncode == 0
     assert f"--context {context} costs nothing" in done.stdout
-    work = r"([1-9]\d*) chunks, [1-9]\d* texts of [\d,]+ word pieces to embed: about 0\.\d min here, about 1 MB on disk"
-    [chunks] = re.findall(work, done.stdout)
+    work = r"2 documents of 0\.0 MB to index: about 0\.\d min here, about 1 MB on disk"
+    assert re.search(work, done.stdout)
     assert not (tmp_path / "notes" / ".contextual").exists()
     said = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
-    assert said["calls"] == 0
-    assert said["embedding"]["chunks"] == int(chunks)
+    assert (said["calls"], said["documents"]) == (0, 2)
+    assert said["bytes"] == sum(path.stat().st_size for path in (NOTES / "docs").iterdir())
     assert run("index", tmp_path / "notes", "--context", context).returncode == 0
     taken = json.loads(run("status", tmp_path / "notes", "--json").stdout)["bytes_on_disk"]
-    assert 0.7 < said["embedding"]["bytes"] / sum(taken.values()) < 1.5
+    assert 0.5 < said["disk"] / sum(taken.values()) < 2
 
 
 def test_an_index_ends_with_three_lines_of_which_the_last_is_what_to_type(run, tmp_path):
@@ -148,26 +148,21 @@ def test_what_is_not_read_is_said_and_a_pdf_is_no_text(run, tmp_path):
     assert "endobj" not in run("search", "endobj", tmp_path).stdout
 
 
-def test_a_dry_run_on_an_index_says_what_the_refresh_will_embed(run, tmp_path):
+def test_a_dry_run_on_an_index_says_what_the_refresh_will_index(run, tmp_path):
     folder = tmp_path / "notes"
     shutil.copytree(NOTES, folder)
 
-    def said():
-        return json.loads(run("index", folder, "--dry-run", "--json").stdout)["embedding"]
+    def said(*more):
+        return json.loads(run("index", folder, "--dry-run", "--json", *more).stdout)["documents"]
 
-    first = said()
-    assert (first["known"], first["chunks"]) == (0, first["texts"])
-    assert json.loads(run("index", folder, "--json").stdout)["embedded"] == first["texts"]
-    assert (said()["known"], said()["texts"]) == (first["chunks"], 0)
-    assert f"{first['chunks']} of them embedded already: nothing to embed" in run("index", folder, "--dry-run").stdout
+    assert said() == len(json.loads(run("index", folder, "--json").stdout)["added"])
+    assert said() == 0
     page = folder / "docs/gateway.md"
     page.write_text(page.read_text("utf-8") + "\n# Zebras\n\nZebras sleep standing.\n", "utf-8")
     (folder / "docs/scheduler.md").unlink()
     (folder / "copy.md").write_text("# Zebras\n\nA new page.\n", "utf-8")
-    before = said()
-    report = json.loads(run("index", folder, "--json").stdout)
-    assert (before["texts"], before["chunks"]) == (report["embedded"], report["chunks"])
-    assert 0 < before["texts"] < before["chunks"]
+    assert said() == 2
+    assert said("--context", "pattern") > 2, "all is made again"
 
 
 def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_path):

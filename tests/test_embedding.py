@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,7 +24,6 @@ from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.embeddings import (
     NoEmbedding,
     embedding_limit,
-    estimate_embedding,
     model_id,
     resolve_embedding,
 )
@@ -115,22 +113,6 @@ def test_nothing_of_a_long_text_is_left_out(local):
     short, long = local.embed([start, start + end * 20])
     question = local.embed(["company revenue"])[0]
     assert cosine(long, question) > cosine(short, question) + 0.1
-
-
-@pytest.mark.long
-def test_the_estimate_of_a_part_is_about_what_the_whole_takes(local):
-    texts = [f"The gateway number {number} times out after an hour. " * (1 + number % 9) for number in range(300)]
-    estimate = estimate_embedding(local, [*texts, *texts])
-    assert (estimate.texts, estimate.tokens) == (300, sum(map(local.count_tokens, texts)))
-    started = time.perf_counter()
-    local.embed(texts)
-    assert 0.2 < estimate.seconds / (time.perf_counter() - started) < 5
-    assert estimate_embedding(local, []).seconds == 0
-
-
-def test_the_estimate_asks_no_server():
-    estimate = estimate_embedding(resolve_embedding("ollama:nomic-embed-text@http://127.0.0.1:9"), ["hello world"])
-    assert (estimate.texts, estimate.tokens, estimate.seconds) == (1, 2, None)
 
 
 def test_empty_input_and_blank_text(local):

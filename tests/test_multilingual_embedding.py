@@ -15,7 +15,7 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.settings import default_parser
-from llama_index_contextual.app.settings.embeddings import estimate_embedding, model_id, resolve_embedding
+from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.text.tokens import count_cl100k, count_e5, e5_engine, make_scale
@@ -74,13 +74,6 @@ def test_a_text_longer_than_a_window_is_read_to_its_end(e5):
     long = "Ein Satz über Kaninchen. " * 200
     other = long + "The invoice is due in March. " * 200
     assert not np.allclose(e5.embed([long]), e5.embed([other]), atol=0.01)
-
-
-def test_how_long_it_will_take_is_known(e5):
-    estimate = estimate_embedding(e5, [*NOTES, *NOTES])
-    assert (estimate.chunks, estimate.texts) == (8, 4)
-    assert estimate.seconds is not None
-    assert estimate.seconds > 0
 
 
 def test_threads_and_the_event_loop_get_the_same_vectors(e5):

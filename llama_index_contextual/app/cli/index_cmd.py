@@ -43,8 +43,7 @@ _KEYS: Final = (
     "chunks.chunk_size",
 )
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
-# On disk, as ``status --json`` prints it of this package's own documentation.
-_CHUNK_BYTES: Final = 5_300
+_DISK_A_BYTE: Final = 13  # of text, as ``status --json`` prints it of this package's own documentation
 _EMPTY_BYTES: Final = 100_000
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
 _LONG_MINUTES: Final = 5
@@ -171,19 +170,24 @@ def _tell_languages(opened: ContextualIndex) -> None:
 
 def _tell_duration(opened: ContextualIndex) -> None:
     """Write how long a large folder takes, and that it can be searched and stopped meanwhile."""
+    with contextlib.suppress(DamagedError):  # a refresh makes it again
+        size = sum(opened.waiting().values())
+        if _minutes(size) > _LONG_MINUTES and _is_local(opened):
+            output.tell(
+                f"about {_minutes(size):.0f} minutes for {size / 1e6:.0f} MB. What is indexed can be searched "
+                "meanwhile from another terminal; Ctrl-C keeps it, and the same command goes on"
+            )
+
+
+def _minutes(size: int) -> float:
+    """Time of embedding so many bytes of text on this machine."""
+    return size / _BYTES_A_MINUTE / (os.cpu_count() or 1)
+
+
+def _is_local(opened: ContextualIndex) -> bool:
     from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 
-    known = set[str]()
-    with contextlib.suppress(DamagedError):  # a refresh makes it again
-        known = {*opened.documents()} if opened.exists else known
-    files = opened.settings.reading.find().files
-    size = sum(int(file.stamp.split()[0]) for file in files if file.path not in known)
-    minutes = size / _BYTES_A_MINUTE / (os.cpu_count() or 1)
-    if minutes > _LONG_MINUTES and isinstance(opened.settings.embedding, LocalEmbedding | E5Embedding):
-        output.tell(
-            f"about {minutes:.0f} minutes for {size / 1e6:.0f} MB. What is indexed can be searched meanwhile from "
-            "another terminal; Ctrl-C keeps it, and the same command goes on"
-        )
+    return isinstance(opened.settings.embedding, LocalEmbedding | E5Embedding)
 
 
 def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:
@@ -231,12 +235,10 @@ def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
             *(["nothing to pay: the model is on this machine"] if cost.local else []),
         ]
         return asdict(cost), "\n".join(lines)
-    work = opened.estimate_embedding()
-    size = _EMPTY_BYTES + work.chunks * _CHUNK_BYTES
-    known = f", {work.known:,} of them embedded already" if work.known else ""
-    took = "as long as the server takes" if work.seconds is None else f"about {work.seconds / 60:.1f} min here"
-    texts = f", {counted(work.texts, 'text')} of {work.tokens:,} word pieces to embed: {took}"
-    line = f"{counted(work.chunks, 'chunk')}{known}{': nothing to embed' if work.seconds == 0 else texts}"
+    waiting = opened.waiting()
+    size, disk = sum(waiting.values()), _EMPTY_BYTES + _DISK_A_BYTE * sum(waiting.values())
+    took = f"about {_minutes(size):.1f} min here" if _is_local(opened) else "as long as the server takes"
+    work = f"{counted(len(waiting), 'document')} of {size / 1e6:.1f} MB to index: {took}"
     free = f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM"
-    data = {**asdict(cost), "embedding": {**asdict(work), "bytes": size}}
-    return data, f"{free}\n{line}, about {max(size / 1e6, 1):.0f} MB on disk"
+    data = {**asdict(cost), "documents": len(waiting), "bytes": size, "disk": disk}
+    return data, f"{free}\n{work}, about {max(disk / 1e6, 1):.0f} MB on disk"

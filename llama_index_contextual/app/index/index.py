@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.status import IndexStatus
     from llama_index_contextual.app.preview import Preview
-    from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate
     from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.app.store.database import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
@@ -275,19 +274,11 @@ class ContextualIndex:
         estimate: ContextEstimate = pipeline.contexts.estimate(pipeline.parse(documents), documents)
         return estimate
 
-    def estimate_embedding(self) -> EmbeddingEstimate:
-        """Estimate of what a refresh would embed and how long that takes, where contexts cost nothing.
-
-        Only documents that are new, changed or outdated are read. A text is embedded once: not where the index has its
-        vector. Nothing is written, and no server of a model is asked. A local model embeds a few texts, to see how fast
-        it is here.
-
-        Raises:
-            SettingError: An LLM would write the contexts, and without them the texts are not known.
-        """
-        if self.settings.pipeline.paid_source is not None:
-            raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
-        return inspection.embedding_work(self.settings, {} if self._reader.replaces else self.documents())
+    def waiting(self) -> dict[str, int]:
+        """Size in bytes of each document that a refresh would index, by its id."""
+        plan, _, sources = inspection.planned(self.settings, {} if self._reader.replaces else self.documents())
+        wanted = set(plan.to_index)
+        return {one.id: one.size for one in sources if one.id in wanted}
 
     def preview(self, path: str | Path) -> Preview:
         """The chunks that a file has with this index's settings; a notebook draws them as a page.

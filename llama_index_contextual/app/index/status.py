@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from llama_index_contextual.app.folder.files import UNREAD
-from llama_index_contextual.app.folder.sources import gather, read_all, sha256_of
+from llama_index_contextual.app.folder.sources import gather, sha256_of
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import Plan, RefreshReport, is_spared, make_plan
-from llama_index_contextual.app.index.vectors import attach_document_windows
-from llama_index_contextual.app.settings.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.app.store.database import MISCOUNTED, Chunk
+from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
+from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
@@ -214,29 +213,6 @@ def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tu
         blocked=unread,
     )
     return plan, failed, sources
-
-
-def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> EmbeddingEstimate:
-    """Estimate of what a refresh would embed: only texts of documents that it indexes, and whose vectors are not there.
-
-    Args:
-        settings: Whose contexts cost nothing.
-        documents: What is indexed, by the embedding of today.
-    """
-    plan, failed, sources = planned(settings, documents)
-    wanted, pipeline, chunks = set(plan.to_index), settings.pipeline, list[Chunk]()
-    for _, parts in read_all((one for one in sources if one.id in wanted), failed):
-        nodes = pipeline.parse(parts)
-        pipeline.contextualize(nodes, parts)
-        of_document = [Chunk.of(one) for one in nodes]
-        attach_document_windows(settings.embedding, of_document)
-        chunks += of_document
-    by_hash = {chunk.embed_hash: chunk for chunk in chunks}
-    known = settings.paid.with_vectors(model_id(settings.embedding), by_hash)
-    missing = [chunk.text for key, chunk in by_hash.items() if key not in known]
-    before = sum(documents[key].nodes for key in plan.unchanged)
-    known_now = before + sum(chunk.embed_hash in known for chunk in chunks)
-    return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
 
 
 def status(

@@ -1,9 +1,7 @@
-"""The strings that choose an embedding, and what is known of each: identity, window, instructions, time."""
+"""The strings that choose an embedding, and what is known of each: identity, window, instructions."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -17,10 +15,9 @@ from llama_index_contextual.errors import Checked, SettingError, needs
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
-_TIMED_TEXTS: Final = 32  # about a second on two cores
 _SHOWN: Final = 60  # characters of a text in a message
 
 
@@ -44,50 +41,6 @@ class NoEmbedding(Checked, BaseEmbedding):
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embedding(query)
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingEstimate:
-    """What embedding some texts would take.
-
-    Attributes:
-        chunks: How many chunks there will be.
-        texts: How many different texts are to be embedded.
-        tokens: Word pieces of all of them, as the local model counts.
-        seconds: Time on this machine as busy as it is now; None where the embedding is not local, 0 without one.
-        known: Chunks whose vector is kept already.
-    """
-
-    chunks: int
-    texts: int
-    tokens: int
-    seconds: float | None
-    known: int = 0
-
-
-def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> EmbeddingEstimate:
-    """The time that embedding some texts would take, by embedding a few of them; nothing is sent to a server for that.
-
-    Args:
-        embedding: Any; of a server's the time is not known.
-        texts: As they would be embedded.
-
-    Raises:
-        MissingExtraError: The ``local`` extra is not installed.
-    """
-    different = list(dict.fromkeys(texts))
-    counter = embedding if isinstance(embedding, LocalEmbedding) else LocalEmbedding()
-    tokens = [counter.count_tokens(text) for text in different]
-    if isinstance(embedding, NoEmbedding) or not different:
-        return EmbeddingEstimate(len(texts), len(different), sum(tokens), 0.0)
-    if not isinstance(embedding, LocalEmbedding | E5Embedding):
-        return EmbeddingEstimate(len(texts), len(different), sum(tokens), None)
-    chosen = range(0, len(different), -(-len(different) // _TIMED_TEXTS))
-    embedding.embed(different[:1])  # loads the model
-    started = time.perf_counter()
-    embedding.embed([different[number] for number in chosen])
-    share = sum(tokens) / max(sum(tokens[number] for number in chosen), 1)
-    return EmbeddingEstimate(len(texts), len(different), sum(tokens), (time.perf_counter() - started) * share)
 
 
 # Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
