@@ -202,12 +202,6 @@ class MemoryContext:
         digest = self._digest(clean_message(query), pool, ranked, ranking.fresh_hits(ranked, most), settings)
         return replace(digest, queries=(query,))
 
-    async def asearch(
-        self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
-    ) -> MemoryDigest:
-        """The hits of :meth:`search`, off the event loop."""
-        return await asyncio.to_thread(self.search, query, max_results=max_results, filters=filters)
-
     def _moment(self, now: Now) -> datetime:
         now = now or (datetime.now().astimezone() if self._clock is None else self._clock())
         if not isinstance(now, datetime):

@@ -88,10 +88,10 @@ async def test_a_question_while_the_first_refresh_is_at_work_is_told_and_one_aft
         notes = mcp_server.NotesServer(index)
         notes.keeper.start()
         assert await asyncio.to_thread(working.wait, 30)
-        shown = await notes.fresh(lambda: notes.memory.asearch("carrots"))
+        shown = notes.fresh(lambda: notes.memory.search("carrots"))
         assert (shown.reason, "being indexed" in shown.markdown) == ("nothing is indexed yet", True)
         release.set()
         await asyncio.to_thread(notes.keeper.close)
-        shown = await notes.fresh(lambda: notes.memory.asearch("carrots"))
+        shown = notes.fresh(lambda: notes.memory.search("carrots"))
     assert shown.reason == "nothing is indexed yet"
     assert "the model went away" in shown.markdown

@@ -291,9 +291,6 @@ def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arm
 async def test_async_gives_the_same(memory):
     for message, _ in ANSWERS:
         assert await memory.aget(message, now=NOW) == memory.get(message, now=NOW)
-    assert await memory.asearch("ginger") == memory.search("ginger")
-    people = note_filters(path="people/")
-    assert await memory.asearch("tea", filters=people) == memory.search("tea", filters=people)
 
 
 def test_threads_get_the_same(memory):
@@ -360,10 +357,6 @@ async def test_no_step_of_an_answer_is_done_on_the_event_loop(memory, monkeypatc
         watched(name)
     assert (await memory.aget("what does JC's dog love?", now=NOW)).entries
     assert set(threads) == {"read_message", "entries_of"}
-    assert threading.current_thread() not in threads.values()
-    threads.clear()
-    assert (await memory.asearch("Cookie carrots")).entries
-    assert set(threads) == {"entries_of"}
     assert threading.current_thread() not in threads.values()
 
 

@@ -35,7 +35,7 @@ with needs("The MCP SDK (mcp 2)", "app"):
     from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from llama_index_contextual.app.settings.schema import Refreshing
@@ -132,23 +132,22 @@ class NotesServer(MCPServer[None]):
         except ToolError as error:
             raise ToolError(_sentence(name, error)) from error.__cause__
 
-    async def fresh(self, ask: Callable[[], Awaitable[MemoryDigest]]) -> MemoryDigest:
+    def fresh(self, ask: Callable[[], MemoryDigest]) -> MemoryDigest:
         """The digest of a question after a short look at the folder, with what it does not know yet."""
-        note = await asyncio.to_thread(self.keeper.look)
-        is_tried = note.refreshing or note.error
-        if is_tried and not await asyncio.to_thread(lambda: self._index.exists):  # it may ask a server
+        note = self.keeper.look()
+        if (note.refreshing or note.error) and not self._index.exists:
             return MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(f"{_EMPTY}; {note}")
-        return (await ask()).with_freshness_note(str(note))
+        return ask().with_freshness_note(str(note))
 
-    # The tools
+    # The tools, each of which the SDK calls in a thread
 
-    async def _memory_context(self, message: Message) -> CallToolResult:
+    def _memory_context(self, message: Message) -> CallToolResult:
         """What the user's notes say about a message. Call it at the start of every turn."""
         closed = gate_digest(message)  # small talk touches neither folder nor index
-        digest = closed or await self.fresh(lambda: self.memory.aget(message))
+        digest = closed or self.fresh(lambda: self.memory.get(message))
         return _answer(digest.markdown, **_hits(digest))
 
-    async def _search(
+    def _search(
         self,
         query: Query = "",
         queries: Queries = None,
@@ -167,37 +166,37 @@ class NotesServer(MCPServer[None]):
             raise SettingError("is empty. Cure: what to look for", query=query)
         pool = max(max_results, _POOL) if per_file else max_results
 
-        async def ask() -> MemoryDigest:
-            searches = (self.memory.asearch(text, max_results=pool, filters=filters) for text in wanted)
-            return _few(_merged(await asyncio.gather(*searches)), per_file, max_results)
+        def ask() -> MemoryDigest:
+            found = [self.memory.search(text, max_results=pool, filters=filters) for text in wanted]
+            return _few(_merged(found), per_file, max_results)
 
-        digest = await self.fresh(ask)
+        digest = self.fresh(ask)
         text = digest.markdown.replace(NOTHING, "(Nothing found.)", 1)
         if text.startswith(HEADER):
             text = "## Found in the notes" + text[len(HEADER) :]
         return _answer(text, **_hits(digest))
 
-    async def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
+    def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
         """Read what search cited: some lines, a page or a section of a note, or all of it."""
-        part = await asyncio.to_thread(part_of, self._index, path, from_line, lines)
+        part = part_of(self._index, path, from_line, lines)
         data = asdict(part)
         text = data.pop("text")
         return _answer(f"{text}\n\n({part.extent})" if part.extent else text, **data)
 
-    async def _list(self, path: Below = "") -> CallToolResult:
+    def _list(self, path: Below = "") -> CallToolResult:
         """List which notes there are, with the folders, tags and front-matter keys that a search can be narrowed by."""
-        text, total = await asyncio.to_thread(listing, self._index, path)
-        behind = str(await asyncio.to_thread(self.keeper.look))
+        text, total = listing(self._index, path)
+        behind = str(self.keeper.look())
         return _answer(f"{text}\n\n(Index: {behind}.)" if behind else text, total=total)
 
 
-def _explained(tool: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., Awaitable[CallToolResult]]:
+def _explained(tool: Callable[..., CallToolResult]) -> Callable[..., CallToolResult]:
     """A tool whose errors the client gets with the cure; of other exceptions the SDK gives only that there was one."""
 
     @wraps(tool)
-    async def call(**arguments: Any) -> CallToolResult:
+    def call(**arguments: Any) -> CallToolResult:
         try:
-            return await tool(**arguments)
+            return tool(**arguments)
         except ContextualError as error:
             raise ToolError(str(error)) from error
 

@@ -74,7 +74,6 @@ def load_configuration(
     folder: str | Path,
     *,
     file: str | Path | None = None,
-    over: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Configuration:
     """Read the configuration of a folder.
@@ -82,7 +81,6 @@ def load_configuration(
     Args:
         folder: The documents. ``contextual.toml`` is read in it.
         file: Another file to read instead. All of its keys count.
-        over: A further file. It comes before the first file and the environment.
         options: Values that come before all others, by key (``"chunks.chunk_size"``). None counts as not set.
 
     Raises:
@@ -91,7 +89,6 @@ def load_configuration(
     root = Path(folder).expanduser()
     folder_file = root / FILE
     entries = _of_user(root) | (_of_folder(folder_file) if file is None else _entries(_file(file))) | _environment()
-    entries |= {} if over is None else _entries(_file(over))
     chosen = {key: value for key, value in (options or {}).items() if value is not None}
     entries |= {key: Entry(value, SETTINGS[key].option or key) for key, value in chosen.items()}
     prompt, origin = entries.get(_PROMPT, ("", ""))
