@@ -106,17 +106,15 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
-        rows, changes = list[dict[str, Any]](), self.changes()
+        rows, changes, ks = list[dict[str, Any]](), self.changes(), [*map(str, self.top_k)]
         for row in self.rows:
-            data = {"name": row.name, "recall": self._by_k(row.recalls.mean(axis=0).tolist()), "mrr": row.mrr}
+            recall = dict(zip(ks, row.recalls.mean(axis=0).tolist(), strict=True))
+            rows.append({"name": row.name, "recall": recall, "mrr": row.mrr})
             if row.name in changes:
-                data["difference"] = self._by_k([[point / 100 for point in ends] for ends in self.difference(row.name)])
-                data |= {kind: [each.text for each in changed] for kind, changed in changes[row.name].items()}
-            rows.append(data)
+                ends = ([point / 100 for point in ends] for ends in self.difference(row.name))
+                rows[-1]["difference"] = dict(zip(ks, ends, strict=True))
+                rows[-1] |= {kind: [each.text for each in changed] for kind, changed in changes[row.name].items()}
         return {"baseline": self.rows[0].name, "questions": len(self.questions), "rows": rows}
-
-    def _by_k(self, values: Iterable[Any]) -> dict[str, Any]:
-        return dict(zip(map(str, self.top_k), values, strict=True))
 
     def table(self) -> list[list[str]]:
         """The figures as texts, under a row of headings."""
@@ -151,9 +149,7 @@ class Comparison:
 
 def html_report(comparison: Comparison, title: str = "What contexts find") -> str:
     """A self-contained page: the table, the differences with intervals, gained and lost questions."""
-    *ks, most = map(str, comparison.top_k)
-    depths = f"{', '.join(ks)}{' and ' if ks else ''}{most}"
-    count = counted(len(comparison.questions), "question")
+    depths, count = ", ".join(map(str, comparison.top_k)), counted(len(comparison.questions), "question")
     summary = f"How much of the answers to {count} each row finds in the first {depths} hits (recall)."
     return render("comparison.html", title=title, summary=summary, comparison=comparison)
 
@@ -174,8 +170,8 @@ def compare(
     depths = check_asking(questions, top_k)
     if not retrievers:
         raise SettingError("retrievers is empty. Cure: name at least one, as in {'mine': retriever}.")
-    rows = tuple(measure(name, retriever, questions, depths) for name, retriever in retrievers.items())
-    return Comparison(tuple(questions), depths, rows)
+    rows = (measure(name, retriever, questions, depths) for name, retriever in retrievers.items())
+    return Comparison(tuple(questions), depths, tuple(rows))
 
 
 def check_asking(questions: Sequence[Question], top_k: Iterable[int]) -> tuple[int, ...]:
