@@ -84,6 +84,9 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
     zebra = frozenset(SPLIT("zebras"))
     assert excerpt(text, zebra) == ["More of it.", "See the plan and zebras."]
     assert excerpt(text, frozenset()) == ["First line."]
+    far = f"The zebra sleeps.\n\n{'Other words stand here. ' * 30}\n\nA lion eats.\n\n{'And more. ' * 90}"
+    *_, before, last = excerpt(far, zebra | {*SPLIT("lions")})
+    assert (before[-2:], last) == (" …", "A lion eats."), "what is left out is marked"
     [line] = excerpt(f"{'word ' * 200}zebra {'word ' * 200}", zebra)
     assert line.startswith("…")
     assert "zebra" in line

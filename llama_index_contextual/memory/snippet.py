@@ -26,7 +26,7 @@ _RULE: Final = frozenset("-=*_|: \t")  # rules, underlines, and the line below a
 _COLONS: Final = (":", "：")  # noqa: RUF001  full width is meant
 _INTRODUCES: Final = (*_COLONS, "?", "？")
 _GAP: Final = " … "
-_LINES_GAP: Final = "\n…\n"
+LINES_GAP: Final = "\n…\n"
 _A_LINE: Final = 4  # characters that a digest puts before each line of a note
 _APART: Final = 40  # characters of white space or marks; two sentences with more between them are shown with a gap
 _HEADING_SHARE: Final = 0.5  # a heading names what follows; the text itself says more
@@ -169,7 +169,7 @@ def _joined(text: str, sentences: Sequence[Sentence], chosen: Collection[int]) -
     for left, right in pairwise(places):
         between = text[sentences[left].end : sentences[right].start]
         if len(between) > _APART or any(one.kind != "mark" for one in sentences[left + 1 : right]):
-            between = _LINES_GAP if "\n" in between else _GAP
+            between = LINES_GAP if "\n" in between else _GAP
         parts += [between, text[sentences[right].start : sentences[right].end]]
     return "".join(parts)
 

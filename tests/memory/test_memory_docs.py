@@ -27,7 +27,7 @@ def test_the_skill_names_tools_that_there_are():
     assert len(yaml.safe_load(head)["description"]) < 1024
     source = (ROOT / "llama_index_contextual" / "app" / "serve" / "mcp_server.py").read_text("utf-8")
     named = set(re.findall(r"`(memory_context|search|read|list|get|status)`", body))
-    assert named == set(re.findall(r"def _(memory_\w+|search|read|list)\(", source))
+    assert named == set(re.findall(r"async def _(memory_\w+|search|read|list)\(", source))
 
 
 def test_the_turn_start_instruction_shows_what_the_tool_answers():

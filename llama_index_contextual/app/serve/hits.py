@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index_contextual import metadata
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.memory.snippet import SPLIT, choose_snippet
+from llama_index_contextual.memory.snippet import LINES_GAP, SPLIT, choose_snippet
 from llama_index_contextual.text import WIKI_LINK, readable
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ def excerpt(text: str, terms: frozenset[str]) -> list[str]:
         terms: Those of the question that it holds.
     """
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
-    lines = [_plain(line.strip()) for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
+    whole = chosen.replace(LINES_GAP, " …\n").splitlines()  # a gap takes no line
+    lines = [_plain(line.strip()) for line in whole if not line.lstrip().startswith(("```", "~~~"))]
     kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
     first = next((at for at, line in enumerate(kept) if terms.intersection(SPLIT(line))), 0)
     first = max(0, min(first, len(kept) - _LINES))

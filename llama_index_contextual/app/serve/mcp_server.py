@@ -35,7 +35,7 @@ with needs("The MCP SDK (mcp 2)", "app"):
     from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from llama_index_contextual.app.settings.schema import Refreshing
@@ -139,15 +139,16 @@ class NotesServer(MCPServer[None]):
             return MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(f"{_EMPTY}; {note}")
         return ask().with_freshness_note(str(note))
 
-    # The tools, each of which the SDK calls in a thread
+    # The tools; threads of asyncio, as the SDK would wait for its own when a client leaves
 
-    def _memory_context(self, message: Message) -> CallToolResult:
+    async def _memory_context(self, message: Message) -> CallToolResult:
         """What the user's notes say about a message. Call it at the start of every turn."""
-        closed = gate_digest(message)  # small talk touches neither folder nor index
-        digest = closed or self.fresh(lambda: self.memory.get(message))
+        digest = gate_digest(message)  # small talk touches neither folder nor index
+        if digest is None:
+            digest = await asyncio.to_thread(self.fresh, lambda: self.memory.get(message))
         return _answer(digest.markdown, **_hits(digest))
 
-    def _search(
+    async def _search(
         self,
         query: Query = "",
         queries: Queries = None,
@@ -170,33 +171,33 @@ class NotesServer(MCPServer[None]):
             found = [self.memory.search(text, max_results=pool, filters=filters) for text in wanted]
             return _few(_merged(found), per_file, max_results)
 
-        digest = self.fresh(ask)
+        digest = await asyncio.to_thread(self.fresh, ask)
         text = digest.markdown.replace(NOTHING, "(Nothing found.)", 1)
         if text.startswith(HEADER):
             text = "## Found in the notes" + text[len(HEADER) :]
         return _answer(text, **_hits(digest))
 
-    def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
+    async def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
         """Read what search cited: some lines, a page or a section of a note, or all of it."""
-        part = part_of(self._index, path, from_line, lines)
+        part = await asyncio.to_thread(part_of, self._index, path, from_line, lines)
         data = asdict(part)
         text = data.pop("text")
         return _answer(f"{text}\n\n({part.extent})" if part.extent else text, **data)
 
-    def _list(self, path: Below = "") -> CallToolResult:
+    async def _list(self, path: Below = "") -> CallToolResult:
         """List which notes there are, with the folders, tags and front-matter keys that a search can be narrowed by."""
-        text, total = listing(self._index, path)
-        behind = str(self.keeper.look())
+        text, total = await asyncio.to_thread(listing, self._index, path)
+        behind = str(await asyncio.to_thread(self.keeper.look))
         return _answer(f"{text}\n\n(Index: {behind}.)" if behind else text, total=total)
 
 
-def _explained(tool: Callable[..., CallToolResult]) -> Callable[..., CallToolResult]:
+def _explained(tool: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., Awaitable[CallToolResult]]:
     """A tool whose errors the client gets with the cure; of other exceptions the SDK gives only that there was one."""
 
     @wraps(tool)
-    def call(**arguments: Any) -> CallToolResult:
+    async def call(**arguments: Any) -> CallToolResult:
         try:
-            return tool(**arguments)
+            return await tool(**arguments)
         except ContextualError as error:
             raise ToolError(str(error)) from error
 
