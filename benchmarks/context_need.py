@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.metadata import DATE, PATH, TITLE, heading_titles, place_of
+from llama_index_contextual.metadata import DATE, PATH, TITLE, heading_titles, path_of
 from llama_index_contextual.text import parse_date
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ class ContextNeed:
     def __init__(self, nodes: Sequence[BaseNode]) -> None:
         self._analyzer = Analyzer()
         self._texts = {node.node_id: self._words(node.get_content()) for node in nodes}
-        self._places = {node.node_id: self._words(place_of(node.metadata)) for node in nodes}
+        self._places = {
+            node.node_id: self._words("\n".join([path_of(node.metadata), *heading_titles(node.metadata)]))
+            for node in nodes
+        }
         counts = Counter(word for words in self._texts.values() for word in words)
         self._rarity = {word: math.log(1 + len(nodes) / count) for word, count in counts.items()}
 

@@ -309,19 +309,9 @@ def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     return split_header_path(text)
 
 
-def place_of(metadata: Mapping[str, Any]) -> str:
-    """Where a chunk stands, as text: its path and its headings, a line each."""
-    return "\n".join([path_of(metadata) or "", *heading_titles(metadata)])
-
-
 def has_context(metadata: Mapping[str, Any]) -> bool:
     """Whether this package has written a context here; a ``context`` alone is somebody else's."""
     return all(key_in(metadata, key) in metadata for key in (CONTEXT_SOURCE, CONTEXT_VERSION))
-
-
-def context_of(metadata: Mapping[str, Any]) -> str:
-    """A node's context; empty for none."""
-    return str(value_of(metadata, CONTEXT) or "")
 
 
 def put_context(metadata: dict[str, Any], text: str, source: str, version: str, lexical: str = "") -> None:

@@ -70,7 +70,6 @@ class ContextProgress:
     done: int
     total: int
     cached: int = 0
-    fallbacks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,9 +81,8 @@ def _source_document(
 ) -> SourceDocument:
     first = chunks[0].metadata
     metadata: dict[str, Any] = {} if original is None else bounded(original.metadata)[0]
-    metadata.update({key: first[key] for key in _SHARED if key in first})
-    path = display_path(metadata, root) or display_path(first, root)
-    shared = MappingProxyType(metadata)
+    metadata |= {key: first[key] for key in _SHARED if key in first}
+    path, shared = display_path(metadata, root) or display_path(first, root), MappingProxyType(metadata)
     stored = None if docstore is None else docstore.get_document(doc_id, raise_error=False)
     for whole in filter(None, (original, stored)):
         if _holds(text := _content(whole), chunks):
@@ -108,13 +108,12 @@ def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
 
 def _join_slices(chunks: Sequence[BaseNode]) -> str:
     """The chunks at their offsets again, with empty lines for what none holds, so that offsets stay offsets."""
-    placed = [chunk for chunk in chunks if start_of(chunk) >= 0]
-    length = max((start_of(chunk) + len(_content(chunk)) for chunk in placed), default=0)
-    if not _agree(chunks) or length > _MAX_PADDED + sum(len(_content(chunk)) for chunk in placed):
+    placed = [(start_of(chunk), _content(chunk)) for chunk in chunks if start_of(chunk) >= 0]
+    length = max((start + len(content) for start, content in placed), default=0)
+    if not _agree(chunks) or length > _MAX_PADDED + sum(len(content) for _, content in placed):
         return "\n\n".join(dict.fromkeys(map(_content, chunks)))
     parts, end = [], 0
-    for chunk in placed:
-        content, start = _content(chunk), start_of(chunk)
+    for start, content in placed:
         if start > end:
             parts.append(("" if start - end <= _MAX_GAP else "\n\n[…]").ljust(start - end, "\n"))
         parts.append(content[max(0, end - start) :])
@@ -128,13 +127,9 @@ def _agree(chunks: Sequence[BaseNode]) -> bool:
 
     They do not where one parser cut what another had cut: its offsets may count from the piece that it cut.
     """
-    earlier, last = "", -1
-    for chunk in chunks:
-        content, start = _content(chunk), start_of(chunk)
-        if start < 0:
-            continue
-        shared = earlier[start - last :] if last >= 0 else ""
-        if start < last or shared[: len(content)] != content[: len(shared)]:
+    placed = [(start_of(chunk), _content(chunk)) for chunk in chunks if start_of(chunk) >= 0]
+    for (before, earlier), (start, content) in pairwise(placed):
+        shared = earlier[start - before :] if start >= before else None
+        if shared is None or shared[: len(content)] != content[: len(shared)]:
             return False
-        earlier, last = content, start
     return True

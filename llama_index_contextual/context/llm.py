@@ -429,7 +429,7 @@ class _Run:
     def _note_done(self, chunks: int) -> None:
         self._done += chunks
         if self._progress is not None:
-            self._progress(ContextProgress(self._done, len(self._records), self._cached, self._failed.total()))
+            self._progress(ContextProgress(self._done, len(self._records), self._cached))
 
 
 class _Document(NamedTuple):
