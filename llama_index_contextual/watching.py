@@ -8,7 +8,6 @@ Nothing of a text, a vector or a question is recorded here, unless the message o
 from __future__ import annotations
 
 import contextvars
-import gc
 import inspect
 import threading
 import time
@@ -93,19 +92,3 @@ def in_thread(action: Callable[..., _T], *arguments: object) -> Future[_T]:
 
     threading.Thread(target=call, daemon=True).start()
     return future
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Make many objects without a cycle among them, in which Python would look for garbage again and again.
-
-    For 100,000 files it takes a seventh of the time of a refresh. Threads may do so at the same time: the last one that
-    saw the collector at work starts it again.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

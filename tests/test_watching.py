@@ -1,7 +1,6 @@
 """What LlamaIndex's instrumentation is told, and that the OpenTelemetry recipe of the documentation works."""
 
 import asyncio
-import gc
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pydantic import Field, PrivateAttr
 from llama_index_contextual import ContextualFusionRetriever
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.watching import StepEvent, uncollected
+from llama_index_contextual.watching import StepEvent
 
 API = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
 
@@ -134,19 +133,3 @@ def test_the_recipes_run(tmp_path):
         assert f'"name": "contextual.{step}"' in done.stdout
     assert '"ContextualFusionRetriever.retrieve"' in done.stdout
     assert "freeze start" not in done.stdout.lower()  # neither question nor text
-
-
-def test_the_collector_is_as_it_was_after_threads_that_paused_it():
-    with uncollected():
-        assert not gc.isenabled()
-        with uncollected():
-            assert not gc.isenabled()
-        assert not gc.isenabled(), "the outer one has not ended"
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        with uncollected():
-            pass
-        assert not gc.isenabled(), "somebody else had switched it off"
-    finally:
-        gc.enable()

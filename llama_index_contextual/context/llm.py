@@ -323,7 +323,7 @@ class _Run:
     async def _group(self, document: _Document, group: list[int]) -> None:
         """Ask about some chunks in one call, or in several where it turns out that one does not do."""
         budget = self._generator.budget
-        if len(group) <= budget.size:  # else the model turned out to be no good at batches while this one waited
+        if len(group) <= budget.size:  # else a prompt turned out to be too long while this one waited
             window = budget.window
             try:
                 answer = await self._answer(document, group)
@@ -367,8 +367,6 @@ class _Run:
     async def _accept(self, document: _Document, group: list[int], answer: str) -> None:
         """Take the contexts out of an answer, store them, and ask again about the chunks that it left out."""
         answers = split_answers(answer, len(group))
-        if len(group) > 1:
-            self._generator.budget.note_batch(matched=bool(answers))
         omitted: list[int] = []
         records: list[tuple[BaseNode, Kept]] = []
         for number, index in enumerate(group, 1):

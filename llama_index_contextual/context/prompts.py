@@ -50,7 +50,6 @@ _CHARS_PER_TOKEN: Final = 3  # few, so that what is reserved suffices in any lan
 _MARK_TOKENS: Final = 30  # around each chunk
 _SAFETY: Final = 0.9  # our tokenizer is not the model's
 _LEAST_WINDOW: Final = 500  # tokens of a model
-_GIVE_UP_BATCHES: Final = 2  # batches in a row whose answers could not be matched to chunks
 _OUTLINE_SHARE: Final = 0.25  # of the room for the document
 _SPAN_SHARE: Final = 0.5  # of it for the chunks of one call; the rest is what surrounds them
 _MAX_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the room need not be counted
@@ -90,7 +89,7 @@ class PromptBudget:
     def __init__(self, batch_size: int, output_tokens: int) -> None:
         self.window, self.size = 0, batch_size
         self._per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + output_tokens + _MARK_TOKENS
-        self._tokens, self._unmatched_batches = 10**9, 0  # of the window that is known to do
+        self._tokens = 10**9  # of the window that is known to do
 
     def divide(self, tokens: int) -> None:
         """Divide a model's window of so many tokens between the document and the rest, before a run."""
@@ -104,12 +103,6 @@ class PromptBudget:
         if window == self.window:  # else another call has done it
             self.divide(self._tokens // 2)
         return self._tokens > _LEAST_WINDOW
-
-    def note_batch(self, *, matched: bool) -> None:
-        """Note whether an answer about several chunks could be matched to them; else each gets a call of its own."""
-        self._unmatched_batches = 0 if matched else self._unmatched_batches + 1
-        if self._unmatched_batches >= _GIVE_UP_BATCHES:
-            self.size = 1
 
 
 def prompt_for(document: SourceDocument, prompts: Sequence[str]) -> str:

@@ -84,17 +84,6 @@ def test_wrong_numbering_in_a_batch_is_asked_again_one_by_one(step, fake_model, 
     assert [request.numbers for request in fake_model.requests] == [[1, 2]] + [[1]] * (2 - good)
 
 
-def test_a_model_that_cannot_do_batches_is_asked_one_by_one(step, fake_model):
-    fake_model.reply = lambda request, _: Reply(
-        text="Explains the matter in question." if request.numbers == [1] else "?"
-    )
-    one = step(batch_size=4)
-    run(one, make_nodes(40))
-    assert sum(len(request.numbers) > 1 for request in fake_model.requests) == 2
-    one(make_nodes(8, "other.md"))
-    assert sum(len(request.numbers) > 1 for request in fake_model.requests) == 2  # and that is not forgotten
-
-
 def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
     llm = OpenAILike(
         model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=1

@@ -33,7 +33,6 @@ from llama_index_contextual.chunking import without_comments
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.metadata import PATH, bounded, path_of
 from llama_index_contextual.text import counted, decode, storable
-from llama_index_contextual.watching import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -270,7 +269,6 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
     return documents
 
 
-@uncollected()
 def file_sources(files: Sequence[FolderFile], reading: Reading, known: Mapping[str, Any]) -> list[Source]:
     """A source for each file.
 

@@ -34,7 +34,6 @@ from llama_index_contextual.keyword import REF_DOC_ID
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.sqlite_store import MAX_VARIABLES, SqliteFile, checksum_of
 from llama_index_contextual.text import readable, storable
-from llama_index_contextual.watching import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -411,8 +410,7 @@ class Snapshot:
 
     def documents(self) -> dict[str, DocumentRow]:
         """All documents by key, those that failed at their first time too."""
-        with uncollected():
-            return {one[0]: DocumentRow._make(one) for one in self.fetch(f"SELECT {_DOCUMENT} FROM documents")}  # noqa: S608
+        return {one[0]: DocumentRow._make(one) for one in self.fetch(f"SELECT {_DOCUMENT} FROM documents")}  # noqa: S608
 
     def context_sources(self) -> dict[str, int]:
         """How many chunks have a context from each source; "" counts those without."""
