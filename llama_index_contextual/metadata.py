@@ -364,7 +364,8 @@ def set_views(
     left_out = [*about, *(key for key in hidden if key not in keep_keys), *leave_out_keys]
     for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else shown)])):
         excluded = getattr(node, name)
-        added = [key for key in dict.fromkeys(keys) if key in {*metadata, *leave_out_keys} - {*excluded, EVERY_KEY}]
+        known = (key for key in dict.fromkeys(keys) if key in metadata or key in leave_out_keys)
+        added = [key for key in known if key not in excluded and key != EVERY_KEY]
         setattr(node, name, [*excluded, _HIDES, *added, _END] if added else excluded)
 
 

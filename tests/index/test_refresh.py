@@ -147,7 +147,7 @@ def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_em
 def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(opened, folder, monkeypatch):
     (folder / "0042.txt").write_text("Zebras sleep at noon.\n")
     with monkeypatch.context() as before:
-        before.setattr(free, "_REVISION", 2)
+        before.setattr(free.HeadingContextGenerator, "version", "another")
         before.setattr(free, "is_id", lambda _: False)
         opened(context="headings").refresh()
     index = opened(context="headings")
