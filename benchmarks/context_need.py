@@ -34,6 +34,8 @@ def failures_avoided(before: npt.ArrayLike, after: npt.ArrayLike) -> list[Interv
     Both have the shape ``(questions, k)``. None where nothing is missing.
     """
     before, after = np.asarray(before, float), np.asarray(after, float)
+    if not len(before):  # a part of a set that has no question
+        return [None] * before.shape[1]
     sample = np.random.default_rng(0).integers(len(before), size=(2000, len(before)))
     avoided = _avoided(before.mean(axis=0), after.mean(axis=0)).tolist()
     ends = np.percentile(_avoided(before[sample].mean(axis=1), after[sample].mean(axis=1)), [2.5, 97.5], axis=0)

@@ -1,6 +1,6 @@
 """Recall of plain chunks, of LlamaIndex's stock hybrid and of ours, on sets of real documents and questions.
 
-    python benchmarks/retrieval.py [--sets codebases locomo-notes kubernetes-docs] [--shares] [--rows NAME ...]
+    python benchmarks/retrieval.py [--sets NAME ...] [--shares] [--rows NAME ...]
         [--out FILE]
 
 Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
@@ -34,9 +34,12 @@ from datasets import (
     DataSet,
     Question,
     chat_notes,
+    chunking_evaluation,
     codebases,
     course_lessons,
     first_collections,
+    german_judgments,
+    japanese_articles,
     kubernetes_docs,
     locomo_notes,
 )
@@ -76,6 +79,9 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "kubernetes-docs": kubernetes_docs,
     "course-lessons": course_lessons,
     "chat-notes": chat_notes,
+    "chunking-evaluation": chunking_evaluation,
+    "german-judgments": german_judgments,
+    "japanese-articles": japanese_articles,
 }
 PAGES = ("kubernetes-docs", "course-lessons")  # sets whose gold is a page
 STOCK_WORDS = Analyzer(language="en")
@@ -218,13 +224,14 @@ class Bench:
 
 
 def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
-    """Find the lines of LlamaIndex's chunks: their offsets are often missing, so search from the chunk before."""
+    """Find the places of LlamaIndex's chunks: their offsets are often missing, so search from the chunk before."""
     texts = {document.node_id: document.get_content() for document in documents}
     after: dict[str, int] = {}
     for node in nodes:
         key = node.ref_doc_id or ""
         start = max(texts[key].find(node.get_content(), after.get(key, 0)), 0)
-        after[key] = start
+        after[key] = node.start_char_idx = start  # type: ignore[attr-defined]
+        node.end_char_idx = start + len(node.get_content())  # type: ignore[attr-defined]
         node.metadata["start_line"] = texts[key].count("\n", 0, start) + 1
         node.metadata["end_line"] = node.metadata["start_line"] + node.get_content().count("\n")
         hidden = ["start_line", "end_line"]

@@ -168,10 +168,10 @@ class MemoryContext:
                 if score >= (0.0 if hits else least) and (one.id not in hits or hits[one.id].score < score):
                     hits[one.id] = replace(one, score=score)
         ranked = ranking.best_first(hits.values())
-        if settings.include_recency and is_question and not parsed.dates:
-            ranked = ranking.aged_hits(ranked, settings, moment)
         if least and is_question and pool.judgement.relevance is not None:
             ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
+        if settings.include_recency and is_question and not parsed.dates:
+            ranked = ranking.aged_hits(ranked, settings, moment)
         return pool, ranked
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:

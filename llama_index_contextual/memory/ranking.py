@@ -95,6 +95,10 @@ class MemorySettings(Checked, BaseModel):
         return type(self)(**{**explicit, **values}) if values else self
 
 
+# One of 1 multiplies scores plainly, and little is left of the notes before the last ones.
+_MOST_WEIGHT: Final = 0.999
+
+
 @dataclass(frozen=True, slots=True)
 class HitPool:
     """Hits of a search.
@@ -122,7 +126,10 @@ def best_first(hits: Collection[PoolHit]) -> list[PoolHit]:
 def aged_hits(ranked: Sequence[PoolHit], settings: MemorySettings, now: datetime) -> list[PoolHit]:
     """Hits whose scores are lowered by the age of their notes, best first."""
     recency = RecencyPostprocessor(
-        half_life_days=settings.half_life_days, weight=settings.recency_weight, evergreen=settings.evergreen, now=now
+        half_life_days=settings.half_life_days,
+        weight=min(settings.recency_weight, _MOST_WEIGHT),
+        evergreen=settings.evergreen,
+        now=now,
     )
     hits = {one.id: one for one in ranked}
     aged = []

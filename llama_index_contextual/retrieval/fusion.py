@@ -360,7 +360,7 @@ def _add_signals(
         if vector is not None:
             cosines = table.spread(vector, stretch(vector.in_ranks[1], Mode.LEARNED, vector.compared))
         codes = [None if record is None else record.code for record in records]
-        for name, values in code_signals(query, reads.analyzer, codes, cosines, order).items():
+        for name, values in code_signals(query, reads, codes, cosines, order).items():
             table.add(name, values, weights.get(name, 0.0))
         table.add("further chunk", repeats(query, codes, table.order()), -1.0)
     return list(named)

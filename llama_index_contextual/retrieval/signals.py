@@ -14,7 +14,7 @@ depend on the question, the :class:`ChunkRecord`, is read once for each chunk an
 Source files have more: what a file is called, what it defines, and how much of the pool it has.
 
 ============ ========================================================================================================
-file name    share of the words of the file's name that the question has
+file name    share of the words of the file's name that the question has; a word of most chunks counts half as much
 defines      how many words a name that the file defines shares with the question
 exact        1 where a name that the chunk defines stands in the question, or is the question
 file vector  the mean of the file's three best vector scores, 0 for a missing one: several chunks speak for a file
@@ -95,13 +95,23 @@ _TESTS: Final = frozenset(
     """.split()  # noqa: SIM905
 )
 _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
-_DEFINED: Final = re.compile(
-    r"(?:(?:export|public|private|protected|static|final|abstract|async|default|unsafe|pub(?:\([a-z]{1,9}\))?)\s{1,4}){0,6}"
-    r"(?:def|class|func|function|interface|trait|struct|enum|type|impl|fn|module|const|let|var)\s{1,4}"
-    r"(?:\([^()]{0,80}\)\s{0,4})?([A-Za-z_$][\w$]*)"
-)
 _MODIFIERS: Final = frozenset(("public", "private", "protected", "static", "final", "abstract", "override"))
-_ASSIGNED: Final = re.compile(r"([A-Za-z_$][\w$]*)\s?=\s?(?:async\s)?function\b")
+_DEFINED: Final = re.compile(
+    r"(?:(?:abstract|async|case|companion|data|declare|default|export|extern|final|implicit|infix|inline|internal|local|"
+    r"mutating|open|override|partial|private|protected|pub(?:\([a-z]{1,9}\))?|public|readonly|sealed|static|suspend|"
+    r"unsafe|virtual)\s{1,4}){0,6}(?:class|const|def|defmacro|defmodule|defp|enum|fn|fun|func|function|impl|interface|let|"
+    r"macro_rules!|module|struct|trait|type|typealias|union|val|var|(?:extension|object|protocol|record)(?=\s{1,4}[A-Z]))"
+    r"\s{1,4}(?:\([^()]{0,80}\)\s{0,4})?([A-Za-z_$][\w$]*(?:(?:\.|::)[\w$]+)*)"
+)
+_ASSIGNED: Final = re.compile(r"([A-Za-z_$][\w$]*)\s?[:=]\s?(?:async\s)?(?:function\b|\([^()]{0,80}\)\s?=>)")
+_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")
+_HEAD: Final = re.compile(r"[\w\s*&<>:\[\],?~$]+")  # of a function in C's family
+_NO_HEAD: Final = frozenset(
+    """
+    assert await case catch do elif else fn for foreach func function guard if in lock match new not return switch
+    synchronized throw try unless until using while with yield
+    """.split()  # noqa: SIM905
+)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w+")
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _LONGEST_LINE: Final = 300  # characters of a line that may define a name
@@ -140,16 +150,23 @@ def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
 
 def definitions_of(text: str) -> tuple[str, ...]:
     """The names that a chunk defines."""
-    names = []
-    for full_line in text.splitlines():
-        line = full_line.strip()
-        if len(line) > _LONGEST_LINE:
-            continue
-        if found := _DEFINED.match(line) or _ASSIGNED.search(line):
-            names.append(found[1])
-        elif "(" in line and (words := line.partition("(")[0].split())[1:] and words[0] in _MODIFIERS:
-            names.append(words[-1])
-    return tuple(names)
+    lines = (line.strip() for line in text.splitlines())
+    names = (_defined_in(line) for line in lines if len(line) <= _LONGEST_LINE)
+    return tuple(re.split(r"[.:]", name)[-1] for name in names if name)
+
+
+def _defined_in(line: str) -> str:
+    """The name that a line of any language defines, with what it is a part of; "" for none."""
+    if found := _DEFINED.match(line) or _ASSIGNED.search(line) or _SIGNED.match(line):
+        return found[1]
+    head, bracket, rest = line.partition("(")
+    words = head.split()
+    if bracket and words[1:] and words[0] in _MODIFIERS:
+        return words[-1]
+    is_function = bracket and line.endswith("{") and not re.search(r"[\"'`]|=>|\bfunction\b", rest)
+    if is_function and _HEAD.fullmatch(head) and _NO_HEAD.isdisjoint(found := re.findall(r"[\w$]+", head)):
+        return found[-1] if found else ""
+    return ""
 
 
 @lru_cache(maxsize=1 << 15)
@@ -340,18 +357,20 @@ def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -
 
 
 def code_signals(
-    query: str, analyzer: Analyzer, records: Sequence[CodeRecord | None], vectors: Floats, order: Sequence[int]
+    query: str, reads: PoolReads, records: Sequence[CodeRecord | None], vectors: Floats, order: Sequence[int]
 ) -> dict[str, Floats]:
     """Values of the candidates by signal; 0 for those that are of no source file.
 
     Args:
         query: The question.
-        analyzer: Of the keyword arm.
+        reads: Of the keyword arm.
         records: Of the candidates.
         vectors: The stretched scores of the vector arm.
         order: Rows of all candidates, best first.
     """
-    words, lower = _words_of(analyzer, query), query.strip().lower()
+    analyzer, terms, lower = reads.analyzer, reads.terms, query.strip().lower()
+    words, rarest = _words_of(analyzer, query), max(terms.idfs, default=0.0) or 1.0
+    rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
     identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
     mass, members = dict[str, float](), dict[str, list[int]]()
     for rank, row in enumerate(order):
@@ -362,9 +381,9 @@ def code_signals(
     signals = {name: np.zeros(len(records)) for name in SIGNALS}
     for path, rows in members.items():
         codes = [record for row in rows if (record := records[row])]
-        defined = {name for code in codes for name in code.names}
+        stem, defined = codes[0].stem, {name for code in codes for name in code.names}
         of_file = {
-            "file name": len(codes[0].stem & words) / max(1, len(codes[0].stem)),
+            "file name": sum(0.5 + 0.5 * rarity.get(word, 1.0) for word in stem & words) / max(1, len(stem)),
             "defines": max((_shared(_words_of(analyzer, name), words) for name in defined), default=0.0),
             "file vector": float(np.sort(vectors[rows])[::-1][:_SPEAKERS].sum()) / _SPEAKERS,
             "file share": mass[path] / most,

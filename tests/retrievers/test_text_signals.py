@@ -9,9 +9,17 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.bm25_index import TermScores
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrieval.fusion import shipped_weights
-from llama_index_contextual.retrieval.signals import code_record, code_signals, definitions_of, opening_of, repeats
+from llama_index_contextual.retrieval.signals import (
+    PoolReads,
+    code_record,
+    code_signals,
+    definitions_of,
+    opening_of,
+    repeats,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +32,10 @@ from llama_index_contextual.retrieval.signals import code_record, code_signals, 
         ("public static <T> List<T> copyOf(List<T> other) {", ("copyOf",)),
         ("    protected void onLoad(int size)", ("onLoad",)),
         ("res.send = function send(body) {", ("send",)),
+        ("void Gate::open(int key) {\n  async close(key) {\n  suspend fun <T> load(x: T) {", ("open", "close", "load")),
+        ("defmodule Plug.Conn do\n  def self.parse(x)\nfunction M.run(a)", ("Conn", "parse", "run")),
+        ("data class Point(val x: Int)\nobject Main\nparse :: Text -> Int", ("Point", "Main", "parse")),
+        ("an object that waits\nit('waits', () => {\n} else if (x) {\nreturn new Gate() {", ()),
         ("x = call(public, private)\nif (ready) {", ()),
         (f"def {'x' * 400}(): pass", ()),
     ],
@@ -64,9 +76,15 @@ CODE = [code_record(Analyzer(), *one) for one in FILES]
 
 
 def test_the_signals_of_a_source_file():
-    arguments = Analyzer(), CODE, np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3]
+    def reads(**idfs):
+        terms = TermScores(tuple((word,) for word in idfs), (1,) * len(idfs), tuple(idfs.values()), np.zeros((4, 2)))
+        return PoolReads("keywords", Analyzer(), "abcd", terms, None, [])
+
+    arguments = reads(retri=2.0, queue=2.0), CODE, np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3]
     found = code_signals("how does the RetryQueue wait", *arguments)
     assert found["file name"].tolist() == [1.0, 1.0, 0.5, 0.0]
+    common = code_signals("how does the RetryQueue wait", reads(retri=2.0, queue=1.0), *arguments[1:])
+    assert common["file name"][0] == pytest.approx(0.875)  # a word of many chunks says less about a file
     assert found["exact"].tolist() == [1.0, 0.0, 0.0, 0.0]
     assert found["defines"][:2].tolist() == pytest.approx([2 / 3, 2 / 3])
     assert found["file vector"].tolist() == pytest.approx([0.5, 0.5, 0.1, 0.0])
