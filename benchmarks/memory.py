@@ -124,31 +124,41 @@ MESSAGE_WAYS: dict[str, Callable[[ContextualIndex, Message], list[str]]] = {
 
 
 def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
-    """Two tables: sessions that an answer needs, and the share of them among ten by their age."""
+    """Two tables: sessions that an answer needs, and by age those among ten, and messages that find any of theirs.
+
+    The age of a message's sessions is that of its youngest.
+    """
     sent = realmem_notes()
     sent = random.Random(0).sample(sent, min(limit or len(sent), len(sent)))  # noqa: S311
     measures: dict[str, list[list[float]]] = {way: [] for way in MESSAGE_WAYS}
-    by_age: dict[str, dict[str, list[bool]]] = {way: {age: [] for age in AGES} for way in MESSAGE_WAYS}
+    counts = ("needed sessions", "messages with any")
+    by_age: dict[str, dict[str, list[bool]]] = {f"{way}: {one}": {} for way in MESSAGE_WAYS for one in counts}
     for one in conversations("realmem-notes", sent, embedding):
         for way, ask in MESSAGE_WAYS.items():
             for message in one.questions:
                 notes = list(dict.fromkeys(ask(one.index, message)))
                 measures[way].append(message.measure(notes))
-                for path in message.gold:
-                    days = (message.day - (date_from_path(path) or message.day)).days
-                    [age] = [name for name, (least, most) in AGES.items() if least <= days <= most]
-                    by_age[way][age].append(path in notes[:10])
+                found = {path: path in notes[:10] for path in message.gold}
+                days = {path: (message.day - (date_from_path(path) or message.day)).days for path in found}
+                youngest = min(days.values())
+                for count, rows in zip(counts, ([*days.items()], [("", youngest)]), strict=True):
+                    for path, old in rows:
+                        [age] = [name for name, (least, most) in AGES.items() if least <= old <= most]
+                        hit = found[path] if path else any(found.values())
+                        by_age[f"{way}: {count}"].setdefault(age, []).append(hit)
     first = np.array(next(iter(measures.values())))
     rows: list[list[object]] = []
     for way, values in measures.items():
         rows.append([way, *np.mean(values, axis=0).tolist()])
         if len(rows) > 1:
             rows.append(["less the search", *intervals(np.array(values) - first)])
-    ages = [[way, *(100 * statistics.mean(found or [False]) for found in of.values())] for way, of in by_age.items()]
-    counts = [f"{age} ({len(by_age[next(iter(by_age))][age])})" for age in AGES]
+    ages = [
+        [way, *(f"{100 * statistics.mean(of[age]):.1f} ({len(of[age])})" if age in of else "–" for age in AGES)]
+        for way, of in by_age.items()
+    ]
     tables = (
         markdown_table([f"{len(first)} messages, %", *MEASURES], rows),
-        markdown_table(["@10 by age", *counts], ages),
+        markdown_table(["@10 by age, % (of so many)", *AGES], ages),
     )
     return "\n\n".join(tables)
 

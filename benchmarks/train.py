@@ -92,7 +92,7 @@ def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Seque
             name = {"bm25": "keyword"}.get(credit.arm, credit.arm)
             if name in names:
                 values[row, names.index(name)] = credit.credit / weights[name]
-            else:
+            elif name != "turn":  # which follows from the others
                 base[row] += credit.credit
     return Pool(values, base, np.array(gold, dtype=bool), list(groups))
 

@@ -46,8 +46,6 @@ Now = datetime | date | None
 _POOL: Final = 50  # hits that are ranked before the cut
 _SURE: Final = 0.5  # a digest warns of hits that are less relevant
 _SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of four
-# Half-lives of a session for one of a hit. Of messages' sessions of 31 to 90 days it finds 55 % in ten instead of 45.
-_SESSIONS_LIVE: Final = 3.0
 _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
@@ -248,7 +246,7 @@ class MemoryContext:
             node_postprocessors=others,
             min_score=least,
         )
-        question["half_life_days"] = _SESSIONS_LIVE * settings.half_life_days
+        question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
         answer = run(
             answer_question(

@@ -14,9 +14,11 @@ age             how new it is: 1 on the day of the message, and half of it after
 date            how near it is to a day that the message names, as in learned fusion
 =============== =====================================================================================================
 
-The best chunk of a session comes first; each further one counts half as much as the one before. ``benchmarks/train.py``
-trains the numbers in ``messages.json``, but that of dates, which few messages name. The figures, and what was tried
-besides, are in ``benchmarks/results/memory.md``.
+Age hides an old session that the message goes on with. So every third session is the best of those left by the text
+alone. The best chunk of a session comes first; each further one counts half as much as the one before.
+``benchmarks/train.py`` trains the numbers in ``messages.json``, but those of age, which was chosen with that turn, and
+of dates, which few messages name. The figures, and what was tried besides, are in
+``benchmarks/results/memory.md``.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ HALF_LIFE_DAYS: Final = 30.0
 _SPEAKERS: Final = 3  # chunks of a session that speak for it
 _RANGE: Final = 6.0  # standard deviations, over which a score is stretched
 _FURTHER: Final = 0.5  # what a chunk counts of the one of its session before it
+_TURN: Final = 3  # of so many sessions one is found by its text alone
 _SENTENCES: Final = 6
 _LEAST_WORDS: Final = 3  # of a sentence
 
@@ -119,18 +122,35 @@ def fuse_sessions(
     for row in np.argsort(-chunk_scores, kind="stable").tolist():
         members.setdefault(sessions[row], []).append(row)
     values, shown = np.zeros((2, len(reads.ids), len(FEATURES)))
+    totals = dict["Hashable", "tuple[float, float]"]()
     for session, rows in members.items():
         best = -np.sort(-features[rows], axis=0)
         of_session = [*best[0], known.get(session, middle)]
         of_session[:2] = best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS
         values[rows], age = of_session, ages[session]
         shown[rows] = [len(rows), len(rows), *of_session[2:4], -1.0 if age is None else age]
-        total = math.fsum(weights[name] * value for name, value in zip(FEATURES, of_session, strict=True))
+        summands = [weights[name] * value for name, value in zip(FEATURES, of_session, strict=True)]
+        totals[session] = math.fsum(summands), math.fsum(summands[:-1])
+    lifted = np.zeros(len(reads.ids))
+    for session, total in _in_turn(totals).items():
+        rows = members[session]
+        lifted[rows] = total - totals[session][0]
         table.raw[rows] = total * _FURTHER ** np.arange(len(rows))
+    table.columns.append(Column("turn", 0, lifted, lifted))
     for at, name in enumerate(FEATURES):
         table.columns.append(Column(name, 0, shown[:, at], weights[name] * values[:, at]))
     top = max(float(table.raw.max(initial=0.0)), LEAST)
     return table.ranked(np.maximum(table.raw / top, LEAST), explained=explained)
+
+
+def _in_turn(totals: Mapping[Hashable, tuple[float, float]]) -> dict[Hashable, float]:
+    """The totals of sessions in their order: two by what they have with age, one by what they have without it."""
+    by_both, by_text = (sorted(totals, key=lambda one: -totals[one][at]) for at in (0, 1))
+    order: dict[Hashable, None] = {}
+    while len(order) < len(totals):
+        ranked = by_text if len(order) % _TURN == _TURN - 1 else by_both
+        order[next(one for one in ranked if one not in order)] = None
+    return dict(zip(order, sorted((total for total, _ in totals.values()), reverse=True), strict=True))
 
 
 def chunk_features(

@@ -164,8 +164,8 @@ def _defined_in(line: str) -> str:
     if bracket and words[1:] and words[0] in _MODIFIERS:
         return words[-1]
     is_function = bracket and line.endswith("{") and not re.search(r"[\"'`]|=>|\bfunction\b", rest)
-    if is_function and _HEAD.fullmatch(head) and _NO_HEAD.isdisjoint(found := re.findall(r"[\w$]+", head)):
-        return found[-1] if found else ""
+    if is_function and _HEAD.fullmatch(head) and _NO_HEAD.isdisjoint(words := re.findall(r"[\w$]+", head)):
+        return words[-1] if words else ""
     return ""
 
 
