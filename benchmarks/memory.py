@@ -236,6 +236,23 @@ def quality(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbe
     return markdown_table(header, rows)
 
 
+def sessions(wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
+    """The table of the notes of a search's first 100 chunks, a note being a session of LoCoMo."""
+    modes: dict[str, str | None] = {"by ranks, nothing trained": "reciprocal_rerank", "learned, the default": None}
+    shares: dict[str, list[list[float]]] = {}
+    for one in conversations("locomo-notes", wanted, embedding):
+        retrievers = {way: one.index.as_retriever(100, mode=mode) for way, mode in modes.items()}
+        arms = dict(zip(("vectors", "keywords"), retrievers["learned, the default"].retrievers, strict=True))
+        for way, retriever in (arms | retrievers).items():
+            for question in one.questions:
+                notes = list(dict.fromkeys(hit.node.metadata["path"] for hit in retriever.retrieve(question.text)))
+                gold = {path for path, _ in question.gold}
+                found = [len(gold.intersection(notes[:top])) / len(gold) for top in (1, 5, 10)]
+                shares.setdefault(way, []).append([*found, float(found[2] > 0), float(found[2] == 1)])
+    rows = [[way, *(100 * np.mean(found, axis=0)).tolist()] for way, found in shares.items()]
+    return markdown_table(["sessions, %", "recall @1", "@5", "@10", "any @10", "all @10"], rows)
+
+
 def shown(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbedding) -> list[list[str]]:
     """One row a budget: how often the chunk of a gold line is cited, how much of that line the digest shows."""
     budgets = (200, 300, 600)
@@ -357,7 +374,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--questions", type=int, default=None, help="a sample of so many")
     options.add_argument("--chunks", type=int, default=10_000, help="size of the index for latency")
-    parts = ("messages", "recall", "shown", "updates", "latency")
+    parts = ("messages", "recall", "sessions", "shown", "updates", "latency")
     options.add_argument("--parts", nargs="+", choices=parts, default=parts)
     options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for recall and shown")
     arguments = options.parse_args()
@@ -366,6 +383,7 @@ def main() -> None:
     tables: dict[str, Callable[[], str]] = {
         "messages": lambda: messages(limit, embedding),
         "recall": lambda: "\n\n".join(quality(name, questions(name, limit), embedding) for name in sets),
+        "sessions": lambda: sessions(questions("locomo-notes", limit), embedding),
         "shown": lambda: markdown_table(
             header, [row for name in sets for row in shown(name, questions(name, limit), embedding)]
         ),
