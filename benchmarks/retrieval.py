@@ -34,7 +34,6 @@ from datasets import (
     DataSet,
     Question,
     chat_notes,
-    chunking_evaluation,
     codebases,
     course_lessons,
     first_collections,
@@ -79,7 +78,6 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "kubernetes-docs": kubernetes_docs,
     "course-lessons": course_lessons,
     "chat-notes": chat_notes,
-    "chunking-evaluation": chunking_evaluation,
     "german-judgments": german_judgments,
     "japanese-articles": japanese_articles,
 }

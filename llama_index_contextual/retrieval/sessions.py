@@ -14,7 +14,7 @@ age             how new it is: 1 on the day of the message, and half of it after
 date            how near it is to a day that the message names, as in learned fusion
 =============== =====================================================================================================
 
-Age hides an old session that the message goes on with. So every third session is the best of those left by the text
+Age hides an old session that the message goes on with. So every second session is the best of those left by the text
 alone. The best chunk of a session comes first; each further one counts half as much as the one before.
 ``benchmarks/train.py`` trains the numbers in ``messages.json``, but those of age, which was chosen with that turn, and
 of dates, which few messages name. The figures, and what was tried besides, are in
@@ -47,7 +47,7 @@ HALF_LIFE_DAYS: Final = 30.0
 _SPEAKERS: Final = 3  # chunks of a session that speak for it
 _RANGE: Final = 6.0  # standard deviations, over which a score is stretched
 _FURTHER: Final = 0.5  # what a chunk counts of the one of its session before it
-_TURN: Final = 3  # of so many sessions one is found by its text alone
+_TURN: Final = 2  # of so many sessions one is found by its text alone
 _SENTENCES: Final = 6
 _LEAST_WORDS: Final = 3  # of a sentence
 
@@ -144,7 +144,7 @@ def fuse_sessions(
 
 
 def _in_turn(totals: Mapping[Hashable, tuple[float, float]]) -> dict[Hashable, float]:
-    """The totals of sessions in their order: two by what they have with age, one by what they have without it."""
+    """The totals of sessions in their order: in turn by what they have with age, and by what they have without it."""
     by_both, by_text = (sorted(totals, key=lambda one: -totals[one][at]) for at in (0, 1))
     order: dict[Hashable, None] = {}
     while len(order) < len(totals):
