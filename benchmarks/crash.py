@@ -212,7 +212,7 @@ class Stage:
             index.refresh()
             status = index.status(check=True)
             found += status.problems or []
-            if any(self.storage.glob("*.damaged")) or status.pending.any:
+            if any(self.storage.glob("*.damaged")) or status.pending.work:
                 found.append(f"damaged, or something is left to refresh: {status.pending}")
             expected = Counter(
                 node.node_id

@@ -43,7 +43,7 @@ from llama_index_contextual import (
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import RefreshReport
 from llama_index_contextual.app.index.writer import writing
-from llama_index_contextual.app.store.database import Chunk, DocumentRow
+from llama_index_contextual.app.store.rows import Chunk, DocumentRow
 from llama_index_contextual.retrieval import stored_nodes
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import os
 import sqlite3
 import threading
 import zlib
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 from llama_index.core.utils import iter_batch
@@ -34,49 +33,39 @@ _DAMAGE: Final = (
     *("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode"),
     *("constraint failed", "unsupported file format"),
 )
-KEPT_TABLE: Final = """
+_TABLE: Final = """
 CREATE TABLE kept (
-    collection TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum INTEGER NOT NULL,
+    collection TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (collection, key)
-) WITHOUT ROWID;
-"""
+)"""
+COLUMNS: Final = "collection, key, value, checksum"
 _CURE: Final = "name another file, or delete this one (what it keeps is then paid for again)."
 
 
 class SqliteFile:
     """A SQLite file in WAL mode: connections for many threads, and errors with a cure.
 
-    It is made at its first write, with its tables. A pickled file is opened again where it arrives, and so is that of a
-    forked process.
+    It is made at its first write, with its tables. A copy and a pickle are opened again where they are used, and so is
+    the file of a forked process.
 
     Args:
-        path: The file.
-        tables: The statements that make its tables.
+        path: The file. It and its folder are created at the first write.
         cure: The cure of a damaged file.
+
+    Attributes:
+        tables: The statements that make its tables.
     """
 
-    def __init__(self, path: str | os.PathLike[str], tables: str, cure: str) -> None:
-        self.path, self._tables, self.cure = Path(path), tables, cure
-        self._reset()
+    tables: ClassVar[str]
 
-    def _reset(self) -> None:
-        self._guard = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
-        self._opened: object = None
+    def __init__(self, path: str | os.PathLike[str], cure: str = _CURE) -> None:
+        self.path, self.cure = Path(path), cure
         self.is_checked = False
+        self._guard = threading.Lock()
+        self._idle: dict[tuple[int, int], list[sqlite3.Connection]] = {}  # by the file that they have open
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_tables": self._tables, "cure": self.cure}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    def __deepcopy__(self, memo: object) -> SqliteFile:
-        return self
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r})"
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.cure)
 
     @property
     def exists(self) -> bool:
@@ -93,14 +82,17 @@ class SqliteFile:
         """A connection; it is closed where its transaction did not end well.
 
         Raises:
-            DamagedError: The file cannot be read.
+            DamagedError: The file cannot be read, or has other parts than ours.
             StorageError: It cannot be opened now, or is of a newer version of this package.
         """
         with self.explained():
-            connection = self._taken() or self._connected(writes=writes)
+            opened = self._opened()
+            with self._guard:
+                if opened not in self._idle:
+                    self._idle = {opened: []}
+                connection = self._idle[opened].pop() if self._idle[opened] else None
+            connection = connection or self._connected(writes=writes)
         try:
-            with self.explained():
-                self._check_layout(connection)
             yield connection
         except BaseException:
             connection.close()
@@ -108,10 +100,74 @@ class SqliteFile:
         if connection.in_transaction:
             connection.rollback()
         with self._guard:
-            if self._opened == self._moment():
-                self._idle.append(connection)
-                return
-        connection.close()
+            is_kept = opened[1] and opened == self._opened() and opened in self._idle
+            if is_kept:
+                self._idle[opened].append(connection)
+        if not is_kept:
+            connection.close()
+
+    def _opened(self) -> tuple[int, int]:
+        """This process and the file: neither a fork nor a file that took its place has the connections of the former.
+
+        What nobody may write is opened anew each time, since a connection would not see that another user wrote it.
+        """
+        try:
+            return os.getpid(), self.path.stat().st_ino if is_writable(self.path) else 0
+        except OSError:
+            return 0, 0
+
+    def _part(self, suffix: str) -> Path:
+        return self.path.with_name(f"{self.path.name}{suffix}")
+
+    def _connected(self, *, writes: bool) -> sqlite3.Connection:
+        how = "rw"
+        if writes and not self.exists:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            how = "rwc"
+        elif not is_writable(self.path):
+            # The log of a writer that was killed is read with its index; without a log nothing can change.
+            log = self._part("-wal")
+            how = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
+        address, options = f"{self.path.resolve().as_uri()}?mode={how}", {"uri": True, "check_same_thread": False}
+        connection = sqlite3.connect(address, timeout=_BUSY_SECONDS, isolation_level=None, **options)
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+            if writes:
+                self._make_tables(connection)
+            self._check_schema(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        """Make the tables in one transaction without a log: no kill leaves a file that lacks some."""
+        if not _schema_of(connection):
+            connection.execute("PRAGMA page_size=8192")  # which holds five vectors of 384 numbers; 4096 two
+            connection.execute("BEGIN IMMEDIATE")
+            if not _schema_of(connection):
+                for statement in self.tables.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={LAYOUT}")
+            connection.execute("COMMIT")
+        with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
+            connection.execute("PRAGMA journal_mode=WAL")
+
+    def _check_schema(self, connection: sqlite3.Connection) -> None:
+        """Refuse other parts than ours: a trigger or a view would do what somebody else wants."""
+        [[layout]] = connection.execute("PRAGMA user_version")
+        if layout > LAYOUT:
+            raise StorageError(
+                f"{self.path} has layout {layout}, this package reads up to {LAYOUT}. "
+                "Cure: upgrade llama-index-contextual, then start this process again."
+            )
+        parts = _schema_of(connection)
+        if layout != LAYOUT and parts:
+            raise DamagedError(f"{self.path} is of another layout. Cure: {self.cure}")
+        ours = {" ".join(statement.split()) for statement in self.tables.split(";")}
+        if foreign := sorted(parts - ours):
+            raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -146,10 +202,10 @@ class SqliteFile:
         aside = self.path.with_name(f"{self.path.name}.damaged")
         try:
             for suffix in ("-wal", "-shm", ""):
-                part = self.path.with_name(self.path.name + suffix)
-                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+                part, place = self._part(suffix), aside.with_name(aside.name + suffix)
+                place.unlink(missing_ok=True)
                 if part.exists():
-                    part.replace(aside.with_name(aside.name + suffix))
+                    part.replace(place)
         except OSError as error:
             raise StorageError(
                 f"{self.path} is damaged and cannot be set aside ({error}). Cure: make the folder writable."
@@ -160,7 +216,7 @@ class SqliteFile:
         """Delete the file and its log."""
         self.close()
         for suffix in ("-wal", "-shm", ""):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            self._part(suffix).unlink(missing_ok=True)
 
     def check(self) -> None:
         """Read all of the file, once in a process and again once damage was met.
@@ -179,16 +235,12 @@ class SqliteFile:
         self.is_checked = True
 
     def _check_rows(self, connection: sqlite3.Connection) -> None:
-        """Read all rows.
-
-        Raises:
-            ValueError: One is not as it was written.
-        """
+        """Raise a ValueError for a row that is not as it was written."""
 
     def close(self) -> None:
         """Close all connections that nobody uses; the next use opens one again."""
         with self._guard:
-            idle, self._idle, self._opened = self._idle, [], None
+            idle, self._idle = [one for each in self._idle.values() for one in each], {}
         for connection in idle:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
@@ -205,8 +257,7 @@ class SqliteFile:
             raise
         except (sqlite3.Error, OSError, ValueError, TypeError, RecursionError) as error:
             problem = str(error)
-            unreadable = isinstance(error, (ValueError, TypeError, RecursionError))
-            if unreadable or any(sign in problem.lower() for sign in _DAMAGE):
+            if not isinstance(error, sqlite3.Error | OSError) or any(sign in problem.lower() for sign in _DAMAGE):
                 self.is_checked = False
                 raise DamagedError(f"{self.path} is damaged ({problem}). Cure: {self.cure}") from error
             other = "another program has the database open; close it" if "lock" in problem else ""
@@ -215,121 +266,43 @@ class SqliteFile:
                 f"Cure: {other or 'free space or make the folder writable'}, then try again."
             ) from error
 
-    def _moment(self) -> object:
-        """What tells the file from another one that took its place, and this process from one that was forked."""
-        try:
-            if is_writable(self.path):
-                return os.getpid(), self.path.stat().st_ino
-            files = [one.stat() for one in (self.path, self._log) if one.exists()]
-            return os.getpid(), [(one.st_ino, one.st_mtime_ns, one.st_size) for one in files]
-        except OSError:
-            return os.getpid(), 0
-
-    @property
-    def _log(self) -> Path:
-        return self.path.with_name(f"{self.path.name}-wal")
-
-    def _taken(self) -> sqlite3.Connection | None:
-        moment = self._moment()
-        with self._guard:
-            if self._opened != moment:
-                self._idle, self._opened = [], moment  # those of another process are not closed
-            return self._idle.pop() if self._idle else None
-
-    def _connected(self, *, writes: bool) -> sqlite3.Connection:
-        address, is_new = self.path.resolve().as_uri(), writes and not self.exists
-        if is_new:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        elif not is_writable(self.path):
-            # The log of a writer that was killed is read with its index; without a log nothing can change.
-            has_log = self._log.exists() and self._log.stat().st_size
-            address += "?mode=ro" if has_log else "?mode=ro&immutable=1"
-        else:
-            address += "?mode=rw"
-        connection = sqlite3.connect(
-            address, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None
-        )
-        try:
-            for pragma in _PRAGMAS:
-                connection.execute(pragma)
-            if writes:
-                if not _schema_of(connection):
-                    self._create_tables(connection)
-                with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
-                    connection.execute("PRAGMA journal_mode=WAL")
-            self._check_layout(connection)
-            self._refuse_foreign(connection)
-        except BaseException:
-            connection.close()
-            raise
-        with self._guard:
-            self._opened = self._moment()
-        return connection
-
-    def _create_tables(self, connection: sqlite3.Connection) -> None:
-        """Make the tables in one transaction without a log: no kill leaves a file that lacks some."""
-        connection.execute("PRAGMA page_size=8192")  # which holds five vectors of 384 numbers; 4096 two
-        connection.execute("BEGIN IMMEDIATE")
-        if not _schema_of(connection):
-            for statement in filter(str.strip, self._tables.split(";")):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version={LAYOUT}")
-        connection.execute("COMMIT")
-
-    def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file with triggers, views or tables that are not ours: they would do what somebody else wants."""
-        ours = schema_of_tables(self._tables)
-        if foreign := sorted(part for part, sql in _schema_of(connection).items() if ours.get(part) != sql):
-            raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
-
-    def _check_layout(self, connection: sqlite3.Connection) -> None:
-        """Refuse tables of another layout, also while a process has them open."""
-        [[layout]] = connection.execute("PRAGMA user_version")
-        if layout > LAYOUT:
-            raise StorageError(
-                f"{self.path} has layout {layout}, this package reads up to {LAYOUT}. "
-                "Cure: upgrade llama-index-contextual, then start this process again."
-            )
-        if layout != LAYOUT and _schema_of(connection):
-            raise DamagedError(f"{self.path} is of another layout. Cure: {self.cure}")
-
 
 def is_writable(path: Path) -> bool:
     """Whether this process may write a file, or make it."""
     return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
 
 
-def _schema_of(connection: sqlite3.Connection) -> dict[str, str]:
-    """The SQL of each part of a file by name, but for what SQLite makes by itself."""
-    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'")
-    return {str(name): " ".join(str(sql).split()) for name, sql in rows}
-
-
-@cache
-def schema_of_tables(tables: str) -> dict[str, str]:
-    """The SQL of each part of some tables, by name."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(tables)
-        return _schema_of(connection)
+def _schema_of(connection: sqlite3.Connection) -> set[str]:
+    """The SQL of the parts of a file, but for what SQLite makes by itself."""
+    rows = connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'")
+    return {" ".join(str(sql).split()) for (sql,) in rows}
 
 
 class SQLiteKVStore(SqliteFile, BaseKVStore):
     """Key-value store in a file, shared by threads and processes; each value is on disk when its write returns.
 
     LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when ``persist`` is called; a process killed
-    before that has lost everything. A value that is not as it was written counts as absent.
-
-    Args:
-        path: The file. It and its folder are created at the first write.
-        tables: More tables of the file.
-        cure: The cure of a damaged file.
-
-    Raises:
-        StorageError: From each method: the file cannot be opened, read or written.
+    before that has lost everything. A value that is not as it was written counts as absent. Each method raises a
+    StorageError where the file cannot be opened, read or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, tables: str = "", cure: str = _CURE) -> None:
-        super().__init__(path, KEPT_TABLE + tables, cure)
+    tables = _TABLE
+
+    def put_rows(self, collection: str, values: Iterable[tuple[str, str | bytes]]) -> None:
+        """Write texts or bytes by key, all of them or none."""
+        self.insert([(collection, key, value, checksum_of(collection, key, value)) for key, value in values])
+
+    def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write rows with their checksums, all of them or none."""
+        with self.transaction() as connection, self.explained():
+            connection.executemany(f"INSERT OR REPLACE INTO kept ({COLUMNS}) VALUES (?, ?, ?, ?)", rows)  # noqa: S608
+
+    def get_rows(self, collection: str, keys: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
+        """The present ones of some texts or bytes, by key; None for all."""
+        query = f"SELECT {COLUMNS} FROM kept WHERE collection = ?"  # noqa: S608  our own names
+        for row in self.rows(query if keys is None else f"{query} AND key IN ({{}})", (collection,), keys):
+            if is_sound(row):
+                yield row[1], row[2]
 
     def put_all(
         self,
@@ -338,10 +311,7 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
     ) -> None:
         """Write several values, all of them or none."""
-        texts = [(key, json.dumps(value)) for key, value in kv_pairs]
-        rows = [(collection, key, text, checksum_of(collection, key, text)) for key, text in texts]
-        with self.transaction() as connection, self.explained():
-            connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
+        self.put_rows(collection, [(key, json.dumps(value)) for key, value in kv_pairs])
 
     def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
         """Write one value; it survives the death of the process from here on."""
@@ -349,9 +319,7 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
 
     def get_many(self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """The present ones of several values, by key; None for all."""
-        query = "SELECT key, value, checksum FROM kept WHERE collection = ?"
-        rows = self.rows(query if keys is None else f"{query} AND key IN ({{}})", (collection,), keys)
-        return {key: json.loads(text) for key, text, checksum in rows if checksum == checksum_of(collection, key, text)}
+        return {key: json.loads(text) for key, text in self.get_rows(collection, keys)}
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
         """One value; None where there is none."""
@@ -396,3 +364,8 @@ def checksum_of(*parts: str | bytes) -> int:
     for part in parts:
         total = zlib.crc32(part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass"), total)
     return total
+
+
+def is_sound(row: tuple[Any, ...]) -> bool:
+    """Whether a row of ``kept`` is as it was written."""
+    return bool(row[-1] == checksum_of(*row[:-1]))

@@ -89,7 +89,7 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, fo
     index.refresh()
     assert str(index.freshness(10)) == ""
     status, change = index.status(), index.settings.state().change
-    assert ([one.path for one in status.pending.failed], status.pending.any) == (["bad.md"], False)
+    assert ([one.path for one in status.pending.failed], status.pending.work) == (["bad.md"], "1 not indexed")
     assert status.documents == 4 + was_text, "what the index had of it stays"
     monkeypatch.setattr(background, "_LOOK_EVERY", 0)
     keeper = BackgroundRefresh(index, patience=10)

@@ -177,14 +177,21 @@ def test_a_refresh_does_not_wait_until_the_cache_is_on_disk(whole, tmp_path, mon
         assert index.status(check=True).ok
 
 
+TWO_VECTORS = "WHERE rowid IN (SELECT rowid FROM kept WHERE collection LIKE 'vectors:%' LIMIT 2)"
 REPAIRED = {
-    "vectors": ("paid", "UPDATE vectors SET vector = zeroblob(28) WHERE id < 3"),
+    "vectors": (
+        "paid",
+        f"UPDATE kept SET value = zeroblob(28) {TWO_VECTORS}",  # noqa: S608
+    ),
+    "vectors that went": (
+        "paid",
+        f"DELETE FROM kept {TWO_VECTORS}",  # noqa: S608
+    ),
     "vectors of another text": (
         "paid",
-        "UPDATE vectors SET (vector, checksum) = (SELECT vector, checksum FROM vectors WHERE id = 9) WHERE id < 3",
+        f"UPDATE kept SET (value, checksum) = (SELECT value, checksum FROM kept WHERE rowid = 50) {TWO_VECTORS}",  # noqa: S608
     ),
-    "vectors that went": ("paid", "DELETE FROM vectors WHERE id < 3"),
-    "a table of vectors that went": ("paid", "DROP TABLE vectors"),
+    "a table that went": ("paid", "DROP TABLE kept"),
     "chunks that went": ("index", "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks LIMIT 2)"),
     "no identity": ("index", "DELETE FROM state WHERE key = 'identity'"),
 }

@@ -52,7 +52,7 @@ def chunks_after_refresh(folder, counting):
         index.refresh()
         verification = index.status(check=True)
         assert verification.ok, str(verification)
-        assert not verification.pending.any
+        assert not verification.pending.work
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text or "by-hand" not in index.documents()
         return verification.chunks
 

@@ -102,10 +102,11 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
         SettingError: No folder is named, and none is known.
     """
     from llama_index_contextual.app.folder.walk import named_folders  # slow: it imports LlamaIndex
-    from llama_index_contextual.app.index import has_several
+    from llama_index_contextual.app.index import Layout, stored_folders
 
     is_one = len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists())
-    if is_one and not (storage and has_several(storage)):
+    known = stored_folders(Layout(storage.expanduser().resolve())) if storage else {}
+    if is_one and ("" in known or not known):
         return Path(folders[0])
     if folders and storage:
         return named_folders(folders)
@@ -146,13 +147,10 @@ def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
     mode = opened.settings.pipeline.contexts.context
     if mode != "llm" and any(value for key, value in settings.items() if key.startswith("context_options.")):
         raise SettingError(f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
-    if opened.exists:
-        return opened.settings.check_writing()
     found = opened.settings.reading.find()
-    if not found.files and not found.problems:
+    if not (opened.exists or found.files or found.problems):
         cure = f"another folder, or --include; read are {', '.join(opened.settings.reading.rules.include[:12])} …"
         raise SettingError(f"{opened.settings.folders} holds no files to index. Cure: {cure}")
-    return None
 
 
 def _tell_languages(opened: ContextualIndex) -> None:

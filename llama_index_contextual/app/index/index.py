@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.app.folder.sources import readable_documents
-from llama_index_contextual.app.index import status as inspection
 from llama_index_contextual.app.index.query import IndexReader
-from llama_index_contextual.app.index.resolve import resolve_settings
+from llama_index_contextual.app.index.resolve import open_settings
 from llama_index_contextual.app.index.settings import IndexSettings
-from llama_index_contextual.app.index.status import PATIENCE, Freshness, look_at
-from llama_index_contextual.app.store.database import to_node
+from llama_index_contextual.app.index.status import PATIENCE, Freshness, index_status, look_at, planned
+from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import (
     DamagedError,
     DocumentError,
@@ -44,13 +43,13 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
-    from llama_index_contextual.app.folder.walk import Discovery
+    from llama_index_contextual.app.folder.walk import Discovery, FileRules
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.status import IndexStatus
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.schema import Configuration
-    from llama_index_contextual.app.store.database import DocumentRow
+    from llama_index_contextual.app.store.rows import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
 _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
@@ -90,14 +89,18 @@ class ContextualIndex:
         context: str | ContextGenerator | None = None,
         node_parser: NodeParser | None = None,
         readers: Mapping[str, BaseReader] | None = None,
+        files: FileRules | None = None,
+        show_context_to_llm: bool | None = None,
         reindex: bool = False,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
-        **options: Any,
+        create: bool = True,
+        lock_timeout: float = 0.0,
+        **context_options: Any,
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
 
-        What makes an index is remembered in it, so that a later process names none of it. Python objects are not:
-        whoever refreshes the index passes them again.
+        Settings that made an index are remembered in it, so that a later process names none of them. Python objects are
+        not: a refresh without them makes the documents again with the settings of that process.
 
         Args:
             folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
@@ -112,17 +115,17 @@ class ContextualIndex:
                 By default what the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
+            files: Which files of the folder are read.
+            show_context_to_llm: Whether an answering LLM sees contexts.
             reindex: Whether another embedding model than that of the index is applied to everything at the next
                 refresh, in a file beside the index that replaces it at the end. Else it is an error. Other settings
                 are always applied at the next refresh.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
-                folder. By default ``contextual.toml`` in the folder, where there is one; of a folder that you do not
-                trust only what docs/security.md lists as safe. Arguments come before it, and it comes before what the
-                index was made with.
-            **options: ``files``, which files of the folder are read; ``show_context_to_llm``, whether an answering LLM
-                sees contexts; ``create=False``, so that an index that does not exist is an error; ``lock_timeout``,
-                seconds to wait while another process writes. All others are of the context generator, e.g. ``llm=``, or
-                say which metadata is embedded beside a context: ``keep_keys`` and ``leave_out_keys`` of
+                folder. By default ``contextual.toml`` in the folder; of a folder that you do not trust only what
+                docs/security.md lists as safe. Arguments come before it, and it before what the index was made with.
+            create: Whether an index that does not exist may be made; else it is an error.
+            lock_timeout: Seconds to wait while another process writes.
+            **context_options: Of the context generator, such as ``llm=``; and ``keep_keys`` and ``leave_out_keys`` of
                 :class:`ContextualNodePostprocessor`.
 
         Raises:
@@ -130,10 +133,20 @@ class ContextualIndex:
             FingerprintError: The index was made with another embedding model.
             StorageError: The storage cannot be read.
         """
-        create = bool(options.pop("create", True))
-        lock_timeout = amount("lock_timeout", options.pop("lock_timeout", 0.0), zero=True, endless=True)
-        made = {"embed_model": embed_model, "context": context, "node_parser": node_parser, "readers": readers}
-        settings = resolve_settings(folder, storage=storage, reindex=reindex, config=config, **made, **options)
+        lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
+        settings = open_settings(
+            folder,
+            storage,
+            config,
+            context_options,
+            reindex=reindex,
+            embed_model=embed_model,
+            context=context,
+            node_parser=node_parser,
+            readers=readers,
+            files=files,
+            show_context_to_llm=show_context_to_llm,
+        )
         index = cls(settings, lock_timeout)
         try:
             state = settings.state()
@@ -261,9 +274,7 @@ class ContextualIndex:
         Raises:
             StorageError: There is no index, or it is damaged.
         """
-        settings = self.settings
-        plan, failed, _ = inspection.planned(settings, self._reader.documents())
-        return self._reader.ask(lambda view: inspection.status(settings, view, plan, failed, check=check))
+        return index_status(self._reader, check=check)
 
     def estimate(self) -> ContextEstimate:
         """Costs of contexts for the whole folder, without making any; those in the cache cost nothing.
@@ -276,7 +287,7 @@ class ContextualIndex:
 
     def waiting(self) -> dict[str, int]:
         """Size in bytes of each document that a refresh would index, by its id."""
-        plan, _, sources = inspection.planned(self.settings, {} if self._reader.replaces else self.documents())
+        plan, sources = planned(self.settings, {} if self._reader.replaces else self._reader.documents())
         wanted = set(plan.to_index)
         return {one.id: one.size for one in sources if one.id in wanted}
 
@@ -380,18 +391,15 @@ class ContextualIndex:
         rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
         **options: Any,
     ) -> ContextualFusionRetriever:
-        """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
-
-        An index without an embedding has the keyword arm alone.
+        """A retriever that fuses vectors and BM25 over the newest state of the index; without an embedding BM25 alone.
 
         Args:
             similarity_top_k: How many chunks to return. Default: the configuration's, else 10.
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             recency: Whether newer notes win among near equals; a number is the half-life in days. Default: the
                 configuration's, else False.
-            rerank: What ranks the hits of the arms again, by context and text: ``"cohere:MODEL"``, ``"jina:MODEL"``,
-                ``"llama.cpp:http://HOST"``, ``"fastembed:MODEL"``, ``"sentence-transformers:MODEL"``, ``"llm"``,
-                ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex postprocessor. False is none. Default: the
+            rerank: What ranks the hits of the arms again, by context and text: ``"cohere:MODEL"`` or another name of
+                the setting ``retrieval.rerank``, or any LlamaIndex postprocessor. False is none. Default: the
                 configuration's, else none.
             **options: More settings of :class:`ContextualFusionRetriever`. ``mode``, ``retriever_weights`` or ``rrf_k``
                 come before the fusion of the configuration. ``node_postprocessors`` replace those of the configuration,

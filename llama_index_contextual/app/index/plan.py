@@ -1,4 +1,4 @@
-"""The plan of a refresh, a pure function of what is indexed and what is there now, and its report."""
+"""The plan of a refresh, a pure function of what is indexed and what is there now: the report of a refresh to come."""
 
 from __future__ import annotations
 
@@ -11,106 +11,12 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from llama_index_contextual.app.store.database import DocumentRow
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do with each document, by id; every list is sorted.
-
-    Attributes:
-        added: Not in the index.
-        changed: Its content differs.
-        outdated: Its content is the same, the settings that made its nodes are not.
-        renamed: New id to old id, for added documents whose content a deleted one had.
-        deleted: In the index, no longer there.
-        unchanged: Nothing to do.
-    """
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    outdated: tuple[str, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()
-    deleted: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-
-    @property
-    def to_index(self) -> tuple[str, ...]:
-        """Ids of the documents to parse."""
-        return tuple(sorted((*self.added, *self.changed, *self.outdated)))
-
-
-def make_plan(
-    old: Mapping[str, DocumentRow],
-    now: Mapping[str, str],
-    *,
-    made_with: Callable[[str], str],
-    covered: str | None,
-    blocked: Iterable[str] = (),
-) -> Plan:
-    """Compare.
-
-    Args:
-        old: What is indexed.
-        now: What is there: the hash of the content by id.
-        made_with: The hash of the settings of today for an id.
-        covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
-        blocked: Paths of which nothing is known today, files or folders ending in ``/``; what the index holds of
-            them stays.
-    """
-    added, changed, outdated, unchanged = [], [], [], []
-    for key, sha256 in now.items():
-        entry = old.get(key)
-        if entry is None:
-            added.append(key)
-        elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
-            changed.append(key)
-        elif entry.made_with != made_with(key):
-            outdated.append(key)
-        else:
-            unchanged.append(key)
-    spared = tuple(blocked)
-    missing = [
-        key
-        for key, entry in old.items()
-        if key not in now and entry.kind == "file" and _covers(covered, key) and not is_spared(key, spared)
-    ]
-    return Plan(
-        added=tuple(sorted(added)),
-        changed=tuple(sorted(changed)),
-        outdated=tuple(sorted(outdated)),
-        renamed=_renames(added, missing, now, old),
-        deleted=tuple(sorted(missing)),
-        unchanged=tuple(sorted(unchanged)),
-    )
-
-
-def _covers(covered: str | None, path: str) -> bool:
-    if covered is None:
-        return False
-    folder = covered.rstrip("/")
-    return not folder or path == folder or path.startswith(f"{folder}/")
-
-
-def is_spared(path: str, blocked: tuple[str, ...]) -> bool:
-    """Return whether nothing is known of a path today; see ``blocked`` of :func:`make_plan`."""
-    return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in blocked)
-
-
-def _renames(
-    added: list[str], missing: list[str], now: Mapping[str, str], old: Mapping[str, DocumentRow]
-) -> tuple[tuple[str, str], ...]:
-    """Pair added documents with deleted ones of equal content, each used once."""
-    by_hash: dict[str, list[str]] = {}
-    for key in sorted(missing, reverse=True):
-        if old[key].sha256:
-            by_hash.setdefault(old[key].sha256, []).append(key)
-    return tuple((key, same.pop()) for key in sorted(added) if (same := by_hash.get(now[key])))
+    from llama_index_contextual.app.store.rows import DocumentRow
 
 
 @dataclass(slots=True)
 class RefreshReport:
-    """What a refresh did. Documents are named by id: their path relative to the folder, or the id of the document.
+    """What a refresh does, or did. Documents are named by id: their path relative to the folder, or their own id.
 
     Attributes:
         added: Documents that are new.
@@ -136,19 +42,15 @@ class RefreshReport:
     embedded: int = 0
     context_sources: dict[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, plan: Plan, failed: list[Problem]) -> RefreshReport:
-        """The report of what is planned."""
-        new, old = ({pair[side] for pair in plan.renamed} for side in (0, 1))
-        return cls(
-            added=[key for key in plan.added if key not in new],
-            changed=list(plan.changed),
-            outdated=list(plan.outdated),
-            moved=[(before, after) for after, before in plan.renamed],
-            deleted=[key for key in plan.deleted if key not in old],
-            skipped=len(plan.unchanged),
-            failed=failed,
-        )
+    @property
+    def to_index(self) -> list[str]:
+        """Ids of the documents to parse, in order."""
+        return sorted([*self.added, *self.changed, *self.outdated, *(new for _, new in self.moved)])
+
+    @property
+    def to_delete(self) -> list[str]:
+        """Ids of the documents that leave the index, in order."""
+        return sorted([*self.deleted, *(old for old, _ in self.moved)])
 
     def fail(self, key: str, reason: str) -> None:
         """Note that a document cannot be indexed, and why."""
@@ -162,11 +64,6 @@ class RefreshReport:
         """How many chunks the index holds now."""
         return sum(self.context_sources.values())
 
-    @property
-    def any(self) -> bool:
-        """Whether a document was, or has to be, made, moved or deleted."""
-        return bool(self.added or self.changed or self.outdated or self.moved or self.deleted)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         moved = [{"from": old, "to": new} for old, new in self.moved]
@@ -175,13 +72,60 @@ class RefreshReport:
     @property
     def work(self) -> str:
         """How many documents were made, moved, deleted or refused; "" for none."""
-        names = {"outdated": "made again", "failed": "not indexed"}
-        counts = {
-            name: len(getattr(self, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
-        }
-        return ", ".join(f"{number} {names.get(name, name)}" for name, number in counts.items() if number)
+        words = {"outdated": "made again", "failed": "not indexed"}
+        names = ("added", "changed", "outdated", "moved", "deleted", "failed")
+        counts = [(len(getattr(self, name)), words.get(name, name)) for name in names]
+        return ", ".join(f"{number} {word}" for number, word in counts if number)
 
     def __str__(self) -> str:
-        made = sum(len(one) for one in (self.added, self.changed, self.outdated, self.moved))
-        size = f"{counted(made + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
+        size = f"{counted(len(self.to_index) + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
         return f"{size}: {self.work or 'nothing has changed'}; {self.embedded:,} embedded"
+
+
+def make_plan(
+    old: Mapping[str, DocumentRow],
+    now: Mapping[str, str],
+    made_with: Callable[[str], str],
+    covered: str | None,
+    failed: Iterable[Problem] = (),
+) -> RefreshReport:
+    """The report of what there is to do.
+
+    Args:
+        old: What is indexed.
+        now: What is there: the hash of the content by id.
+        made_with: The hash of the settings of today for an id.
+        covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
+        failed: Files, or folders ending in ``/``, of which nothing is known today; what the index holds of them stays.
+    """
+    plan = RefreshReport(failed=list(failed))
+    for key, sha256 in sorted(now.items()):
+        entry = old.get(key)
+        if entry is None:
+            plan.added.append(key)
+        elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
+            plan.changed.append(key)
+        elif entry.made_with != made_with(key):
+            plan.outdated.append(key)
+        else:
+            plan.skipped += 1
+    folder, spared = (covered or "").rstrip("/"), tuple(problem.path for problem in plan.failed)
+    missing = [
+        key
+        for key, entry in old.items()
+        if key not in now and entry.kind == "file" and covered is not None and not is_spared(key, spared)
+    ]
+    plan.deleted = sorted(key for key in missing if not folder or key == folder or key.startswith(f"{folder}/"))
+    by_hash: dict[str, list[str]] = {}
+    for key in reversed(plan.deleted):
+        by_hash.setdefault(old[key].sha256, []).append(key)
+    plan.moved = [(same.pop(), key) for key in plan.added if now[key] and (same := by_hash.get(now[key]))]
+    renamed = {key for pair in plan.moved for key in pair}
+    plan.added = [key for key in plan.added if key not in renamed]
+    plan.deleted = [key for key in plan.deleted if key not in renamed]
+    return plan
+
+
+def is_spared(path: str, failed: tuple[str, ...]) -> bool:
+    """Whether nothing is known of a path today; see ``failed`` of :func:`make_plan`."""
+    return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in failed)

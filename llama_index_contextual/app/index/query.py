@@ -15,8 +15,8 @@ import numpy as np
 from llama_index_contextual.app.index.vectors import check_vectors
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.caches import Caches, revision_of
-from llama_index_contextual.app.store.database import to_node
 from llama_index_contextual.app.store.locking import WriteLock
+from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import CopyError, StorageError
 from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.caches import Moment
-    from llama_index_contextual.app.store.database import DocumentRow, Rows, Snapshot
+    from llama_index_contextual.app.store.database import Rows, Snapshot
+    from llama_index_contextual.app.store.rows import DocumentRow
     from llama_index_contextual.keyword import Analyzer, Bm25Index
 
 _T = TypeVar("_T")
@@ -121,7 +122,7 @@ class IndexView(KeywordView):
         return column if column.values else None
 
     def _values(self, key: str, rows: Rows) -> list[Any]:
-        if key != COLLECTION or "collections" not in self.snapshot.state.choices:
+        if key != COLLECTION or "" in self.snapshot.state.folders:
             return self.snapshot.values(key, rows)
         return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
 
@@ -248,7 +249,7 @@ class IndexReader:
 
     def _opened(self) -> IndexView:
         if not self.settings.database.exists:
-            self.settings.require_index()
+            self.settings.require_index(self.settings.state())
         with ExitStack() as stack:
             snapshot = stack.enter_context(self.settings.database.reading())
             self.settings.require_index(snapshot.state)

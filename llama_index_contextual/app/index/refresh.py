@@ -20,13 +20,14 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.plan import Plan, RefreshReport, make_plan
+from llama_index_contextual.app.index.plan import RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.index.vectors import attach_document_windows
 from llama_index_contextual.app.index.writer import set_index_aside, writing
 from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
-from llama_index_contextual.app.store.database import Chunk, DocumentRow
+from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 from llama_index_contextual.app.store.paid import DOCUMENTS
+from llama_index_contextual.app.store.rows import Chunk, DocumentRow
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.writer import Writer
-    from llama_index_contextual.app.store.database import Indexed
+    from llama_index_contextual.app.store.rows import Indexed
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
     Report = Callable[[int, int], None]
@@ -86,12 +87,10 @@ def refresh_index(
         settings.embedding.require_key()  # before files are read, and a language model is paid
 
     def refreshed() -> RefreshReport:
-        with writing(reader) as writer:
+        with writing(reader) as writer, _progress(settings, show=show_progress) as shown:
             if checked is not None and writer.database is not settings.database:
                 raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
-            with _progress(settings, show=show_progress) as shown:
-                refresh = Refresh(settings, writer, shown)
-                return refresh.run(checked, retry_contexts=retry_contexts, confirm=confirm)
+            return Refresh(settings, writer, shown).run(checked, retry_contexts=retry_contexts, confirm=confirm)
 
     with step("refresh") as facts:
         try:
@@ -102,9 +101,8 @@ def refresh_index(
                 with reader.lock.hold():
                     set_index_aside(reader)
             report = refreshed()
-        facts |= {
-            name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
-        }
+        names = ("added", "changed", "outdated", "moved", "deleted", "failed")
+        facts |= {name: len(getattr(report, name)) for name in names}
         facts |= {"chunks": report.chunks, "embedded": report.embedded}
     return report
 
@@ -149,53 +147,47 @@ class Refresh:
         """Bring the index up to date with a source."""
         settings, writer, failed = self.settings, self.writer, list[Problem]()
         reading = replace(settings.reading, converter=settings.reading.converter.keeping())
-        sources, covered = gather(source, reading, writer.documents, failed)
+        found, covered = gather(source, reading, writer.documents, failed)
+        sources = {one.id: one for one in found}
         if covered == "":
-            sources += _kept_documents(settings, writer.documents, {one.id for one in sources})
-        by_id = {source.id: source for source in sources}
-        plan = make_plan(
-            self._indexed(retry_contexts=retry_contexts),
-            {key: source.sha256 for key, source in by_id.items()},
-            made_with=settings.made_with,
-            covered=covered,
-            blocked=[problem.path for problem in failed],
-        )
-        if not confirm:
-            self._ask(plan)
-        self.report = RefreshReport.of(plan, failed)
+            sources |= {one.id: one for one in _kept_documents(settings, writer.documents, sources)}
+        now, known = {key: one.sha256 for key, one in sources.items()}, self._indexed(retry_contexts=retry_contexts)
+        self.report = make_plan(known, now, settings.made_with, covered, failed)
         self.report.embedded = writer.embedded_again
-        writer.leaving = set(plan.deleted)
-        self._total = len(plan.to_index)
-        self._index([by_id[key] for key in plan.to_index])
-        for group in iter_batch(plan.deleted, 500):
+        to_index, to_delete = self.report.to_index, self.report.to_delete
+        if not confirm:
+            self._ask()
+        writer.leaving, self._total = set(to_delete), len(to_index)
+        self._index([sources[key] for key in to_index])
+        for group in iter_batch(to_delete, 500):
             writer.delete(group)
-        writer.record(self._noted(by_id, set(plan.unchanged), covered))
+        writer.record(self._noted(sources, sources.keys() - set(to_index), covered))
         writer.finish()
         with writer.database.reading() as snapshot:
             self.report.context_sources = snapshot.context_sources()
         self.report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
         return self.report
 
-    def _ask(self, plan: Plan) -> None:
+    def _ask(self) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
-        documents = sum(one.is_indexed for one in self.writer.documents.values())
-        lost = len(plan.deleted) - len(plan.renamed)
+        documents, lost = sum(one.is_indexed for one in self.writer.documents.values()), len(self.report.deleted)
         if lost > documents * _MOST_DELETED:
             raise ConfirmationError(
                 f"this refresh would delete {lost} of {documents} documents, because the file rules of this "
                 "process no longer find them. Cure: check that the folder is mounted, and that rules and readers are "
                 "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
-        if not self.settings.pays_again(self.writer.state):
+        if not self.report.outdated or not self.settings.replaces_paid_contexts(self.writer.state):
             return
         with self.writer.database.reading() as snapshot:
             sources = snapshot.context_sources()
         chunks, paid = sum(sources.values()), sum(n for source, n in sources.items() if source.startswith(PAID))
-        if plan.outdated and paid > chunks * _MOST_PAID:
+        if paid > chunks * _MOST_PAID:
             raise ConfirmationError(
-                f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, because "
-                "model, prompt or settings differ from those that made them. Cure: use the former settings. To pay for "
-                "these contexts again: refresh(confirm=True), or index --yes."
+                f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language model, because "
+                "context, model, prompt or settings differ from those that made them. Cure: the former settings, by "
+                f'options or under [folders."{self.settings.folders.root}"] in {user_folder() / USER_FILE}. To replace '
+                "these contexts, and to pay for them where a model makes them: refresh(confirm=True), or index --yes."
             )
 
     def _indexed(self, *, retry_contexts: bool) -> dict[str, DocumentRow]:
@@ -250,7 +242,7 @@ class Refresh:
             raise
 
     def _batches(self, sources: Sequence[Source]) -> Iterator[list[Indexed]]:
-        """Documents that are to be written together, read, parsed and with contexts, in the order of the sources."""
+        """Documents that are to be written together, in the order of the sources."""
         batch: list[Indexed] = []
         for group in iter_batch(self._parsed(sources), GROUP):
             for document in self._prepared(group):
@@ -266,22 +258,17 @@ class Refresh:
         for source in sources:
             try:
                 content = source.load()
-                nodes = self.settings.pipeline.parse(content.documents)
+                yield source, content, self.settings.pipeline.parse(content.documents)
             except DocumentError as error:  # noqa: PERF203  the next one may be read
                 self.report.fail(source.id, str(error))
                 self._count(1)
-            else:
-                yield source, content, nodes
 
-    def _prepared(self, group: Sequence[_Parsed]) -> list[Indexed]:
-        """Give the nodes of some sources contexts, and return what is to be written of each."""
+    def _prepared(self, group: Sequence[_Parsed]) -> Iterator[Indexed]:
+        """Put nodes into context, and yield what is to be written of each source."""
         settings, made_with = self.settings, self.settings.made_with
         documents = [document for _, content, _ in group for document in content.documents]
-        every = [node for *_, nodes in group for node in nodes]
-        settings.pipeline.contextualize(every, documents, lambda _: self._count(0))
-        del every
+        settings.pipeline.contextualize([node for *_, nodes in group for node in nodes], documents, self._show)
         _keep_documents(settings, group)
-        indexed: list[Indexed] = []
         for source, content, nodes in group:
             if content.repair:
                 self.report.repaired.append(Problem(source.id, content.repair))
@@ -295,15 +282,15 @@ class Refresh:
                 self.report.fail(source.id, str(error))
                 continue
             state = content.sha256, content.stamp, made_with(source.id), len(chunks)
-            indexed.append((DocumentRow(source.id, source.kind, *state), chunks))
-        return indexed
+            yield DocumentRow(source.id, source.kind, *state), chunks
 
     def _write(self, batch: Sequence[Indexed]) -> None:
         """Embed a batch and write it."""
-        self.writer.write(batch, self.report, self._embedded)
+        self.writer.write(batch, self.report, self._show)
         self._count(len(batch))
 
-    def _embedded(self, _: int) -> None:
+    def _show(self, _: object) -> None:
+        """Show how far it is; end where the user wants that."""
         self._count(0)
         if self._is_stopped:
             raise CancelledError
@@ -335,15 +322,15 @@ def _keep_documents(settings: IndexSettings, group: Iterable[tuple[Source, Sourc
         settings.paid.put_all(values, DOCUMENTS)
 
 
-def _kept_documents(settings: IndexSettings, indexed: Mapping[str, DocumentRow], files: set[str]) -> list[Source]:
+def _kept_documents(
+    settings: IndexSettings, indexed: Mapping[str, DocumentRow], files: Mapping[str, Source]
+) -> Iterator[Source]:
     """Documents without a file that are not indexed with today's settings, as after the loss of an index."""
-    sources, made_with = list[Source](), settings.made_with
+    made_with = settings.made_with
     for key, value in sorted(settings.paid.get_all(DOCUMENTS).items()):
         one = indexed.get(key)
         if key in files:  # a file of the folder has taken its place
             settings.paid.delete(key, DOCUMENTS)
         elif one is None or not one.sha256 or one.made_with != made_with(key):
             documents = [Document.model_validate(each) for each in value["documents"]]
-            load = partial(SourceContent, documents, value["sha256"], 0)
-            sources.append(Source(key, value["sha256"], "document", load))
-    return sources
+            yield Source(key, value["sha256"], "document", partial(SourceContent, documents, value["sha256"], 0))

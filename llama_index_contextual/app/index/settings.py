@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.app.settings.embeddings import embedding_limit, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 from llama_index_contextual.app.settings.schema import SETTINGS
-from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout, WriteLock
+from llama_index_contextual.app.store.locking import Layout, WriteLock
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError, without_credentials
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, short_hash
@@ -103,7 +102,7 @@ class NodePipeline:
                 self.contexts(nodes, documents, progress=progress)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IndexSettings:
     """The arguments of :meth:`ContextualIndex.open`, completed by the configuration, the index's own, and defaults.
 
@@ -115,8 +114,6 @@ class IndexSettings:
         database: The index.
         paid: What cost money.
         configuration: All settings that are not objects.
-        objects: The class of each Python object that makes the index, by argument.
-        lacking: Why a refresh would make everything again with other settings than those of the index; "" else.
         reindex: Whether another embedding model replaces that of the index.
     """
 
@@ -127,8 +124,6 @@ class IndexSettings:
     database: Database
     paid: PaidStore
     configuration: Configuration
-    objects: dict[str, str]
-    lacking: str
     reindex: bool
 
     def state(self) -> IndexState:
@@ -143,18 +138,15 @@ class IndexSettings:
         except DamagedError:
             return True
 
-    def require_index(self, state: IndexState | None = None) -> None:
+    def require_index(self, state: IndexState) -> None:
         """Refuse to read an index that does not exist.
-
-        Args:
-            state: What is true of it, where that was read already.
 
         Raises:
             StorageError: There is none.
         """
-        if (state or self.state()).settings:
+        if state.settings:
             return
-        if writer := WriteLock(self.database.path.parent).other_writer():
+        if writer := WriteLock(self.layout.root).other_writer():
             raise StorageError(f"{self.database.path} is being made by {writer}. Cure: wait a moment, then try again.")
         if Layout(folder := self.folders.root).database.is_file():
             raise StorageError(
@@ -176,8 +168,9 @@ class IndexSettings:
 
         That is the settings of today, and what converts the document.
         """
-        fingerprint, readers, mark_of = self.fingerprint, self.reading.readers, self.reading.converter.mark
-        nodes = short_hash([fingerprint[section] for section in ("parser", "context", "reading")])
+        readers, mark_of = self.reading.readers, self.reading.converter.mark
+        shaping = {key: one for key, one in self.fingerprint.items() if not key.startswith(("embedding.", "files."))}
+        nodes = short_hash(shaping)
 
         def made_with(key: str) -> str:
             mark = "" if readers and suffix_of(key) in readers else mark_of(key)
@@ -186,40 +179,34 @@ class IndexSettings:
         return made_with
 
     @property
-    def fingerprint(self) -> dict[str, dict[str, Any]]:
-        """Everything that shapes nodes and vectors, and which files are read, by section.
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything that shapes nodes and vectors, and which files are read: ``section.key`` to value.
 
         ``parser``: class and settings. ``context``: name and version of the generator; the version is a hash of its
         prompt, model and settings. ``embedding``: the model. ``reading``: what turns files into documents.
         """
         parser, contexts = self.pipeline.parser, self.pipeline.contexts
-        fields = sorted(type(parser).model_fields.keys() - {"callback_manager", "id_func"})
+        fields = type(parser).model_fields.keys() - {"callback_manager", "id_func"}
+        readers = {suffix: type(reader).__name__ for suffix, reader in sorted(self.reading.readers.items())}
         return {
-            "parser": {
-                "class": type(parser).__name__,
-                **{name: _plain(getattr(parser, name)) for name in fields},
-                "revision": getattr(type(parser), "revision", None),
-            },
-            "context": {
-                "generator": contexts.fingerprint,
-                "show_to_llm": contexts.show_context_to_llm,
-                **{name: list(keys) for name, keys in contexts.key_lists().items() if keys},
-            },
-            "embedding": {"model": model_id(self.embedding)},
-            "reading": {
-                "readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.reading.readers.items())}
-            },
-            "files": {name: _plain(value) for name, value in self.reading.rules},
+            "parser.class": type(parser).__name__,
+            **{f"parser.{name}": _plain(getattr(parser, name)) for name in sorted(fields)},
+            "parser.revision": getattr(type(parser), "revision", None),
+            "context.generator": contexts.fingerprint,
+            "context.show_to_llm": contexts.show_context_to_llm,
+            **{f"context.{name}": list(keys) for name, keys in contexts.key_lists().items() if keys},
+            "embedding.model": model_id(self.embedding),
+            "reading.readers": readers,
+            **{f"files.{name}": _plain(value) for name, value in self.reading.rules},
         }
 
     def differences(self, state: IndexState) -> list[str]:
         """The settings that differ from those an index was made with."""
         stored, now = state.settings, self.fingerprint
         return [
-            f"{section}.{key}: {old!r} → {new!r}"
-            for section in sorted(now.keys() & stored.keys())
-            for key in sorted({*stored[section], *now[section]})
-            if (old := stored[section].get(key)) != (new := now[section].get(key))
+            f"{key}: {stored.get(key)!r} → {now.get(key)!r}"
+            for key in sorted({*stored, *now})
+            if stored and stored.get(key) != now.get(key)
         ]
 
     def other_model(self, state: IndexState) -> bool:
@@ -235,7 +222,7 @@ class IndexSettings:
         if self.reindex or not self.other_model(state):
             return
         # Without a model the command would take the former one.
-        name = self.configuration["embed_model"] if "embed_model" not in self.objects else ""
+        name = self.configuration.values.get("embed_model")
         model = f" --embed-model {shlex.quote(name)}" if name else ""
         raise FingerprintError(
             f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
@@ -243,65 +230,23 @@ class IndexSettings:
             f"folder, or embed everything again: reindex=True in Python, or {self.database.cure}{model} --yes"
         )
 
-    def check_writing(self) -> None:
-        """Refuse to write an index without the settings that made it.
-
-        Raises:
-            FingerprintError: An object that made it, or a setting that counts only from the user, is not set now.
-        """
-        if self.lacking:
-            raise FingerprintError(f"the index in {self.layout.root} was made with {self.lacking}")
-
-    def pays_again(self, state: IndexState) -> bool:
-        """Whether contexts that a language model made are to be made again, by another model or prompt."""
-        former = str((state.settings.get("context") or {}).get("generator", ""))
-        paid = self.pipeline.paid_source is not None and former.startswith(PAID)
-        return paid and former != self.pipeline.contexts.fingerprint
+    def replaces_paid_contexts(self, state: IndexState) -> bool:
+        """Whether other contexts take the place of those that a language model made."""
+        former = str(state.settings.get("context.generator", ""))
+        return former.startswith(PAID) and former != self.pipeline.contexts.fingerprint
 
     def written(self) -> dict[str, Any]:
-        """What the state of an index keeps of these settings."""
-        several, values = self.folders.collections, self.configuration.values
-        choices = {
-            key: without_credentials(value) if key in _MODELS else SETTINGS[key].plain(value)
-            for key, value in values.items()
-            if key.partition(".")[0] in _REMEMBERED
-        }
+        """What an index remembers of its settings."""
+        values, collections = self.configuration.values, SETTINGS["collections"].plain(self.folders.collections)
         return {
             "settings": self.fingerprint,
-            "choices": {**choices, **({"collections": SETTINGS["collections"].plain(several)} if several else {})},
-            "objects": self.objects,
-            "folder": "" if self.folders.collections else str(self.folders.root),
+            "choices": {
+                key: SETTINGS[key].plain(without_credentials(value) if key in _MODELS else value)
+                for key, value in values.items()
+                if key.partition(".")[0] in _REMEMBERED
+            },
+            "folders": collections or {"": {"path": str(self.folders.root)}},
         }
-
-
-def lacking_message(root: object, refused: Sequence[str], missing: Mapping[str, str]) -> str:
-    """Settings that made an index and are not set now, with the cure; "" for none.
-
-    Args:
-        root: The folder.
-        refused: Keys that count only from the user.
-        missing: Classes of objects, by argument.
-    """
-    again = "a refresh would make everything again with others"
-    if refused:
-        return (
-            f"settings that count only from you ({', '.join(refused)}): {again}. Cure: set them again, by options or "
-            f'under [folders."{root}"] in {user_folder() / USER_FILE}.'
-        )
-    if missing:
-        names = {key.rpartition(".")[2]: kind for key, kind in missing.items()}
-        return (
-            f"objects of Python, which are not written down ({', '.join(map('='.join, names.items()))}), and was "
-            f"opened without them: {again}. Cure: ContextualIndex.open(…, {'=…, '.join(names)}=…)"
-        )
-    return ""
-
-
-def command_line(folders: Folders, layout: Layout) -> str:
-    """The command that refreshes an index, to be pasted into a shell."""
-    folder = [] if folders.collections else [str(folders.root)]
-    storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
-    return shlex.join(["llama-index-contextual", "index", *folder, *storage])
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import gather, sha256_of
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.plan import Plan, RefreshReport, is_spared, make_plan
+from llama_index_contextual.app.index.plan import RefreshReport, is_spared, make_plan
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
 from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.app.store.locking import WriteLock
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.app.folder.sources import Source
-    from llama_index_contextual.app.index.query import IndexView
+    from llama_index_contextual.app.index.query import IndexReader, IndexView
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.database import DocumentRow
+    from llama_index_contextual.app.store.rows import DocumentRow
 
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}
@@ -81,9 +81,6 @@ class IndexStatus:
         """Plain data, for ``--json``."""
         return {**asdict(self), "documents": self.documents, "chunks": self.chunks}
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def to_text(self, *, settings: bool = True) -> str:
         """The report as lines.
 
@@ -112,6 +109,8 @@ class IndexStatus:
         if self.problems is not None:
             lines += [f"checked     {line}" for line in _first(self.problems) or ["files, databases and caches agree"]]
         return "\n".join(lines)
+
+    __str__ = to_text
 
 
 def _first(lines: Sequence[str]) -> list[str]:
@@ -190,69 +189,65 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
     return Freshness(changed, certain, files=len(discovery.files) if is_other else 0)
 
 
-def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tuple[Plan, list[Problem], list[Source]]:
-    """Compare what is indexed with the folder as it is.
+def planned(settings: IndexSettings, rows: Mapping[str, DocumentRow]) -> tuple[RefreshReport, list[Source]]:
+    """What a refresh would do, with the files that cannot be indexed, and all sources that there are.
 
-    Returns:
-        What a refresh would do, which files cannot be indexed, and all that there are.
+    Args:
+        settings: Of the index.
+        rows: What is indexed, and which files failed.
     """
     failed: list[Problem] = []
-    sources, _ = gather(None, settings.reading, documents, failed)
+    sources, _ = gather(None, settings.reading, rows, failed)
     for one in sources:
-        row = documents.get(one.id)
+        row = rows.get(one.id)
         if row is not None and row.failed and row.stamp == one.stamp:
             failed.append(Problem(one.id, row.failed))
         elif one.kind == "file" and not one.sha256 and not os.access(settings.folders.place(one.id), os.R_OK):
             failed.append(Problem(one.id, f"{UNREAD} (Permission denied)."))
+    failed.sort(key=lambda one: one.path)
     unread = {problem.path for problem in failed}
-    plan = make_plan(
-        {key: one for key, one in documents.items() if one.is_indexed},
-        {source.id: source.sha256 for source in sources if source.id not in unread},
-        made_with=settings.made_with,
-        covered="",
-        blocked=unread,
-    )
-    return plan, failed, sources
+    documents = {key: one for key, one in rows.items() if one.is_indexed}
+    now = {source.id: source.sha256 for source in sources if source.id not in unread}
+    return make_plan(documents, now, settings.made_with, "", failed), sources
 
 
-def status(
-    settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem], *, check: bool
-) -> IndexStatus:
-    """Report of what an index holds.
+def index_status(reader: IndexReader, *, check: bool) -> IndexStatus:
+    """Report of what an index holds, and of what a refresh would do.
 
     Args:
-        settings: Of the index.
-        view: Of the index.
-        plan: What a refresh would do.
-        failed: Files that cannot be indexed.
+        reader: Of the index.
         check: Whether everything is read and compared.
 
     Raises:
-        DamagedError: A database is damaged.
+        StorageError: There is no index, or it is damaged.
     """
-    snapshot, state = view.snapshot, view.snapshot.state
-    documents = [key for key, one in snapshot.documents().items() if one.is_indexed]
-    by_folder = Counter(key.partition("/")[0] for key in documents)
-    folders = {
-        name: {"path": str(one.folder), "description": one.description, "documents": by_folder[name]}
-        for name, one in settings.folders.collections.items()
-    }
-    whole = {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
-    return IndexStatus(
-        folders=folders or whole,
-        storage=str(settings.layout.root),
-        languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
-        contexts=snapshot.context_sources(),
-        bytes_on_disk=settings.layout.sizes(),
-        settings={f"{section}.{key}": one for section, values in state.settings.items() for key, one in values.items()},
-        complete=state.complete,
-        differences=settings.differences(state),
-        pending=RefreshReport.of(plan, sorted(failed, key=lambda one: one.path)),
-        problems=_problems(settings, view, plan, failed) if check else None,
-    )
+    settings = reader.settings
+    with reader.reading() as view:
+        state, rows = view.snapshot.state, view.snapshot.documents()
+        plan, _ = planned(settings, rows)
+        documents = [key for key, one in rows.items() if one.is_indexed]
+        by_folder = Counter(key.partition("/")[0] for key in documents)
+        folders = {
+            name: {"path": str(one.folder), "description": one.description, "documents": by_folder[name]}
+            for name, one in settings.folders.collections.items()
+        }
+        whole = {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
+        sample = view.snapshot.nodes(sample_of(view.snapshot.rows()))
+        return IndexStatus(
+            folders=folders or whole,
+            storage=str(settings.layout.root),
+            languages=shares_of_languages(one.text for one in sample),
+            contexts=view.snapshot.context_sources(),
+            bytes_on_disk=settings.layout.sizes(),
+            settings=state.settings,
+            complete=state.complete,
+            differences=settings.differences(state),
+            pending=plan,
+            problems=_problems(settings, view, plan) if check else None,
+        )
 
 
-def _problems(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequence[Problem]) -> list[str]:
+def _problems(settings: IndexSettings, view: IndexView, plan: RefreshReport) -> list[str]:
     """What does not agree among the files, the databases and the caches, a sentence each; all of it is read."""
     settings.database.check()
     settings.paid.check()
@@ -277,13 +272,13 @@ def _problems(settings: IndexSettings, view: IndexView, plan: Plan, failed: Sequ
         if not np.array_equal(rows, shown)
     ]
     there = {key for key in plan.deleted if os.path.lexists(settings.folders.place(key))}
-    by_kind = {"changed": {*plan.changed}, "deleted": {*plan.deleted} - there, "left out by the settings": there}
+    by_kind = {"changed": {*plan.changed}, "deleted": {*plan.to_delete} - there, "left out by the settings": there}
     if any(one.kind == "file" for one in known.values()):
-        by_kind["added"] = {*plan.added}
+        by_kind["added"] = {*plan.to_index} - {*plan.changed, *plan.outdated}
     files = [f"{key}: {kind} since the index was made." for kind, keys in by_kind.items() for key in keys]
     unread = [
         f"{one} What is indexed of it may be old."
-        for one in failed
+        for one in plan.failed
         if any(row.is_indexed and is_spared(key, (one.path,)) for key, row in known.items())
     ]
     return [*found, *sorted([*files, *unread])]

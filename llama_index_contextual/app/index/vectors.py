@@ -10,7 +10,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.settings.embeddings import UNNAMED, NoEmbedding, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.store.database import text_of, to_node
+from llama_index_contextual.app.store.rows import text_of, to_node
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    from llama_index_contextual.app.store.database import Chunk, Snapshot
+    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.paid import PaidStore
+    from llama_index_contextual.app.store.rows import Chunk
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
@@ -83,21 +84,20 @@ def embed_missing(
     with step("embed", model=embedding.model_name, rows=len(chunks)) as facts:
         known, dimensions = paid.with_vectors(model, {chunk.embed_hash for chunk in chunks}), 0
         missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
-        if isinstance(embedding, DocumentEmbedding):  # a chunk that came alone is embedded alone
-            for chunk in missing.values():
-                chunk.window = chunk.window or ((chunk.text,), 0)
-        for texts, places in _requests(missing):
-            answers = embed_texts(embedding, texts)
+        for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
+            answers, problems = embed_texts(embedding, texts), dict[str, str]()
             dimensions = (
                 dimensions
                 or paid.dimensions(model)
                 or len(_answer(embedding, "a query", embedding.get_query_embedding, "length"))
             )
             vectors = {key: answers[place] for key, place in places.items()}
-            problems = {key: fault for key, one in vectors.items() if (fault := vector_problem(one, dimensions))}
-            for key in problems:  # once more, alone: a server may have been wrong
-                vectors[key] = _embedded_alone(embedding, missing[key])
-            problems = {key: fault for key in problems if (fault := vector_problem(vectors[key], dimensions))}
+            for key, place in places.items():
+                if vector_problem(vectors[key], dimensions):  # once more, alone: a server may have been wrong
+                    window, at = missing[key].window or ((texts[place],), 0)
+                    vectors[key] = embed_texts(embedding, list(window))[at]
+                    if problem := vector_problem(vectors[key], dimensions):
+                        problems[key] = problem
             if len(problems) == len(places) >= _HOPELESS:
                 raise EmbeddingError(
                     f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
@@ -114,11 +114,6 @@ def embed_missing(
     return set(missing), faults
 
 
-def _embedded_alone(embedding: BaseEmbedding, chunk: Chunk) -> list[float]:
-    texts, place = chunk.window or ((chunk.text,), 0)
-    return embed_texts(embedding, list(texts))[place]
-
-
 def vector_problem(vector: Sequence[float], dimensions: int = 0) -> str:
     """Why a vector cannot be used; "" where it can.
 
@@ -133,7 +128,7 @@ def vector_problem(vector: Sequence[float], dimensions: int = 0) -> str:
     with np.errstate(over="ignore"):
         values = np.asarray(vector, np.float32)  # as it is kept
         square = float(values @ values)
-    if not np.isfinite(values).all() or not np.isfinite(square):
+    if not np.isfinite(square):
         return "its numbers are too large or no numbers"
     return "" if square > 0 else "all its numbers are 0"
 
@@ -158,14 +153,14 @@ def attach_document_windows(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -
             chunks[at].row = chunks[at].row._replace(embed_hash=short_hash([name, place]))
 
 
-def _requests(chunks: Mapping[str, Chunk]) -> Iterator[tuple[list[str], dict[str, int]]]:
+def _requests(chunks: Mapping[str, Chunk], *, alone: bool) -> Iterator[tuple[list[str], dict[str, int]]]:
     """The texts that are sent to the model together, and the places of chunks among them, by hash."""
-    for window, group in groupby(chunks.items(), lambda one: one[1].window and one[1].window[0]):
-        if window:
-            yield list(window), {key: chunk.window[1] for key, chunk in group if chunk.window}
-        else:
-            for part in iter_batch(group, BATCH_TEXTS):
-                yield [chunk.text for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
+    if alone:
+        for part in iter_batch(chunks.items(), BATCH_TEXTS):
+            yield [chunk.text for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
+        return
+    for window, group in groupby(chunks.items(), lambda one: one[1].window[0] if one[1].window else (one[1].text,)):
+        yield list(window), {key: chunk.window[1] if chunk.window else 0 for key, chunk in group}
 
 
 def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:

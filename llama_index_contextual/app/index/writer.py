@@ -11,16 +11,9 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.index.vectors import check_vectors, embed_missing
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.app.store.database import (
-    MISCOUNTED,
-    Chunk,
-    Database,
-    DocumentRow,
-    IndexState,
-    text_of,
-    to_node,
-)
+from llama_index_contextual.app.store.database import MISCOUNTED, Database, IndexState
 from llama_index_contextual.app.store.paid import DOCUMENTS, SETTINGS
+from llama_index_contextual.app.store.rows import Chunk, DocumentRow, text_of, to_node
 from llama_index_contextual.errors import DamagedError, EmbeddingError
 from llama_index_contextual.watching import step
 
@@ -29,7 +22,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.query import IndexReader
-    from llama_index_contextual.app.store.database import Indexed, Transaction
+    from llama_index_contextual.app.store.database import Transaction
+    from llama_index_contextual.app.store.rows import Indexed
 
 logger = logging.getLogger(__name__)
 _AT_ONCE: Final = 256  # chunks that are read, embedded and written together
@@ -59,7 +53,6 @@ def writing(reader: IndexReader) -> Iterator[Writer]:
             again = f" These documents have to be passed again: {', '.join(sorted(lost))}." if lost else ""
             logger.warning("%s%s", message, again)
         settings.check(state)
-        settings.check_writing()
         writer = Writer(reader, _target(reader))
         if reader.is_first_write or not writer.state.complete:
             writer.make_lost_again()
@@ -69,17 +62,13 @@ def writing(reader: IndexReader) -> Iterator[Writer]:
 
 def set_index_aside(reader: IndexReader) -> None:
     """Set a damaged index aside, alone; a refresh fills another one from the files."""
-    settings = reader.settings
+    database = reader.settings.database
     reader.caches.forget()
-    aside = settings.database.set_aside()
-    kept = settings.paid.get("index", SETTINGS) if settings.paid.exists else None
-    lost = "" if kept else " The settings that made it are lost. Cure: give those again that are not the usual ones."
     logger.warning(
         "%s was damaged or of another layout, and is set aside as %s. It is built again from the files; what was paid "
-        "for is kept.%s",
-        settings.database.path,
-        aside.name,
-        lost,
+        "for is kept.",
+        database.path,
+        database.set_aside().name,
     )
 
 
@@ -87,15 +76,11 @@ def _target(reader: IndexReader) -> Database:
     """The index, or the file that another embedding model builds, begun anew where other settings had begun it."""
     settings = reader.settings
     successor = Database(settings.layout.successor, settings.database.cure)
-    if not reader.replaces:
-        if successor.exists:
-            successor.remove()
-        return settings.database
     with contextlib.suppress(DamagedError):
-        if successor.state().settings in ({}, settings.fingerprint):
+        if reader.replaces and successor.state().settings in ({}, settings.fingerprint):
             return successor
     successor.remove()
-    return successor
+    return successor if reader.replaces else settings.database
 
 
 class Writer:
@@ -126,9 +111,9 @@ class Writer:
     def transaction(self) -> Iterator[Transaction]:
         """Write in one transaction. The first one writes down the settings, and that the index is being changed."""
         written = self.settings.written()
-        kept = {"index": {name: written[name] for name in ("choices", "objects", "folder")}}
-        if not self._has_begun and self.settings.paid.get_all(SETTINGS) != kept:
-            self.settings.paid.put("index", kept["index"], SETTINGS)
+        kept = {name: written[name] for name in ("choices", "folders")}
+        if not self._has_begun and self.settings.paid.get("index", SETTINGS) != kept:
+            self.settings.paid.put("index", kept, SETTINGS)
         with self.database.writing() as transaction:
             if not self._has_begun:
                 transaction.set_state(**written, complete=False)
@@ -137,9 +122,9 @@ class Writer:
 
     def make_lost_again(self) -> None:
         """Embed the texts whose vector is lost, and have documents indexed again that lack chunks."""
-        if not self.database.exists:
-            return
         settings, lost = self.settings, list[int]()
+        if not self.documents:
+            return
         with self.database.reading() as snapshot:
             for key, *_ in snapshot.fetch(MISCOUNTED):
                 self.documents[key] = self.documents[key]._replace(sha256="", stamp="")
@@ -150,8 +135,7 @@ class Writer:
                 lost = [row for row, key in zip(rows.tolist(), hashes, strict=True) if key not in known]
         for part in iter_batch(lost, _AT_ONCE):
             with self.database.reading() as snapshot:
-                nodes = list(snapshot.nodes(part))
-            chunks = [Chunk(text_of(to_node(node)), node) for node in nodes]
+                chunks = [Chunk(text_of(to_node(node)), node) for node in snapshot.nodes(part)]
             _, faults = embed_missing(settings.paid, settings.embedding, chunks, lambda _: None)
             if faults:
                 raise EmbeddingError(next(iter(faults.values())))
@@ -176,8 +160,13 @@ class Writer:
         chunks = [chunk for _, chunks in documents for chunk in chunks]
         embedded, faults = embed_missing(settings.paid, settings.embedding, chunks, progress)
         report.embedded += len(embedded)
-        failing = [(one.key, faults.get(chunk.embed_hash)) for one, chunks in documents for chunk in reversed(chunks)]
-        documents = _sound(documents, {key: fault for key, fault in failing if fault}, report)
+        failing = {
+            one.key: faults[chunk.embed_hash]
+            for one, chunks in documents
+            for chunk in reversed(chunks)
+            if chunk.embed_hash in faults
+        }
+        documents = _sound(documents, failing, report)
         progress(0)
         if documents:
             with step("store") as facts, self.transaction() as transaction:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.store.database import to_node
+from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.app.store.vectors import VectorIndex
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text

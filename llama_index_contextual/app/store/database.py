@@ -11,37 +11,32 @@ use it either. So whoever derives something from the chunks compares two sets of
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import sqlite3
 import threading
 import time
 import uuid
-import zlib
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode, Node, TextNode
 from llama_index.core.utils import iter_batch
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from llama_index_contextual.errors import DamagedError, StorageError
+from llama_index_contextual.app.store.rows import DocumentRow, NodeRow
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.keyword import REF_DOC_ID
-from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.sqlite_store import MAX_VARIABLES, SqliteFile, checksum_of
-from llama_index_contextual.text import readable, storable
+from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 Rows = npt.NDArray[np.int64]
 
-INDEX_TABLES: Final = """
+_TABLES: Final = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, sha256 TEXT NOT NULL, stamp TEXT NOT NULL,
@@ -52,164 +47,7 @@ CREATE TABLE chunks (
     ref_doc_id TEXT, text TEXT NOT NULL, metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
     context_source TEXT NOT NULL, checksum INTEGER NOT NULL, metadata_checksum INTEGER NOT NULL
 );
-CREATE INDEX chunks_of_document ON chunks (document);
-"""
-_CLASSES: Final[dict[str, type[BaseNode]]] = {cls.class_name(): cls for cls in (TextNode, IndexNode, ImageNode, Node)}
-
-
-class DocumentRow(NamedTuple):
-    """One document as it was when it was indexed.
-
-    Attributes:
-        key: Path relative to the folder, or the id that the user set.
-        kind: ``"file"`` or ``"document"``; a refresh of a folder deletes only files.
-        sha256: Hash of its bytes (a file) or of its text and metadata (an object); "" where the next refresh makes it
-            again.
-        stamp: Size and times of the file when it was read; the same stamp means the same content, unread. Empty where
-            the file was so new that it could have changed without another time.
-        made_with: Hash of the parser and context settings that made its nodes; "" where it has never been indexed.
-        nodes: How many nodes it has.
-        failed: Why its content with this stamp cannot be indexed; "" where it can.
-    """
-
-    key: str
-    kind: str = "file"
-    sha256: str = ""
-    stamp: str = ""
-    made_with: str = ""
-    nodes: int = 0
-    failed: str = ""
-
-    @property
-    def is_indexed(self) -> bool:
-        """Whether it has been indexed; a file that failed at its first time has not."""
-        return bool(self.made_with)
-
-
-class NodeRow(NamedTuple):
-    """One node as a row of ``chunks``.
-
-    Attributes:
-        row: Its number; 0 before it is written.
-        node_id: Its id.
-        ref_doc_id: Id of the document that it was cut from.
-        text: Its text.
-        metadata: All of it, as JSON.
-        rest: The other fields of the node, as :func:`row_of` encodes them.
-        embed_hash: Of its embedded text: equal hash, equal vector.
-        context_source: What made its context, "" for none.
-    """
-
-    row: int
-    node_id: str
-    ref_doc_id: str | None
-    text: str
-    metadata: str
-    rest: bytes
-    embed_hash: str
-    context_source: str
-
-
-@dataclass(slots=True)
-class Chunk:
-    """A node on its way into the database; as an object it takes four times as much memory.
-
-    Attributes:
-        text: What is embedded of it: its text with its context.
-        row: Its row, without a number.
-        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
-            alone.
-    """
-
-    text: str
-    row: NodeRow
-    window: tuple[tuple[str, ...], int] | None = None
-
-    @classmethod
-    def of(cls, node: BaseNode) -> Chunk:
-        """The chunk of a node."""
-        text = text_of(node)
-        return cls(text, row_of(node, text))
-
-    @property
-    def embed_hash(self) -> str:
-        """The hash of its embedded text."""
-        return self.row.embed_hash
-
-
-Indexed = tuple[DocumentRow, list[Chunk]]  # a document as it is to be written
-
-
-def text_of(node: BaseNode) -> str:
-    """The embedded text of a node: its text with its context."""
-    return readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
-
-
-def row_of(node: BaseNode, embedded: str) -> NodeRow:
-    """The row of a node.
-
-    NUL and lone surrogates become U+FFFD, and numbers that JSON lacks, such as infinity, become text.
-
-    Args:
-        node: The node. Of a class that is not LlamaIndex's it becomes what a vector store makes of it.
-        embedded: Its embedded text.
-    """
-    if node.class_name() not in _CLASSES:
-        node = metadata_dict_to_node(node_to_metadata_dict(node, remove_text=True), text=node.get_content())
-    text, left_out = node.get_content(metadata_mode=MetadataMode.NONE), {"embedding", "metadata"}
-    if isinstance(node, TextNode):
-        left_out.add("text")
-    if isinstance(node, IndexNode):
-        left_out.add("obj")  # it may be anything; a retriever finds it through object_map
-    fields = node.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
-    node_id, ref_doc_id = storable(node.node_id)[0], node.ref_doc_id
-    fields |= {"id_": node_id, "class_name": node.class_name()}
-    metadata = json.loads(json.dumps(node.metadata, default=str), parse_constant=str)
-    content = json.dumps(fields, separators=(",", ":"))
-    return NodeRow(
-        0,
-        node_id,
-        None if ref_doc_id is None else storable(ref_doc_id)[0],
-        storable(text)[0],
-        json.dumps(_storable(metadata)),
-        zlib.compress(content.encode(), 6),
-        hashlib.sha256(embedded.encode("utf-8", "backslashreplace")).hexdigest()[:32],
-        str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
-    )
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return storable(value)[0]
-    if isinstance(value, dict):
-        return {storable(key)[0]: _storable(part) for key, part in value.items()}
-    return [_storable(part) for part in value] if isinstance(value, list) else value
-
-
-def to_node(row: NodeRow) -> BaseNode:
-    """The node of a row, a new object each time.
-
-    Raises:
-        DamagedError: It is none that :func:`row_of` made.
-    """
-    try:
-        fields = {**json.loads(zlib.decompress(row.rest)), "metadata": json.loads(row.metadata)}
-        cls = _CLASSES[fields.pop("class_name")]
-        if issubclass(cls, TextNode):
-            fields["text"] = row.text
-        return cls.model_validate(fields)
-    except (zlib.error, ValueError, TypeError, LookupError) as error:
-        raise DamagedError(
-            f"chunk {row.node_id!r} of the index is damaged ({type(error).__name__}). Cure: delete index.sqlite3, then "
-            "llama-index-contextual index"
-        ) from error
-
-
-def _are_folders(choices: dict[str, Any]) -> dict[str, Any]:
-    folders = choices.get("collections", {})
-    if not isinstance(folders, dict) or not all(isinstance(one, dict) for one in folders.values()):
-        raise ValueError("its folders are none")
-    return choices
+CREATE INDEX chunks_of_document ON chunks (document)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +55,9 @@ class IndexState:
     """What is true of the whole index.
 
     Attributes:
-        settings: By section, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
-        choices: The settings that made it, by their keys in ``contextual.toml``, for those who set no others.
-        objects: The class of each Python object that made it, by argument; who does not pass it again cannot write.
-        folder: Of the documents.
+        settings: Those that made it, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
+        choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
+        folders: Of the documents, by name: ``path`` and more of each; the name of an only one is "".
         complete: False while a refresh is at work or was killed.
         change: Grows with every write, and is the highest number that a node ever had, or higher.
         identity: Tells it from all others.
@@ -228,10 +65,9 @@ class IndexState:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
-    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    choices: Annotated[dict[str, Any], AfterValidator(_are_folders)] = field(default_factory=dict)
-    objects: dict[str, str] = field(default_factory=dict)
-    folder: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, Any] = field(default_factory=dict)
+    folders: dict[str, dict[str, Any]] = field(default_factory=dict)
     complete: bool = True
     change: int = 0
     identity: str = ""
@@ -239,18 +75,14 @@ class IndexState:
     @property
     def model(self) -> str:
         """The identity of the embedding model; "" where nothing was indexed."""
-        return str(self.settings.get("embedding", {}).get("model", ""))
+        return str(self.settings.get("embedding.model", ""))
 
 
 _STATE: Final = TypeAdapter(IndexState)
 
 
 def state_of(values: Mapping[str, Any]) -> IndexState:
-    """The state of the values of the table ``state``.
-
-    Raises:
-        ValueError: They make no sense.
-    """
+    """The state of the values of the table ``state``; a ValueError where they make no sense."""
     try:
         return _STATE.validate_json(json.dumps(dict(values)))
     except ValidationError as error:
@@ -260,7 +92,6 @@ def state_of(values: Mapping[str, Any]) -> IndexState:
 _PAGE: Final = 2000  # rows that are in memory together
 _CHUNK: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
 _DOCUMENT: Final = ", ".join(DocumentRow._fields)
-_HAS_ARROW: Final = sqlite3.sqlite_version_info >= (3, 38)
 MISCOUNTED: Final = (
     "SELECT key, nodes, count(chunks.id) AS found FROM documents LEFT JOIN chunks ON document = documents.id "
     "GROUP BY documents.id HAVING found != nodes"
@@ -274,15 +105,9 @@ _NEVER: Final = {
 
 
 class Database(SqliteFile):
-    """The file of documents, chunks and settings.
+    """The file of documents, chunks and settings."""
 
-    Args:
-        path: The file.
-        cure: The cure of a damaged file.
-    """
-
-    def __init__(self, path: Path, cure: str) -> None:
-        super().__init__(path, INDEX_TABLES, cure)
+    tables = _TABLES
 
     def state(self) -> IndexState:
         """What is true of the whole index; an empty state where nothing was indexed yet.
@@ -447,23 +272,15 @@ class Snapshot:
 
     def values(self, key: str, rows: Rows) -> list[Any]:
         """Value of a metadata key of some chunks, ascending; None where one has none."""
-        # JSON escapes other keys, and SQLite writes 15 digits of a number with a point.
-        is_plain = _HAS_ARROW and key.isascii() and key.replace("_", "a").isalnum()
-        value, values = f"metadata -> '$.\"{key}\"'" if is_plain else "metadata", list[Any]()
-        for found in self._pages(f"{value}, metadata, ref_doc_id, metadata_checksum", rows):
+        values: list[Any] = []
+        for found in self._pages("metadata, ref_doc_id, metadata_checksum", rows):
             with self._file.explained():
-                for _, metadata, document, checksum in found:
-                    if checksum_of(metadata, document or "") != checksum:
-                        raise ValueError("the metadata of a chunk has another checksum")
+                if any(checksum_of(metadata, document or "") != checksum for metadata, document, checksum in found):
+                    raise ValueError("the metadata of a chunk has another checksum")
             if key == REF_DOC_ID:
-                values += [document for _, _, document, _ in found]
-                continue
-            texts = dict.fromkeys(text for text, *_ in found)
-            decoded = {text: None if text is None else json.loads(text) for text in texts}
-            if is_plain and not any(isinstance(value, float) for value in decoded.values()):
-                values += [decoded[text] for text, *_ in found]
+                values += [document for _, document, _ in found]
             else:
-                values += [json.loads(metadata).get(key) for _, metadata, *_ in found]
+                values += [json.loads(metadata).get(key) for metadata, *_ in found]
         return values
 
     def column(self, column: str, rows: Rows) -> list[Any]:

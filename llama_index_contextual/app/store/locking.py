@@ -109,7 +109,7 @@ class WriteLock:
                 self._file.acquire(timeout=self._timeout)
             except Timeout:
                 raise LockedError(
-                    f"another process is writing the index at {self._folder}: {self._described_owner()}. Cure: wait "
+                    f"another process is writing the index at {self._folder}: {self._last_writer()[2]}. Cure: wait "
                     "until it ends, or lock_timeout=SECONDS"
                 ) from None
             except OSError as error:
@@ -118,7 +118,7 @@ class WriteLock:
                     "Cure: make the folder writable, or choose another storage folder."
                 ) from error
             since, command = datetime.now(timezone.utc).isoformat(timespec="seconds"), " ".join(sys.argv)[:200]
-            owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since, "command": command}
+            owner = [os.getpid(), socket.gethostname(), since, command]
             with contextlib.suppress(OSError):  # a failure to do so must not stop the writer
                 self._owner.write_text(json.dumps(owner), encoding="utf-8")
             try:
@@ -131,18 +131,19 @@ class WriteLock:
 
         To try the lock would keep a writer out that comes at this moment.
         """
-        try:
-            owner = json.loads(self._owner.read_text(encoding="utf-8"))
-            if owner["host"] != socket.gethostname() or owner["pid"] == os.getpid() or os.name == "nt":
-                return ""
-            os.kill(owner["pid"], 0)  # on Windows this would send a signal
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        process, host, name = self._last_writer()
+        if host != socket.gethostname() or process == os.getpid() or os.name == "nt":
             return ""
-        return self._described_owner()
-
-    def _described_owner(self) -> str:
         try:
-            owner = json.loads(self._owner.read_text(encoding="utf-8"))
-            return f"process {owner['pid']} on {owner['host']}, since {owner['since']} ({owner['command']})"
-        except (OSError, ValueError, KeyError, TypeError):
-            return "an unknown process"
+            os.kill(process, 0)  # on Windows this would send a signal
+        except (OSError, OverflowError):
+            return ""
+        return name
+
+    def _last_writer(self) -> tuple[int, str, str]:
+        """Process, machine and description of the writer that wrote last."""
+        try:
+            process, host, since, command = json.loads(self._owner.read_text(encoding="utf-8"))
+            return int(process), str(host), f"process {process} on {host}, since {since} ({command})"
+        except (OSError, ValueError, TypeError):
+            return 0, "", "an unknown process"

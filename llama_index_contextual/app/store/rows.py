@@ -1,0 +1,166 @@
+"""Documents and nodes as rows of ``index.sqlite3``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode, Node, TextNode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from llama_index_contextual.errors import DamagedError
+from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
+from llama_index_contextual.text import readable, storable
+
+_CLASSES: Final[dict[str, type[BaseNode]]] = {cls.class_name(): cls for cls in (TextNode, IndexNode, ImageNode, Node)}
+
+
+class DocumentRow(NamedTuple):
+    """One document as it was when it was indexed.
+
+    Attributes:
+        key: Path relative to the folder, or the id that the user set.
+        kind: ``"file"`` or ``"document"``; a refresh of a folder deletes only files.
+        sha256: Hash of its bytes (a file) or of its text and metadata (an object); "" where the next refresh makes it
+            again.
+        stamp: Size and times of the file when it was read; the same stamp means the same content, unread. Empty where
+            the file was so new that it could have changed without another time.
+        made_with: Hash of the parser and context settings that made its nodes; "" where it has never been indexed.
+        nodes: How many nodes it has.
+        failed: Why its content with this stamp cannot be indexed; "" where it can.
+    """
+
+    key: str
+    kind: str = "file"
+    sha256: str = ""
+    stamp: str = ""
+    made_with: str = ""
+    nodes: int = 0
+    failed: str = ""
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether it has been indexed; a file that failed at its first time has not."""
+        return bool(self.made_with)
+
+
+class NodeRow(NamedTuple):
+    """One node as a row of ``chunks``.
+
+    Attributes:
+        row: Its number; 0 before it is written.
+        node_id: Its id.
+        ref_doc_id: Id of the document that it was cut from.
+        text: Its text.
+        metadata: All of it, as JSON.
+        rest: The other fields of the node, as :func:`row_of` encodes them.
+        embed_hash: Of its embedded text: equal hash, equal vector.
+        context_source: What made its context, "" for none.
+    """
+
+    row: int
+    node_id: str
+    ref_doc_id: str | None
+    text: str
+    metadata: str
+    rest: bytes
+    embed_hash: str
+    context_source: str
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A node on its way into the database; as an object it takes four times as much memory.
+
+    Attributes:
+        text: What is embedded of it: its text with its context.
+        row: Its row, without a number.
+        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
+            alone.
+    """
+
+    text: str
+    row: NodeRow
+    window: tuple[tuple[str, ...], int] | None = None
+
+    @classmethod
+    def of(cls, node: BaseNode) -> Chunk:
+        """The chunk of a node."""
+        text = text_of(node)
+        return cls(text, row_of(node, text))
+
+    @property
+    def embed_hash(self) -> str:
+        """The hash of its embedded text."""
+        return self.row.embed_hash
+
+
+Indexed = tuple[DocumentRow, list[Chunk]]  # a document as it is to be written
+
+
+def text_of(node: BaseNode) -> str:
+    """The embedded text of a node: its text with its context."""
+    return readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
+
+
+def row_of(node: BaseNode, embedded: str) -> NodeRow:
+    """The row of a node.
+
+    NUL and lone surrogates become U+FFFD, and numbers that JSON lacks, such as infinity, become text.
+
+    Args:
+        node: The node. Of a class that is not LlamaIndex's it becomes what a vector store makes of it.
+        embedded: Its embedded text.
+    """
+    if node.class_name() not in _CLASSES:
+        node = metadata_dict_to_node(node_to_metadata_dict(node, remove_text=True), text=node.get_content())
+    text, left_out = node.get_content(metadata_mode=MetadataMode.NONE), {"embedding", "metadata"}
+    if isinstance(node, TextNode):
+        left_out.add("text")
+    if isinstance(node, IndexNode):
+        left_out.add("obj")  # it may be anything; a retriever finds it through object_map
+    fields = node.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+    node_id, ref_doc_id = storable(node.node_id)[0], node.ref_doc_id
+    fields |= {"id_": node_id, "class_name": node.class_name()}
+    metadata = json.loads(json.dumps(node.metadata, default=str), parse_constant=str)
+    content = json.dumps(fields, separators=(",", ":"))
+    return NodeRow(
+        0,
+        node_id,
+        None if ref_doc_id is None else storable(ref_doc_id)[0],
+        storable(text)[0],
+        json.dumps(_storable(metadata)),
+        zlib.compress(content.encode(), 6),
+        hashlib.sha256(embedded.encode("utf-8", "backslashreplace")).hexdigest()[:32],
+        str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
+    )
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)[0]
+    if isinstance(value, dict):
+        return {storable(key)[0]: _storable(part) for key, part in value.items()}
+    return [_storable(part) for part in value] if isinstance(value, list) else value
+
+
+def to_node(row: NodeRow) -> BaseNode:
+    """The node of a row, a new object each time.
+
+    Raises:
+        DamagedError: It is none that :func:`row_of` made.
+    """
+    try:
+        fields = {**json.loads(zlib.decompress(row.rest)), "metadata": json.loads(row.metadata)}
+        cls = _CLASSES[fields.pop("class_name")]
+        if issubclass(cls, TextNode):
+            fields["text"] = row.text
+        return cls.model_validate(fields)
+    except (zlib.error, ValueError, TypeError, LookupError) as error:
+        raise DamagedError(
+            f"chunk {row.node_id!r} of the index is damaged ({type(error).__name__}). Cure: delete index.sqlite3, then "
+            "llama-index-contextual index"
+        ) from error
