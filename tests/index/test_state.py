@@ -43,11 +43,13 @@ def test_damage_is_named_with_a_cure_that_mends_it(opened, folder, values):
 
 
 ODD = {
-    "a number for objects": {"objects": 3},
-    "a list for a section": {"settings": {"embedding": ["x"]}},
-    "an embedding without a model": {"settings": {"embedding": {"=model": "x"}}},
+    "a number for folders": {"folders": 3},
+    "a number for a path": {"folders": {"": {"path": 3}}},
+    "a folder without a path": {"folders": {"": {}}},
+    "a list for the model": {"settings": {"embedding.model": ["x"]}},
+    "no model": {"settings": {"=model": "x"}},
     "a list for a size": {"choices": {"chunks.chunk_size": ["x"]}},
-    "a list for several folders": {"choices": {"collections": ["x"]}},
+    "a list for several folders": {"folders": {"notes": ["x"]}},
 }
 
 
@@ -58,7 +60,6 @@ def test_whatever_it_says_an_error_is_of_this_package(opened, folder, values):
     for use in (
         lambda index: index.freshness(5.0),
         lambda index: index.settings.differences(index.settings.state()),
-        lambda index: index.settings.check_writing(),
         lambda index: index.as_retriever().retrieve("installer"),
         lambda index: index.refresh(),
     ):

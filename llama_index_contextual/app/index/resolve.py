@@ -215,7 +215,7 @@ def _refuse_other_folder(state: IndexState, layout: Layout, folders: Folders) ->
             f"the index in {layout.database} is of several folders ({', '.join(state.folders)}), and not of {root} "
             "alone. Cure: name none of them, or choose another storage folder for this one."
         )
-    former = Path(state.folders.get("", {}).get("path", root))
+    former = Path(str(state.folders.get("", {}).get("path", root)))
     # A folder that is not there was moved together with its index, or is of another machine.
     if former != root and former.is_dir() and layout.root != root / DEFAULT_NAME:
         raise StorageError(
