@@ -28,12 +28,7 @@ LANGUAGES: Final = ("en", "es", "zh", "ja")
 # Those that count besides where a text is in one of them: "hier" is yesterday in French, and here in German.
 FURTHER_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
 DAYS_AFTER: Final = 7  # notes of the days after it speak of the day, too
-_KINDS: Final = {
-    "greetings": "greeting",
-    "thanks": "thanks",
-    "acknowledgements": "acknowledgement",
-    "fillers": "filler",
-}
+_KINDS: Final = ("greeting", "thanks", "acknowledgement", "filler")  # of phrases that need no memory
 _MOST_DATES: Final = 4
 _YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C ten times as fast
 _SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
@@ -104,8 +99,8 @@ def lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
         patterns += _date_patterns(data)
     phrases = dict[tuple[str, ...], str]()
     for data in map(_load, (*LANGUAGES, *FURTHER_LANGUAGES)):
-        for key, kind in _KINDS.items():
-            for phrase in _entries(data, key):
+        for kind in _KINDS:
+            for phrase in _entries(data, kind):
                 phrases.setdefault(tuple(split_words(unaccented(phrase))), kind)
     return Lexicon(
         phrases, frozenset(form for word in stop_words for form in _forms(word)), numbers, units, tuple(patterns)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import warnings
 from collections.abc import Iterable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
@@ -28,7 +29,7 @@ from llama_index_contextual.errors import Checked, ContextError, ContextualWarni
 from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index_contextual.context.base import Contexts, Progress
 
@@ -155,9 +156,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         if self.generator is None:
             return self._bare(nodes)
         groups = self._outdated(nodes, documents)
-        with tqdm(desc="Contexts", unit=" chunks", disable=not kwargs.get("show_progress")) as bar:
-            results = self.generator.generate_all(groups, kwargs.get("progress") or _drawn(bar))
-        return self._write(nodes, groups, results)
+        with _progress(**kwargs) as progress:
+            return self._write(nodes, groups, self.generator.generate_all(groups, progress))
 
     async def acall(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
@@ -166,9 +166,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         if self.generator is None:
             return self._bare(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)
-        with tqdm(desc="Contexts", unit=" chunks", disable=not kwargs.get("show_progress")) as bar:
-            results = await self.generator.agenerate_all(groups, kwargs.get("progress") or _drawn(bar))
-        return self._write(nodes, groups, results)
+        with _progress(**kwargs) as progress:
+            return self._write(nodes, groups, await self.generator.agenerate_all(groups, progress))
 
     def _bare(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """Nodes without contexts and without headings of our parser in what is embedded."""
@@ -259,14 +258,16 @@ def _whole(documents: Any) -> list[BaseNode]:
     return whole
 
 
-def _drawn(bar: Any) -> Progress:
-    """A callable that draws progress."""
+@contextmanager
+def _progress(show_progress: bool = False, progress: Progress | None = None, **_: Any) -> Iterator[Progress]:
+    """A callable that draws progress, or the one of the caller."""
+    with tqdm(desc="Contexts", unit=" chunks", disable=not show_progress) as bar:
 
-    def draw(progress: ContextProgress) -> None:
-        bar.total, bar.n = progress.total, progress.done
-        bar.refresh()
+        def draw(counts: ContextProgress) -> None:
+            bar.total, bar.n = counts.total, counts.done
+            bar.refresh()
 
-    return draw
+        yield progress or draw
 
 
 def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:

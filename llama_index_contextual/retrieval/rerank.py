@@ -6,6 +6,7 @@ import math
 import os
 import re
 from abc import abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
@@ -17,7 +18,7 @@ from llama_index_contextual.service import TIMEOUT, post
 from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
@@ -110,20 +111,16 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         copies = [_readable(hit) for hit in nodes[: self.most]]
-        try:
+        with _explained():
             return self._originals(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
-        except Exception as error:
-            raise _explained(error) from error
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         copies = [_readable(hit) for hit in nodes[: self.most]]
-        try:
+        with _explained():
             found = await self.reranker.apostprocess_nodes(copies, query_bundle=query_bundle)
-        except Exception as error:
-            raise _explained(error) from error
-        return self._originals(found, nodes, copies)
+            return self._originals(found, nodes, copies)
 
     def _originals(
         self, found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], copies: Sequence[NodeWithScore]
@@ -151,13 +148,16 @@ def _readable(hit: NodeWithScore) -> NodeWithScore:
     return NodeWithScore(node=node, score=hit.score)
 
 
-def _explained(error: Exception) -> ContextualError:
-    if isinstance(error, ContextualError):
-        return error
-    return RetrievalError(
-        f"the reranker failed ({type(error).__name__}: {error}). Cure: see that its model answers in time, or choose "
-        "another reranker"
-    )
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise a RetrievalError for what a reranker raises."""
+    try:
+        yield
+    except ContextualError:
+        raise
+    except Exception as error:
+        cure = "Cure: see that its model answers in time, or choose another reranker"
+        raise RetrievalError(f"the reranker failed ({type(error).__name__}: {error}). {cure}") from error
 
 
 def read_choices(answer: str, count: int) -> tuple[list[int], list[float]]:

@@ -30,12 +30,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index_contextual.errors import (
-    ContextualWarning,
-    CopyError,
-    SettingError,
-    StorageError,
-)
+from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
 from llama_index_contextual.keyword import ITEMS, REF_DOC_ID, Candidate, admits, condition_of
 
 if TYPE_CHECKING:
