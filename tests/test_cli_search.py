@@ -175,6 +175,13 @@ def test_a_search_can_be_narrowed_by_path_tag_and_day(run, notes):
     assert found("--tag", "no-such-tag") == []
     assert all(path.startswith("memory/2026-1") for path in found("--since", "2026-10-01"))
     assert found("--until", "1999-01-01") == []
+    either = found("--path", "scheduler", "--path", "memory/2026-10")
+    assert {path.rpartition("/")[0] for path in either} == {"docs", "memory"}
+    assert "docs/gateway.md" not in either
+    assert found("--tag", "no-such-tag", "--tag", "neither") == []
+    twice = run("search", "the gateway", "-f", notes, "--since", "2026-01-01", "--since", "2026-10-01")
+    assert (twice.returncode, twice.stdout) == (1, "")
+    assert "--since is named more than once. Cure: name it once" in twice.stderr
 
 
 def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):

@@ -148,8 +148,8 @@ def unknown_words_note(words: Sequence[str]) -> str:
 
 def note_filters(
     *,
-    path: str = "",
-    tag: str = "",
+    path: str | Sequence[str] = "",
+    tag: str | Sequence[str] = "",
     since: str = "",
     until: str = "",
     collections: Sequence[str] = (),
@@ -158,8 +158,8 @@ def note_filters(
     """LlamaIndex's metadata filters for what an agent writes; None where it writes nothing.
 
     Args:
-        path: Part of a note's path, in any case.
-        tag: One of its tags, in any case, or one above it: ``health`` for ``health/running``.
+        path: Part of a note's path, in any case; of several one is enough.
+        tag: One of its tags, in any case, or one above it: ``health`` for ``health/running``; of several it has all.
         since: Its first day, as ``2026-04-09`` or in words (``last week``). A note without a date is left out.
         until: Its last day.
         collections: Names of folders, of an index of several: one of them is the note's.
@@ -173,10 +173,11 @@ def note_filters(
     if first and last and first > last:
         raise SettingError("are in the wrong order. Cure: exchange them.", since=since, until=until)
     filters: list[MetadataFilter | MetadataFilters] = [_condition(condition) for condition in where]
-    if path.strip():
-        filters.append(MetadataFilter(key=PATH, value=path.strip(), operator=FilterOperator.TEXT_MATCH_INSENSITIVE))
-    if tag.strip():
-        filters.append(tag_filter(tag))
+    paths, tags = ([one.strip() for one in ([of] if isinstance(of, str) else of) if one.strip()] for of in (path, tag))
+    how = FilterOperator.TEXT_MATCH_INSENSITIVE
+    parts = [MetadataFilter(key=PATH, value=one, operator=how) for one in paths]
+    filters += [MetadataFilters(filters=[*parts], condition=FilterCondition.OR)] if parts[1:] else parts
+    filters += map(tag_filter, tags)
     if collections:
         filters.append(MetadataFilter(key=COLLECTION, value=[*collections], operator=FilterOperator.IN))
     filters += days_filter(first, last).filters

@@ -15,12 +15,12 @@ import warnings
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.cli import index_cmd, inspect_cmd, output, search_cmd
 from llama_index_contextual.app.cli.options import COMMANDS, EXIT_INTERRUPTED
-from llama_index_contextual.errors import ContextualError
+from llama_index_contextual.errors import ContextualError, SettingError
 
 _EXIT_ERROR: Final = 1
 _ASKING: Final = ("search", "ask", "context")
@@ -40,6 +40,17 @@ class _Commands(TyperGroup):
             raise
 
 
+class _Command(TyperCommand):
+    """Refuses what is named twice, of which click takes the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = [one for one in self.make_parser(ctx).parse_args([*args])[2] if not one.multiple and one.nargs == 1]
+        twice = [one.opts[0] for one in named if named.count(one) > 1 and not getattr(one, "is_flag", True)]
+        if twice:
+            raise SettingError(f"{twice[0]} is named more than once. Cure: name it once")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     cls=_Commands,
     name="llama-index-contextual",
@@ -49,7 +60,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=_Command)(command)
 
 
 def _print_version(wanted: bool) -> None:

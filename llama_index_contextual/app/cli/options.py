@@ -108,8 +108,12 @@ class NamedTarget(Target):
 class Narrowed:
     """Which documents a question is about: a group of options."""
 
-    path: Annotated[str, typer.Option(help="Only files with this in their path, such as people/.")] = ""
-    tag: Annotated[str, typer.Option(help="Only files with this tag, or one below it.")] = ""
+    path: Annotated[
+        list[str] | None, typer.Option(help="Only files with this in their path, such as people/; of several any.")
+    ] = None
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only files with this tag, or one below it; of several all.")
+    ] = None
     since: Annotated[str, typer.Option(help="Only dated files, from this day: 2026-04-09, or 'last week'.")] = ""
     until: Annotated[str, typer.Option(help="Only dated files, up to this day.")] = ""
     where: Annotated[
@@ -125,7 +129,8 @@ class Narrowed:
         """
         from llama_index_contextual.memory import note_filters
 
-        return note_filters(path=self.path, tag=self.tag, since=self.since, until=self.until, where=self.where or ())
+        several = {"path": self.path or (), "tag": self.tag or (), "where": self.where or ()}
+        return note_filters(since=self.since, until=self.until, **several)
 
 
 def _option_of(key: str) -> Any:
