@@ -181,9 +181,14 @@ def count_cl100k(text: str) -> int:
         return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
 
 
-@functools.cache
 def tiktoken_cl100k() -> tiktoken.Encoding:
-    """The encoding of tiktoken, read from LlamaIndex's copy of the vocabulary."""
+    """The encoding of tiktoken, which one thread reads from LlamaIndex's copy of the vocabulary."""
+    with _lock:
+        return _tiktoken_cl100k()
+
+
+@functools.cache
+def _tiktoken_cl100k() -> tiktoken.Encoding:
     import llama_index.core
     import tiktoken
 

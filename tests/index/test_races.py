@@ -83,7 +83,7 @@ def test_threads_that_count_first_together_read_the_vocabulary_once(monkeypatch)
 
     reads, read = [], tiktoken.get_encoding
     monkeypatch.setattr(tiktoken, "get_encoding", lambda name: (reads.append(name), time.sleep(0.05), read(name))[2])
-    tokens.tiktoken_cl100k.cache_clear()
+    tokens._tiktoken_cl100k.cache_clear()
     together = threading.Barrier(4)
 
     def counted(_):

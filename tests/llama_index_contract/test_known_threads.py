@@ -100,7 +100,7 @@ def loop_runs_meanwhile(ours: bool):
 
 def steps(ours: bool, llm: Any = None):
     if ours:
-        contexts = ContextualNodePostprocessor("llm", llm=llm) if llm else ContextualNodePostprocessor()
+        contexts = ContextualNodePostprocessor("llm", llm=llm, cache=False) if llm else ContextualNodePostprocessor()
         return [HeadingAwareMarkdownNodeParser(), contexts]
     return [SentenceSplitter(), *([TitleExtractor(llm=llm)] if llm else [])]
 
