@@ -6,6 +6,7 @@ Everything here takes time in proportion to the message, because a client may se
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.keyword import HAS_CJK, NamedDate, find_dates, split_words, unaccented
@@ -14,7 +15,6 @@ from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import date
 
     from llama_index_contextual.keyword import Lexicon
 
@@ -85,7 +85,8 @@ def gate(message: str, lexicon: Lexicon) -> str:
     """Why memory is not worth asking; "" where it is.
 
     It is not for slash commands, greetings, thanks, acknowledgements, and fewer than three words without a question
-    mark. A path is no command (``/etc/hosts``, ``/tmp``, ``/notes.md``), nor a word with a mark after it.
+    mark, unless they are a date. A path is no command (``/etc/hosts``, ``/tmp``, ``/notes.md``), nor a word with a mark
+    after it.
 
     Args:
         message: What the user wrote; its first 16,384 characters are read.
@@ -102,8 +103,17 @@ def gate(message: str, lexicon: Lexicon) -> str:
         return "no words outside code and digests"
     if kind := _small_talk(text, lexicon):
         return kind
-    is_short = count_words(text) < _MIN_WORDS and not is_question(text)
-    return "fewer than three words and no question" if is_short else ""
+    if count_words(text) >= _MIN_WORDS or is_question(text):
+        return ""
+    dates = find_dates(text, date.today(), lexicon)  # noqa: DTZ011  whichever day it is
+    is_date = bool(dates) and all(map(lexicon.is_stop_word, split_words(_without_dates(text, dates))))
+    return "" if is_date else "fewer than three words and no question"
+
+
+def _without_dates(text: str, dates: Sequence[NamedDate]) -> str:
+    for named in dates:
+        text = text[: named.start] + " " * len(named.text) + text[named.start + len(named.text) :]
+    return text
 
 
 def _small_talk(text: str, lexicon: Lexicon) -> str:
@@ -152,12 +162,9 @@ def read_message(
         today: What ``yesterday`` is relative to.
         plain: Gives a text without a query's operators: an answer holds no word of ``path:notes/``.
     """
-    text = undated = clean_message(message[:MAX_MESSAGE])
+    text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
-    for named in dates:
-        end = named.start + len(named.text)
-        undated = undated[: named.start] + " " * len(named.text) + undated[end:]
-    words = split_words(undated)
+    words = split_words(_without_dates(text, dates))
     asides = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
     has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in words if word not in asides)
     # "What did we decide about retries?" is about retries. Dates stay: the notes of that day hold them. The pieces are

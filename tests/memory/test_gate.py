@@ -84,6 +84,10 @@ ASKED = [
     "好的，昨天我们说了什么",
     "제이씨는 생강을 좋아해요",
     "Thanks for the ginger recipe from Tuesday",
+    "2026-10-22",
+    "on 22.10.2026",
+    "el lunes",
+    "last week",
 ]
 
 
