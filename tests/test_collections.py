@@ -55,7 +55,7 @@ def test_the_storage_alone_opens_all_of_them_and_another_folder_joins(index, fol
     with ContextualIndex.open({"app": more}, storage=tmp_path / "storage") as opened:
         assert opened.refresh().added == ["app/cashew.md"]
     with ContextualIndex.open(None, storage=tmp_path / "storage", create=False) as again:
-        assert [*again.collections] == ["notes", "docs", "app"]
+        assert [*again.settings.folders.collections] == ["notes", "docs", "app"]
         assert again.status(check=True).ok
 
 
@@ -193,6 +193,6 @@ def test_a_folder_of_several_says_nothing_of_the_others(folders, tmp_path):
         index = ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none")
     with index:
         index.refresh()
-        assert [*index.collections] == ["notes", "docs"]
+        assert [*index.settings.folders.collections] == ["notes", "docs"]
         assert [*index.documents()] == ["notes/people/priya.md"]
         assert "harmless" not in str(index.nodes("notes/people/priya.md")[0].metadata)

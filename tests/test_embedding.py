@@ -303,9 +303,6 @@ def test_any_server_with_openai_s_interface_embeds_and_does_not_get_the_key_of_o
 
 
 def test_a_provider_that_is_not_installed_names_its_extra(monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(module, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "llama_index.embeddings.huggingface", None)
     with pytest.raises(MissingExtraError, match=r"pip install llama-index-embeddings-huggingface$"):
         resolve_embedding("huggingface:BAAI/bge-small-en-v1.5")

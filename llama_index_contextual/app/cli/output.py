@@ -81,14 +81,18 @@ def skipped_line(index: ContextualIndex, *, names: bool) -> str:
         index: Of the folder.
         names: Whether each of them is written, and what the text of other files lacks.
     """
+    from llama_index_contextual.app.folder.formats import LEFT_OUT
     from llama_index_contextual.app.folder.walk import summary_of_skipped
+    from llama_index_contextual.metadata import PATH
 
     found = index.found()
     paths, not_notes = found.skipped, found.not_notes
     for path in sorted([*paths, *not_notes]) if names else ():
         tell(path, "not read:")
-    for path, parts in sorted(index.left_out().items()) if names else ():
-        tell(f"{path}: {parts}", "left out:")
+    if names and index.documents():
+        lacking = zip(index.values(PATH), index.values(LEFT_OUT), strict=True)
+        for path, parts in sorted({(path, parts) for path, parts in lacking if parts}):
+            tell(f"{path}: {parts}", "left out:")
     vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"
     line = "; ".join(filter(None, (summary_of_skipped(paths), vault if not_notes else "")))
     return line + ("" if names or not line else "; --list-skipped names them")

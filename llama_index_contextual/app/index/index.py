@@ -6,7 +6,6 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.resolve import open_settings
@@ -22,7 +21,7 @@ from llama_index_contextual.errors import (
     refuse_unknown,
     whole,
 )
-from llama_index_contextual.metadata import PAGE_LABEL, PATH, split_page
+from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.retrieval import (
     POOL,
     CollectionWeights,
@@ -187,11 +186,6 @@ class ContextualIndex:
         return self.settings.folders.root
 
     @property
-    def collections(self) -> dict[str, Path]:
-        """The several folders by name; none where the index is of one."""
-        return {name: one.folder for name, one in self.settings.folders.collections.items()}
-
-    @property
     def storage(self) -> Path:
         """Where the index lives."""
         return self.settings.layout.root
@@ -224,7 +218,7 @@ class ContextualIndex:
         Raises:
             ConfirmationError: It would delete or pay for more than that.
             LockedError: Another process is writing.
-            FingerprintError: An object that made the index was not passed again.
+            FingerprintError: The index was made with another embedding model.
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
@@ -337,11 +331,6 @@ class ContextualIndex:
         known = [key for key, one in self._reader.documents().items() if one.kind == "file"]
         return self.settings.reading.find(below, known=known)
 
-    def left_out(self) -> dict[str, str]:
-        """What the text of an indexed file lacks, by the file's path: ``"2 pictures; 1 script"``."""
-        lacking = zip(self.values(PATH), self.values(LEFT_OUT), strict=True) if self.documents() else ()
-        return {str(path): str(parts) for path, parts in lacking if path and parts}
-
     # Reading it
 
     def read(self, path: str) -> str | None:
@@ -451,9 +440,7 @@ class ContextualIndex:
 
         of_engine = {*signature(RetrieverQueryEngine.from_args).parameters} - {"kwargs", "retriever"}
         refuse_unknown("as_query_engine", options, _OPTIONS | of_engine)
-        llm = llm or getattr(
-            options.get("response_synthesizer"), "_llm", None
-        )  # else LlamaIndex asks for an OpenAI key
+        llm = llm or getattr(options.get("response_synthesizer"), "_llm", None)  # else LlamaIndex asks for OpenAI's key
         names = (_OPTIONS & options.keys()) - {"node_postprocessors"}
         retriever = self.as_retriever(**{"similarity_top_k": 5, **{name: options.pop(name) for name in names}})
         return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)

@@ -14,7 +14,8 @@ from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import gather, sha256_of
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.plan import RefreshReport, is_spared, make_plan
-from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
+from llama_index_contextual.app.index.vectors import rows_without_vector
+from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.app.store.locking import WriteLock
 from llama_index_contextual.errors import DocumentError
@@ -260,11 +261,8 @@ def _problems(settings: IndexSettings, view: IndexView, plan: RefreshReport) -> 
     rows, cached = snapshot.rows(), view.cached_rows()
     if isinstance(settings.embedding, NoEmbedding):
         del cached["cache of vectors"]
-    else:
-        hashes = snapshot.column("embed_hash", rows)
-        vectors = settings.paid.with_vectors(model_id(settings.embedding), dict.fromkeys(hashes))
-        if lost := sum(key not in vectors for key in hashes):
-            found.append(f"{counted(lost, 'chunk')} without a vector, which was lost.")
+    if lost := rows_without_vector(snapshot, settings.paid, settings.embedding):
+        found.append(f"{counted(len(lost), 'chunk')} without a vector, which was lost.")
     found += [
         f"The {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
         f"{len(np.setdiff1d(shown, rows))} too many."

@@ -57,6 +57,16 @@ def check_vectors(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding)
             )
 
 
+def rows_without_vector(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> list[int]:
+    """Numbers of the chunks whose vector is lost."""
+    if isinstance(embedding, NoEmbedding):
+        return []
+    rows = snapshot.rows()
+    hashes = snapshot.column("embed_hash", rows)
+    known = paid.with_vectors(model_id(embedding), dict.fromkeys(hashes))
+    return [row for row, key in zip(rows.tolist(), hashes, strict=True) if key not in known]
+
+
 def embed_missing(
     paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk], progress: Callable[[int], object]
 ) -> tuple[set[str], dict[str, str]]:

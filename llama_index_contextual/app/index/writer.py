@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.index.vectors import check_vectors, embed_missing
+from llama_index_contextual.app.index.vectors import check_vectors, embed_missing, rows_without_vector
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.store.database import MISCOUNTED, Database, IndexState
 from llama_index_contextual.app.store.paid import DOCUMENTS, SETTINGS
@@ -122,17 +122,13 @@ class Writer:
 
     def make_lost_again(self) -> None:
         """Embed the texts whose vector is lost, and have documents indexed again that lack chunks."""
-        settings, lost = self.settings, list[int]()
+        settings = self.settings
         if not self.documents:
             return
         with self.database.reading() as snapshot:
             for key, *_ in snapshot.fetch(MISCOUNTED):
                 self.documents[key] = self.documents[key]._replace(sha256="", stamp="")
-            rows = snapshot.rows()
-            if not isinstance(settings.embedding, NoEmbedding):
-                hashes = snapshot.column("embed_hash", rows)
-                known = settings.paid.with_vectors(self.reader.caches.model, dict.fromkeys(hashes))
-                lost = [row for row, key in zip(rows.tolist(), hashes, strict=True) if key not in known]
+            lost = rows_without_vector(snapshot, settings.paid, settings.embedding)
         for part in iter_batch(lost, _AT_ONCE):
             with self.database.reading() as snapshot:
                 chunks = [Chunk(text_of(to_node(node)), node) for node in snapshot.nodes(part)]

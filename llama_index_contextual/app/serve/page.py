@@ -209,7 +209,7 @@ class PageApi:
             self._overview = state.change, self._overview_of(documents)
         files = max(len(documents) + fresh.changed, 1)
         return {
-            "name": ", ".join(index.collections) or index.folder.name,
+            "name": ", ".join(index.settings.folders.collections) or index.folder.name,
             "documents": len(documents),
             "note": str(fresh) if state.complete else "being indexed, or a refresh was cut off",
             "share": None if state.complete else round(min(1.0, len(documents) / files), 3),

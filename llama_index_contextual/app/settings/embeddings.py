@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.app.settings.late_chunking import TIMEOUT
+from llama_index_contextual.app.settings.late_chunking import (
+    TIMEOUT,
+    JinaDocumentEmbedding,
+    VendorEmbedding,
+    VoyageDocumentEmbedding,
+)
 from llama_index_contextual.app.settings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import Checked, SettingError, needs
 from llama_index_contextual.text import short_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _SHOWN: Final = 60  # characters of a text in a message
 
@@ -121,32 +121,29 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     if spec in _PLAIN:
         return _PLAIN[spec]()
     kind, _, model = spec.partition(":")
-    if kind not in _MAKERS or not model:
+    if kind not in ("local", "ollama", "openai", "huggingface", *_VENDORS) or not model:
         raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
-    module, maker, package = _MAKERS[kind]
-    with needs(package, package):
-        make: Callable[..., BaseEmbedding] = getattr(import_module(module), maker)
     name, _, url = model.partition("@")
-    if kind == "local":
-        return make(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
-    if kind == "huggingface":
-        return make(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
-    options: dict[str, Any] = _instructions(name) if kind == "ollama" else {}
-    return make(model_name=name, timeout=timeout, **options, **({"base_url": url} if url else {}))
+    options: dict[str, Any] = {"timeout": timeout, **({"base_url": url} if url else {})}
+    package = f"llama-index-embeddings-{kind}"
+    with needs(package, package):
+        if kind == "local":
+            found: BaseEmbedding = LocalEmbedding(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
+        elif kind in _VENDORS:
+            found = _VENDORS[kind](model_name=name, **options)
+        elif kind == "ollama":
+            found = _bounded_ollama(name, **{**options, **_instructions(name)})
+        elif kind == "openai":
+            found = _bounded_openai(name, **options)
+        else:
+            from llama_index.embeddings.huggingface import HuggingFaceEmbedding
+
+            found = HuggingFaceEmbedding(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
+    return found
 
 
 _PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
-_HERE: Final = "llama_index_contextual.app.settings"
-_MAKERS: Final = {  # module, name and package
-    "local": (f"{_HERE}.local", "LocalEmbedding", ""),
-    "ollama": (f"{_HERE}.embeddings", "_bounded_ollama", "llama-index-embeddings-ollama"),
-    "openai": (f"{_HERE}.openai_embedding", "bounded_openai", "llama-index-embeddings-openai"),
-    "huggingface": (
-        "llama_index.embeddings.huggingface", "HuggingFaceEmbedding", "llama-index-embeddings-huggingface",
-    ),
-    "voyage": (f"{_HERE}.late_chunking", "VoyageDocumentEmbedding", ""),
-    "jina": (f"{_HERE}.late_chunking", "JinaDocumentEmbedding", ""),
-}  # fmt: skip
+_VENDORS: Final[dict[str, type[VendorEmbedding]]] = {"voyage": VoyageDocumentEmbedding, "jina": JinaDocumentEmbedding}
 
 
 _SHAPING: Final = (
@@ -175,11 +172,42 @@ def _instructions(model: str) -> dict[str, str]:
     return {}
 
 
+def _bounded_openai(model_name: str, timeout: float, base_url: str = "") -> BaseEmbedding:
+    """An ``OpenAIEmbedding`` of OpenAI, or of another server with its interface, with bounded answers and waits."""
+    import httpx
+    import tenacity
+    from llama_index.embeddings.openai import OpenAIEmbedding
+
+    from llama_index_contextual.service import ATTEMPTS, VECTOR_BYTES, client_options, may_pass, pause
+
+    class BoundedOpenAIEmbedding(OpenAIEmbedding):
+        """It waits at most three times; of its two loops of attempts the client's is off."""
+
+        @classmethod
+        def class_name(cls) -> str:
+            """The name under which vectors are recorded."""
+            return "OpenAIEmbedding"
+
+        def _create_retry_decorator(self) -> Any:
+            stop, retry = tenacity.stop_after_attempt(ATTEMPTS), tenacity.retry_if_exception(may_pass)
+            return tenacity.retry(stop=stop, retry=retry, wait=pause, reraise=True)
+
+    # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
+    where = {"model_name": model_name, "api_base": base_url, "api_key": "none"} if base_url else {"model": model_name}
+    return BoundedOpenAIEmbedding(
+        **where,
+        max_retries=0,
+        timeout=timeout,
+        http_client=httpx.Client(**client_options(timeout, VECTOR_BYTES)),
+        async_http_client=httpx.AsyncClient(**client_options(timeout, VECTOR_BYTES, is_async=True)),
+    )
+
+
 def _bounded_ollama(model_name: str, timeout: float, **options: Any) -> BaseEmbedding:
     """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
-    with needs("llama-index-embeddings-ollama", "llama-index-embeddings-ollama"):
-        from llama_index.embeddings.ollama import OllamaEmbedding
-        from ollama import AsyncClient, Client
+    from llama_index.embeddings.ollama import OllamaEmbedding
+    from ollama import AsyncClient, Client
+
     from llama_index_contextual.service import VECTOR_BYTES, client_options  # httpx, which few questions need
 
     embedding = OllamaEmbedding(model_name=model_name, embed_batch_size=64, **options)

@@ -54,16 +54,14 @@ class Layout:
         Raises:
             StorageError: The folder cannot be made.
         """
+        ignore = self.root / ".gitignore"
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            ignore = self.root / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("# Made by llama-index-contextual.\n*\n", "utf-8")
         except OSError as error:
-            raise StorageError(
-                f"the index cannot be kept in {self.root} ({error.strerror}). Cure: make it writable, or choose "
-                "another storage folder."
-            ) from error
+            cure = "make it writable, or choose another storage folder"
+            raise StorageError(f"the index cannot be kept in {self.root} ({error.strerror}). Cure: {cure}.") from error
 
     def refuse_links(self) -> None:
         """Refuse symbolic links: a folder of somebody else would have files outside of it read, written or deleted.
@@ -71,8 +69,7 @@ class Layout:
         Raises:
             StorageError: The folder is a link, or one is in it.
         """
-        inside = (Path(folder, name) for folder, *names in os.walk(self.root) for name in (*names[0], *names[1]))
-        for path in (self.root, *inside):
+        for path in (self.root, *self.root.rglob("*")):
             if path.is_symlink():
                 raise StorageError(
                     f"{path} is a symbolic link, and an index is not kept behind one. Cure: remove the link, or name "
@@ -118,7 +115,7 @@ class WriteLock:
                     "Cure: make the folder writable, or choose another storage folder."
                 ) from error
             since, command = datetime.now(timezone.utc).isoformat(timespec="seconds"), " ".join(sys.argv)[:200]
-            owner = [os.getpid(), socket.gethostname(), since, command]
+            owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since, "command": command}
             with contextlib.suppress(OSError):  # a failure to do so must not stop the writer
                 self._owner.write_text(json.dumps(owner), encoding="utf-8")
             try:
@@ -143,7 +140,8 @@ class WriteLock:
     def _last_writer(self) -> tuple[int, str, str]:
         """Process, machine and description of the writer that wrote last."""
         try:
-            process, host, since, command = json.loads(self._owner.read_text(encoding="utf-8"))
-            return int(process), str(host), f"process {process} on {host}, since {since} ({command})"
-        except (OSError, ValueError, TypeError):
+            owner = json.loads(self._owner.read_text(encoding="utf-8"))
+            name = f"process {owner['pid']} on {owner['host']}, since {owner['since']} ({owner['command']})"
+            return int(owner["pid"]), str(owner["host"]), name
+        except (OSError, ValueError, TypeError, LookupError):
             return 0, "", "an unknown process"
