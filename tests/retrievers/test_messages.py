@@ -15,7 +15,7 @@ from llama_index_contextual.retrieval import (
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrieval.sessions import FEATURES, fuse_sessions, sentences_of, sessions_of
+from llama_index_contextual.retrieval.sessions import FEATURES, _in_turn, fuse_sessions, sentences_of, sessions_of
 from llama_index_contextual.retrieval.signals import PoolReads, read_pool, record_of
 
 NOW = date(2026, 4, 10)
@@ -129,3 +129,9 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
     shown = str(explanation)
     assert all(name in shown for name in ("session vector +", "session keyword +", "sentence +"))
     assert "+0.00" not in shown
+
+
+def test_every_second_session_is_the_best_of_the_others_by_its_text():
+    totals = {"today": (5.0, 2.0), "yesterday": (4.5, 1.0), "last week": (4.0, 1.5), "last year": (3.0, 2.9)}
+    assert _in_turn(totals) == {"today": 5.0, "last year": 4.5, "yesterday": 4.0, "last week": 3.0}
+    assert list(_in_turn(totals)) == ["today", "last year", "yesterday", "last week"]
