@@ -79,8 +79,9 @@ def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
     if part.key == DATE_TS and isinstance(part.value, (int, float)):
         return f"date {part.operator.value} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
     key = part.key.removeprefix(ITEMS)
-    is_item = key != part.key and part.operator == FilterOperator.CONTAINS
-    return f"{key} {'is' if is_item else part.operator.value} {part.value!r}"
+    if part.operator == FilterOperator.EQ or (key != part.key and part.operator == FilterOperator.CONTAINS):
+        return f"{part.value!r} as its {key}"
+    return f"no {key}" if part.operator == FilterOperator.IS_EMPTY else f"{key} {part.operator.value} {part.value!r}"
 
 
 def keys_of(filters: MetadataFilters | None) -> list[str]:

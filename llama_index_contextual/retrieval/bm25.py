@@ -7,7 +7,7 @@ import copy
 from collections import Counter
 from difflib import get_close_matches
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,6 +15,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
+from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import (
     K1,
@@ -33,7 +34,8 @@ from llama_index_contextual.keyword import (
     tag_of,
     unknown_words,
 )
-from llama_index_contextual.metadata import INLINE_TAGS, TAGS
+from llama_index_contextual.keyword.filters import ITEMS, WORDS
+from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, PATH, TAGS, path_of
 from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
-_NEAREST: Final = 3  # tags that a message names
+_NEAREST: Final = 3  # tags, folders or keys that a message names
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
@@ -276,7 +278,7 @@ class ContextualBM25Retriever(BM25Retriever):
         alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
 
         def work(store: Any) -> tuple[list[str], list[str]]:
-            empty = [words + _nearest_tags(store, part) for words, part in alone.items() if not store.count(part)]
+            empty = [words + _nearest(store, part) for words, part in alone.items() if not store.count(part)]
             return empty, [key for key in keys_of(self.filters) if not store.count(having(key))]
 
         return self.ask(work)
@@ -326,14 +328,28 @@ def _groups_of(analyzer: Analyzer, text: str) -> Sequence[Group]:
     return tuple(analyzer.query_groups(text))
 
 
-def _nearest_tags(store: Any, filters: MetadataFilters) -> str:
-    """The tags of an index that are nearest to the tag of a filter, as the end of a sentence; "" for other filters."""
-    tag = tag_of(filters.filters[0])
-    if tag is None:
+def _nearest(store: Any, filters: MetadataFilters) -> str:
+    """The tags, folders, keys or values of an index that are nearest to those of a filter, as the end of a sentence."""
+    part = filters.filters[0]
+    tag = tag_of(part)
+    while isinstance(part, MetadataFilters) and part.filters:
+        part = part.filters[0]
+    if isinstance(part, MetadataFilters) or part.key in (WORDS, DATE_TS):
         return ""
-    ids = store.selected_ids()
-    values = [value for key in (TAGS, INLINE_TAGS) for value in store.values(key, ids).values() if value]
-    listed = [value if isinstance(value, list | tuple) else str(value).split(",") for value in values]
-    counts = Counter(str(one).strip() for several in listed for one in several)
-    near = get_close_matches(tag, counts, _NEAREST, 0.5) or [one for one, _ in counts.most_common(_NEAREST)]
-    return f" (tags that there are: {', '.join(near)})" if near else " (nothing has a tag)"
+    key, wanted = part.key.removeprefix(ITEMS), str(part.value if tag is None else tag)
+    metas = [node.metadata for node in store.nodes(store.selected_ids()).values()]
+    if tag is not None or (key != PATH and any(key in meta for meta in metas)):
+        kind = f"values of {key}" if tag is None else "tags"
+        values = [meta.get(one) for meta in metas for one in ((key,) if tag is None else (TAGS, INLINE_TAGS))]
+        listed = [one if isinstance(one, list | tuple) else str(one).split(",") for one in values if one is not None]
+        counts = Counter(str(one).strip() for several in listed for one in several if one)
+    elif key == PATH:
+        kind, folders = "folders", [PurePosixPath(path_of(meta)).parents for meta in metas]
+        counts = Counter(f"{one}/" for several in folders for one in several if one.name)
+    else:
+        kind, wanted = "keys", key
+        counts = Counter(one for meta in metas for one in meta.keys() - NAMES_TAKEN)
+    near = get_close_matches(wanted, counts, _NEAREST, 0.5)
+    if tag is None or not near:
+        near = list(dict.fromkeys([*near, *(one for one, _ in counts.most_common(2 * _NEAREST))]))[: 2 * _NEAREST]
+    return f" ({kind} that there are: {', '.join(near)})" if near else f" (there are no {kind})"

@@ -15,3 +15,13 @@ def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_head
         under = part_of(index, "[[a#under]]")
     assert (under.from_line, under.to_line) == (5, 15)
     assert under.text.endswith("# make\n```\n\nTail.\n")
+
+
+def test_a_note_is_read_by_its_title_or_its_place_on_the_disk(tmp_path):
+    (tmp_path / "a.md").write_text("---\ntitle: 'Pumps at 10:30, C# too'\n---\n\n# Red\n\nFast.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        for target in ("Pumps at 10:30, C# too", f"{tmp_path}/a.md", f"file://{tmp_path}/a.md"):
+            assert part_of(index, target).total_lines == 7
+        assert part_of(index, "pumps at 10:30, c# too:5").text == "# Red"
+        assert part_of(index, "a#red").from_line == 5

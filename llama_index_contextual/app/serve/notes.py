@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import PurePosixPath
+from os.path import normpath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.chunking import headings_of
@@ -14,7 +15,7 @@ from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import shown_path
-from llama_index_contextual.metadata import INLINE_TAGS, PATH, TAGS, path_of, split_page, value_of
+from llama_index_contextual.metadata import INLINE_TAGS, PATH, TAGS, TITLE, path_of, split_page, value_of
 from llama_index_contextual.text import WIKI_LINK, caseless, counted, lines_of, normalise
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ _MOST_LISTED: Final = 500
 _MOST_LABELS: Final = 50  # of one kind in a list
 _SUGGESTED: Final = 3
 _MOST_CHARS: Final = 64_000  # of one answer
-_LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
+_LINES: Final = re.compile(r"(?:#L|:)(\d{1,9})(?:-L?(\d{1,9}))?$")
+_LINK: Final = re.compile(r"!?\[[^\[\]\n]*\]\(<?([^()<>\n]+)>?\)")
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
 
 
@@ -95,15 +97,21 @@ def resolve(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] |
     if target in index.files(target):
         return target, None
     place: tuple[int, int] | str | None = None
+    paths, folders = index.files(), index.settings.folders
     if link := WIKI_LINK.fullmatch(target):
         name, place = link[1].strip(), (link[2] or "").rpartition("#")[2].strip() or None
     else:
-        name = target.removeprefix("[").removesuffix("]").removeprefix("note:///")
-        if lines := _LINES.search(name):
+        name = link[1] if (link := _LINK.fullmatch(target)) else target.strip("`").removeprefix("[").removesuffix("]")
+        place_of_file = Path(normpath(name.removeprefix("note:///").removeprefix("file://")))
+        name = folders.path_of(place_of_file) or place_of_file.as_posix().lstrip("/")
+        is_whole = next(_paths_meant(index, name, paths), None) is not None  # "Meeting at 10:30", "C# in depth"
+        if lines := None if is_whole else _LINES.search(name):
             name, place = name[: lines.start()], (int(lines[1]), int(lines[2] or lines[1]))
             if not 0 < place[0] <= place[1]:
                 raise DocumentError(f"{target!r} names no lines. Cure: the first, from 1, then the last: #L3-L9")
-    paths = index.files()
+        elif not is_whole:
+            name, _, heading = name.partition("#")
+            place = heading.rpartition("#")[2].strip() or None
     path = next(_paths_meant(index, name, paths), None)
     if path is None:
         names = {caseless(text): path for path in paths for text in (path, PurePosixPath(path).stem)}
@@ -115,7 +123,7 @@ def resolve(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] |
 
 
 def _paths_meant(index: ContextualIndex, name: str, paths: list[str]) -> Iterator[str]:
-    """Yield the paths that a name may mean: as a citation shows one, by its end, by an alias in front matter."""
+    """Yield the paths that a name may mean: as a citation shows one, by its end, by a title or an alias."""
     file, page = split_page(name)
     for wanted, rest in ((name, ""), (file, name[len(file) :] if page else "")):
         known = normalise(wanted)
@@ -124,7 +132,7 @@ def _paths_meant(index: ContextualIndex, name: str, paths: list[str]) -> Iterato
     end = f"/{title.removesuffix('.md')}"
     matches = (path for path in paths if f"/{caseless(path).removesuffix('.md')}".endswith(end))
     yield from sorted(matches, key=lambda path: (path.count("/"), path))
-    for key in ("aliases", "alias") if index.exists else ():
+    for key in (TITLE, "aliases", "alias") if index.exists else ():
         named = zip(index.values(key), index.values(PATH), strict=True)
         yield from (str(path) for value, path in named if title in items_of(value))
 
