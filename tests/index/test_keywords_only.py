@@ -108,7 +108,7 @@ def test_evaluate_compares_contexts_by_keywords(folder):
     found = evaluate(folder, questions, embed_model="none", contexts=["off", "headings"], top_k=[1], say=said.append)
     assert [row.name for row in found.rows] == ["text alone", "LlamaIndex metadata", "headings"]
     assert found.rows[0].recalls.mean() == 1
-    assert said[0].endswith(" MB to read for 3 indexes")
+    assert said[0].endswith(" documents in 3 indexes")
     assert "headings" in str(found)
 
 
