@@ -192,6 +192,23 @@ PAGES = {
         ),
         "40 [1], 50 [2], 60 [3], 70 [4] [5]\n",
     ),
+    "raised and lowered letters that are no number": (
+        (
+            "<p>10<sup>n+1</sup>, x<sup>2/3</sup>, Ca<sup>2+</sup>, H<sub>n+1</sub>, 3<sup>1</sup>/<sub>2</sub> in, "
+            "see<sup>1,2</sup>"
+        ),
+        "10^(n+1), x^(2/3), Ca^2+, H_(n+1), 3 1/2 in, see^1,2\n",
+    ),
+    "formulas": (
+        (
+            "<p>Take <math><mn>1</mn><mfrac><mn>1</mn><mn>2</mn></mfrac></math> cup, <math><mi>E</mi><mo>=</mo><mi>m</mi>"  # noqa: E501
+            "<msup><mi>c</mi><mn>2</mn></msup><mi>t</mi></math>, <math><msqrt><mi>a</mi><mo>+</mo><mi>b</mi></msqrt></math>"  # noqa: E501
+            ", <math>\n<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>\n<mi>i</mi>"  # noqa: E501
+            "</math><p><span><math><semantics><mi>a</mi><annotation>a</annotation></semantics></math><span "
+            "aria-hidden=true>a</span></span>"
+        ),
+        "Take 1 1/2 cup, E=mc^2 t, √(a+b), ∑_(i=1)^n i\n\na\n",
+    ),
     "raised letters in several pieces": (
         "<p>10<sup>1</sup><b><sup>2</sup></b> and 10<span style='vertical-align: super'>6</span>",
         "10^12 and 10^6\n",

@@ -9,7 +9,8 @@ import codecs
 import contextlib
 import posixpath
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,7 @@ PAGE: Final = "\ue002"  # where a page begins
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
 _SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
-_HIDDEN: Final = frozenset(("linenos", "katex-html", "mw-editsection"))
+_HIDDEN: Final = frozenset(("linenos", "mw-editsection"))
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
 _CONTAINERS: Final = """
@@ -37,6 +38,12 @@ _CONTAINERS: Final = """
     """.split()  # noqa: SIM905
 _BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *_CONTAINERS))
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
+# Parts of a formula in MathML by the names that Word gives them.
+_LIMITS: Final = {"msub": "e sub", "munder": "e sub", "msubsup": "e sub sup", "munderover": "e sub sup"}
+_PARTS: Final = {"mfrac": "num den", "msup": "e sup", "mroot": "e deg", **_LIMITS}
+_UNSEEN: Final = str.maketrans("\u2061\u2063", " ,", "\u2062\u2064")  # signs of formulas
+# A part of a formula that needs no parentheses.
+_WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
@@ -123,6 +130,8 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
         if element.find_next_sibling("rp") is None:
             element.string = f"({element.get_text()})"
     left_out = _without_hidden(soup)
+    for element in soup.find_all(re.compile(r"^(?:\w+:)?math$")):
+        element.replace_with(_formula(element))
     main = _main_part(soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
     blocks = _Writer().blocks(main)
@@ -157,11 +166,18 @@ def _is_hidden(element: Tag) -> bool:
         or attributes.get("role") in ("navigation", "banner")
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
         or "hidden" in attributes
+        or (attributes.get("aria-hidden") == "true" and _is_picture_of_formula(element))
         or (name == "button" and _is_small_button(element))
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
         or (name == "aside" and _is_side_bar(element))
         or (name == "a" and _is_anchor(element))
     )
+
+
+def _is_picture_of_formula(element: Tag) -> bool:
+    """Whether an element only shows a formula that stands beside it."""
+    around = element.parent
+    return around is not None and around.name == "span" and around.find("math") is not None
 
 
 def _is_panel(element: Tag, controlled: set[str]) -> bool:
@@ -329,10 +345,55 @@ def _raised(element: Tag, before: str) -> str:
         return element.get_text()
     is_behind = before.isalnum() or before in (")", "]")
     if text and element.name == "sup" and text.lower() not in _ORDINALS and is_behind:
-        return f"^{text}"
-    if element.name == "sub" and (before.isdigit() or after.isdigit()):
-        return f"_{text}{' ' * after.isdigit()}"
+        is_fraction = after in ("/", "\u2044") and getattr(element.find_next_sibling(), "name", "") == "sub"
+        return f" {text}" if is_fraction else f"^{_whole(text)}"
+    if element.name == "sub" and (before.isdigit() or after.isdigit() or _whole(text) != text):
+        return f"_{_whole(text)}{' ' * after.isdigit()}"
     return element.get_text()
+
+
+# Formulas
+
+
+def formula(kind: str, parts: Sequence[tuple[str, str]]) -> str:
+    """A formula on one line: 1/2, x^2, √(a+b).
+
+    Args:
+        kind: The name of an element of Word or of MathML.
+        parts: What it holds: names as Word gives them, and texts.
+    """
+    text, inner, last = "", defaultdict(str, {name: _whole(part) for name, part in parts}), ""
+    if inner["num"]:
+        return f"{inner['num']}/{inner['den']}"
+    if inner["sub"] or inner["sup"]:
+        limits = (f"{mark}{inner[name]}" for name, mark in (("sub", "_"), ("sup", "^")) if inner[name])
+        return dict(parts).get("e", "") + "".join(limits)
+    if kind in ("mr", "mtr"):
+        return ", ".join(part for _, part in parts) + "; "
+    for _, part in parts:
+        is_apart = part[:1].isalnum() and (text[-1:].isalnum() or text.endswith(")"))
+        text += " " * (is_apart and ("/" in part or re.search("[/^_√]", last) is not None)) + part
+        last = part
+    text = text.removesuffix("; ")
+    if kind in ("rad", "mroot", "msqrt"):
+        return f"{inner['deg']}√{inner['e'] or _whole(text)}"
+    return f"({text})" if kind in ("d", "mfenced") else text
+
+
+def _formula(element: Tag) -> str:
+    """A formula of MathML, without what is written once more in another notation."""
+    kind = element.name.rpartition(":")[2]
+    inner = [one for one in element.children if isinstance(one, Tag)]
+    if not inner:
+        return "" if kind.startswith("annotation") else element.get_text().strip(" \n\r\t").translate(_UNSEEN)
+    names = _PARTS.get(kind, "").split()
+    texts = list(map(_formula, inner))
+    return formula(kind, [*zip([*names, *[""] * len(texts)], texts)])  # noqa: B905
+
+
+def _whole(text: str) -> str:
+    """A part of a formula, in parentheses where it has several pieces."""
+    return text if _WHOLE.fullmatch(text) else f"({text})"
 
 
 # Tables and numbers

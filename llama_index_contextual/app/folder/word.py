@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, PAGE, html_to_markdown, numeral
+from llama_index_contextual.app.folder.html import NUMBER, PAGE, formula, html_to_markdown, numeral
 
 _MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
 _W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -242,18 +242,11 @@ def _formula(element: Any) -> str:
     kind, parts = local(element), [(local(child), _formula(child)) for child in element]
     if kind == "t":
         return element.text or ""
-    inner = defaultdict(str, {name: f"({part})" if len(part) > 1 else part for name, part in parts})
-    if kind == "f":
-        return f"{inner['num']}/{inner['den']}"
-    if kind == "rad":
-        return f"{inner['deg']}√{inner['e']}"
-    if kind in ("sSup", "sSub", "sSubSup", "nary"):
-        limits = "".join(f"{mark}{inner[name]}" for name, mark in (("sub", "_"), ("sup", "^")) if inner[name])
-        base = dict(parts).get("e", "")
+    if kind == "nary":
         sign = attribute(element.find(".//{*}chr"), "val") or "∫"
-        return f"{sign}{limits} {base}" if kind == "nary" else base + limits
-    text = "".join(part for _, part in parts)
-    return f"({text})" if kind == "d" else text
+        limits = [(name, part) for name, part in parts if name in ("sub", "sup")]
+        return f"{formula(kind, [('e', sign), *limits])} {dict(parts).get('e', '')}"
+    return formula(kind, parts)
 
 
 # OpenDocument
