@@ -109,3 +109,17 @@ def test_values_of_one_property_have_one_type_unless_types_are_asked_for(typed, 
     written = "rating: 4\n", "rating: high\n", "rating: True\n", "rating: 01234\n"
     nodes = [parsed(f"---\n{line}---\nText.", typed_front_matter=typed)[0] for line in written]
     assert tuple(node.metadata["rating"] for node in nodes) == values
+
+
+@pytest.mark.parametrize(
+    ("front", "title"),
+    [
+        ("---\ntitle: 'Ana's day'\n---", "Ana's day"),
+        ('---\ntitle: "C:\\path"\n---', "C:\\path"),
+        ('---\ntitle: "\\ud83d\\ude80 go"\n---', "🚀 go"),
+        ("+++\ntitle = Bare words\n+++", "Bare words"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+def test_the_quotes_of_a_title_that_is_no_yaml_are_none_of_it(front, title):
+    assert parsed(f"{front}\n\nWater.\n")[0].metadata[TITLE] == title

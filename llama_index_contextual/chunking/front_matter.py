@@ -8,11 +8,12 @@ its kind read them.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -29,13 +30,17 @@ else:
     import tomli as tomllib
 
 
-# "---yaml" and "---json" are Eleventy's; JSON is YAML.
+# "---yaml" and "---json" are Eleventy's; JSON is YAML. Before it a comment may name a licence.
 _FENCED: Final = re.compile(
-    r"\ufeff?(?:\s*[\r\n])?(---|\+\+\+)(?:ya?ml|json)?[ \t]*(?:\r\n?|\n)"
+    r"\ufeff?(?:\s*<!--(?:(?!-->).){0,9999}-->)?(?:\s*[\r\n])?(---|\+\+\+)(?:ya?ml|json)?[ \t]*(?:\r\n?|\n)"
     r"(.*?)(?<![^\r\n])(\1|\.\.\.)[ \t]*(?:\r\n?|\n|\Z)",
     re.DOTALL,
 )
 _HASHTAGS: Final = re.compile(r"^([ \t]*(?:-|[\w-]+:)[ \t]+)(#\w[^\r\n']*)", re.MULTILINE)  # no comments: "tags: #a #b"
+_LIST_OF_TAGS: Final = re.compile(r"^[\w-]+:[ \t]*\[[^\r\n]*", re.MULTILINE)
+_SIGN: Final = re.compile(r"(?<=[\[,])([ \t]*)#(?=\w)")
+_TOML_KEY: Final = re.compile(r"^([\w-]+)[ \t]*=[ \t]*", re.MULTILINE)
+_GROUPS: Final = ("<<", "taxonomies", "date")  # YAML's and Zola's keys of further keys, MkDocs' "date: created:"
 _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C one where PyYAML was built with it
 _MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
 _DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer ends the process where there are 100,000
@@ -94,12 +99,13 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
     """
     match = _FENCED.match(text)
     if match is None or (match[1] == "+++" and match[3] != "+++"):
-        return FrontMatter()
+        return _json_front_matter(text)
     name, language, source = name or "a document", "YAML", match[2]
     if match[1] == "+++":
         language = "TOML"
     else:
-        source = _HASHTAGS.sub(r"\1'\2'", source)
+        source = _HASHTAGS.sub(r"\1'\2'", source.replace("\u00a0", " "))
+        source = _LIST_OF_TAGS.sub(lambda tags: _SIGN.sub(r"\1", tags[0]), source)
     try:
         if len(source) > _MOST_CHARS:
             raise ValueError(f"it has {len(source):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
@@ -108,7 +114,9 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)  # counted from 0, and the fence is one
         reason = f"line {mark.line + 2}: {getattr(error, 'problem', '')}" if mark else str(error).partition("\n")[0]
-        pairs = _read_line_by_line(source) if isinstance(error, yaml.YAMLError) else []
+        is_syntax = isinstance(error, yaml.YAMLError | tomllib.TOMLDecodeError)
+        source = source if language == "YAML" else _TOML_KEY.sub(r"\1: ", source)
+        pairs = _read_line_by_line(source) if is_syntax else []
         _warn(
             f"{name} cannot be read as {language} and is {'read line by line' if pairs else 'kept as text'}: {reason}"
         )
@@ -116,12 +124,28 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
             return FrontMatter(unread=match.end())
     if pairs is None:
         return FrontMatter()
-    values = {key.lower(): value for key, value in pairs}
-    if language == "TOML" and isinstance(groups := values.get("taxonomies"), dict):  # Zola's
-        values = {**groups, **values}
+    values = _values_of(pairs)
     if len(counts := Counter(key.lower() for key, _ in pairs)) < len(pairs):
         _warn(f"{name} repeats {', '.join(key for key in values if counts[key] > 1)}. The last one counts.")
     return FrontMatter(match.end(), values)
+
+
+def _json_front_matter(text: str) -> FrontMatter:
+    """That of Hugo: an object at the very top with nothing behind it on its last line."""
+    start = int(text.startswith("\ufeff"))
+    if text.startswith("{", start):
+        with contextlib.suppress(ValueError, RecursionError):
+            found, end = json.JSONDecoder().raw_decode(text[: start + _MOST_CHARS], start)
+            if found and not text[end:].partition("\n")[0].strip():
+                return FrontMatter(text.find("\n", end) + 1 or len(text), _values_of(found.items()))
+    return FrontMatter()
+
+
+def _values_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Values by key in lower case, with those of groups."""
+    values = {key.lower(): value for key, value in pairs}
+    groups = [group for name in _GROUPS if isinstance(group := values.get(name), dict)]
+    return {key.lower(): value for group in [*groups, values] for key, value in group.items()}
 
 
 def _warn(fault: str) -> None:
@@ -167,7 +191,12 @@ def _value(lines: list[str]) -> Any:
             return pairs[0][1]
     items = [line.strip() for line in lines if line.strip()]
     is_list = not lines[0] and all(item[:2] == "- " for item in items)
-    return [item[2:].strip() for item in items] if is_list else " ".join(items)
+    if is_list:
+        return [item[2:].strip() for item in items]
+    text = " ".join(items)
+    with contextlib.suppress(ValueError):
+        return str(json.loads(text))
+    return text[1:-1] if text[1:] and text[0] == text[-1] and text[0] in "\"'" else text
 
 
 def _plain(node: yaml.Node) -> Any:
@@ -176,7 +205,8 @@ def _plain(node: yaml.Node) -> Any:
     if isinstance(node, yaml.SequenceNode):
         inner = [_plain(item) for item in node.value if not isinstance(item, yaml.MappingNode)]
         return [*chain.from_iterable(one if isinstance(one, list) else [one] for one in inner)]  # [[A link]]
-    return {}
+    pairs = ((key.value, value) for key, value in node.value if isinstance(key, yaml.ScalarNode))
+    return {key: _plain(value) for key, value in pairs if isinstance(value, yaml.ScalarNode)}
 
 
 def _prose(text: str) -> Iterator[tuple[int, str]]:

@@ -35,7 +35,7 @@ _FORMS: Final = (
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
     re.compile(
         rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:{_TO}(?:[^\W\d_]+\.? )?\d\d?{_ORDINAL})?"
-        rf"(?:, ?| )(?:\d\d?:\d\d(?::\d\d)? )?{_YEAR}\b"
+        rf"(?:, ?| )(?:\d\d?:\d\d(?::\d\d)? (?:[A-Z]{{1,5}} |[+-]\d{{4}} )?)?{_YEAR}\b"
     ),
     re.compile(
         rf"\b(?P<day>\d\d?){_ORDINAL}(?:{_TO}\d\d?{_ORDINAL})?(?: de| of)?(?:[ -]|(?<=\.))(?P<month>[^\W\d_]+)"
@@ -157,6 +157,8 @@ def parse_date(value: object) -> date | datetime | None:
     """
     if isinstance(value, date):  # a datetime is one too
         return value
+    if isinstance(value, str) and re.fullmatch(r"1\d{9}", value):
+        value = int(value)
     if isinstance(value, int | float):
         try:
             return datetime.fromtimestamp(value, timezone.utc) if value >= _FIRST_SECOND else None
