@@ -51,6 +51,10 @@ TABLES = {
         "<tr><th>Area (m<sup>2</sup>)<th>N<tr><td>10<sup>6</sup><td>3<sup><a href=#n1>1</a></sup>",
         "| Area (m^2) | N |\n| --- | --- |\n| 10^6 | 3 [1] |",
     ),
+    "all rows below, and text beside": (
+        "some <tr><td rowspan=0>N<td>1<tr><td>2<tr><td>3",
+        "some\n\n| N | 1 |\n| --- | --- |\n| N | 2 |\n| N | 3 |",
+    ),
     "several bodies": (
         "<tbody><tr><td>A<td>B</tbody><tbody><tr><td>1<td>2</tbody><tfoot><tr><td>3<td>4</tfoot>",
         "| A | B |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |",
@@ -93,6 +97,25 @@ PAGES = {
             "<button aria-expanded=false>Fees</button><p>None.<button>Copy</button>"
         ),
         "## Can I return shoes?\n\nYes.\n\nAbroad?\n\nNo.\n\nFees\n\nNone.\n",
+    ),
+    "buttons beside headings, and labels of tabs": (
+        "<h3>Run<button>Copy link</button></h3>Now.<ul><li><button role=tab>Linux</button><button role=tab>Mac</button></ul>",  # noqa: E501
+        "### Run\n\nNow.\n\n- Linux\n  Mac\n",
+    ),
+    "headings of a picture, and before the main part": (
+        "<h1>Pumps</h1><main><h2><img alt='Pump guide'></h2><p>Prime it.</main>",
+        "# Pumps\n\n## Pump guide\n\nPrime it.\n",
+    ),
+    "a table by its roles": (
+        (
+            "<div role=table><i>Fees</i><div role=row><span role=columnheader>Plan</span><span role=columnheader>Fee</span>"  # noqa: E501
+            "</div><div role=row><div><span role=cell>Basic</span></div><span role=cell>25</span></div></div>"
+        ),
+        "Fees\n\n| Plan | Fee |\n| --- | --- |\n| Basic | 25 |\n",
+    ),
+    "what is deleted": (
+        "<p>Price <del>20</del> <ins>15</ins> EUR, <s>10</s> 5<ul><li><del>Buy</del></ul>",
+        "Price 15 EUR, ~~10~~ 5\n\n- ~~Buy~~\n",
     ),
     "a question that is a button": (
         "<div><button>How do I return shoes that do not fit?</button></div><div>Within 30 days.</div>",

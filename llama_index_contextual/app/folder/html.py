@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
-from bs4.element import PreformattedString
+from bs4.element import NavigableString, PreformattedString
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, open_archive, xml_of
@@ -34,7 +34,7 @@ _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
 _CONTAINERS: Final = """
     p div address article aside center details dialog fieldset figcaption figure footer form header hgroup main section
-    summary dt dd dl caption legend body html li tbody thead tfoot tr td th hr
+    summary dt dd dl caption legend button body html li tbody thead tfoot tr td th hr
     """.split()  # noqa: SIM905
 _BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *_CONTAINERS))
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
@@ -44,6 +44,8 @@ _PARTS: Final = {"mfrac": "num den", "msup": "e sup", "mroot": "e deg", **_LIMIT
 _UNSEEN: Final = str.maketrans("\u2061\u2063", " ,", "\u2062\u2064")  # signs of formulas
 # A part of a formula that needs no parentheses.
 _WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
+_CELLS: Final = {"cell": "td", "gridcell": "td", "columnheader": "th", "rowheader": "th"}
+_ROLES: Final = {"table": "table", "grid": "table", "row": "tr", **_CELLS}
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
@@ -122,13 +124,7 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
             metadata.setdefault(name, content)
     if any(sum(1 for _ in element.parents) > 200 for element in soup.find_all()):  # noqa: PLR2004
         raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
-    for element in soup.find_all(role="heading"):
-        element.name = f"h{max(1, _integer(element, 'aria-level', 2, 6))}"
-    for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
-        element.name = "sup"
-    for element in soup.find_all("rt"):
-        if element.find_next_sibling("rp") is None:
-            element.string = f"({element.get_text()})"
+    _rename(soup)
     left_out = _without_hidden(soup)
     for element in soup.find_all(re.compile(r"^(?:\w+:)?math$")):
         element.replace_with(_formula(element))
@@ -139,6 +135,19 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
         blocks, outside = _Writer().blocks(soup), 0
     left_out["character outside of the main text"] += outside * (outside > _LEAST_NAMED)
     return Conversion([Part("\n\n".join(blocks) + "\n")], metadata, +left_out)
+
+
+def _rename(soup: BeautifulSoup) -> None:
+    """Give elements that say by other means what they are the names of HTML."""
+    for element in soup.find_all(role="heading"):
+        element.name = f"h{max(1, _integer(element, 'aria-level', 2, 6))}"
+    for element in soup.find_all(role=[*_ROLES]):
+        element.name = _ROLES[element["role"]]
+    for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
+        element.name = "sup"
+    for element in soup.find_all("rt"):
+        if element.find_next_sibling("rp") is None:
+            element.string = f"({element.get_text()})"
 
 
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
@@ -152,6 +161,7 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
         if element.decomposed or not _is_hidden(element):
             continue
         size = len(element.get_text(" ", strip=True))
+        left_out["deleted text"] += element.name == "del"
         left_out["script"] += len(element.find_all("script")) + (element.name == "script")
         if size > _LEAST_NAMED and element.name not in ("head", "script"):
             left_out[f"character in <{element.name}>"] += size
@@ -171,6 +181,7 @@ def _is_hidden(element: Tag) -> bool:
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
         or (name == "aside" and _is_side_bar(element))
         or (name == "a" and _is_anchor(element))
+        or (name == "del" and element.parent is not None and element.parent.find("ins", recursive=False) is not None)
     )
 
 
@@ -196,8 +207,9 @@ def _is_panel(element: Tag, controlled: set[str]) -> bool:
 
 def _is_small_button(button: Tag) -> bool:
     """Whether a button does something, as "Copy" does; others are names of what they unfold, or headings."""
-    unfolds = button.has_attr("aria-expanded") or button.has_attr("aria-controls")
-    is_name = unfolds or button.find_parent([*_HEADINGS, "dt", "summary"]) is not None
+    is_name = button.has_attr("aria-expanded") or button.has_attr("aria-controls") or button.get("role") == "tab"
+    if (around := button.find_parent([*_HEADINGS, "dt", "summary"])) is not None:
+        is_name |= not any(map(str.isalnum, around.get_text().replace(button.get_text(), "")))
     return not is_name and len(button.get_text().split()) <= 3  # noqa: PLR2004
 
 
@@ -221,6 +233,9 @@ def _is_anchor(link: Tag) -> bool:
 def _main_part(soup: Any) -> Any:
     """The main text that a page marks, else the least element with all articles, else the page."""
     main, articles = soup.find("main") or soup.find(attrs={"role": "main"}), soup.find_all("article")
+    before = None if main is None else main.find_previous_sibling()
+    if before is not None and before.name == "h1" and main.find("h1") is None:
+        main.insert(0, before.extract())
     if main is not None or not articles:
         return main or soup
     around = (articles[0], *articles[0].parents)
@@ -254,6 +269,8 @@ class _Writer:
             elif child.name in ("sup", "sub") or _is_note(child):
                 before = next((piece[-1] for piece in reversed(self._line) if piece), "")
                 self._line.append(_raised(child, before))
+            elif child.name in ("del", "s", "strike") and (text := _inline(child)):
+                self._line.append(f"~~{text}~~")
             elif child.name in _BLOCKS:
                 self._end_block()
                 self._blocks += filter(None, self._block(child))
@@ -276,7 +293,8 @@ class _Writer:
             return [self._list(element)]
         if not self._is_inline:
             if kind in _HEADINGS:
-                return [formats.heading(int(kind[1]), text)] if (text := _inline(element)) else []
+                text = _inline(element) or " ".join(str(one.get("alt") or "") for one in element.find_all("img"))
+                return [formats.heading(int(kind[1]), text)] if text.strip() else []
             if kind == "pre":
                 return [_code(element)]
             if kind == "blockquote":
@@ -404,9 +422,13 @@ def _of_table(table: Tag, names: list[str]) -> list[Tag]:
     return [one for one in table.find_all(names) if one.find_parent("table") is table]
 
 
+def _cells(row: Tag) -> list[Tag]:
+    return [one for one in row.find_all(["td", "th"]) if one.find_parent("tr") is row]
+
+
 def _is_layout(table: Tag) -> bool:
     """Whether a table only lays out a page: it has one column, or holds blocks that no cell of data holds."""
-    rows = [row.find_all(["td", "th"], recursive=False) for row in _of_table(table, ["tr"])]
+    rows = [_cells(row) for row in _of_table(table, ["tr"])]
     if table.get("role") in ("presentation", "none") or max(map(len, rows), default=0) < 2:  # noqa: PLR2004
         return True
     if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
@@ -415,15 +437,17 @@ def _is_layout(table: Tag) -> bool:
 
 
 def _table(table: Tag) -> list[str]:
-    """The caption and the cells of a table, and the pages that begin in it.
+    """The caption, the cells and other text of a table, and the pages that begin in it.
 
     What spans rows stands in each of them; names of columns in several rows are joined.
     """
-    rows, caption = _of_table(table, ["tr"]), table.find("caption")
+    rows, parts = _of_table(table, ["tr"]), ["td", "th", "caption", "table"]
+    caption, strings = table.find("caption"), table.find_all(string=lambda text: bool(text.strip()))
+    others = [text for text in strings if type(text) is NavigableString and text.find_parent(parts) is table]
     grid: dict[tuple[int, int], str] = {}
     names: list[int] = []  # the rows that name columns
     for at, row in enumerate(rows):
-        cells, column = row.find_all(["td", "th"], recursive=False), 0
+        cells, column = _cells(row), 0
         in_head = row.find_parent(["thead", "table"]) is not table
         is_title = len(cells) == 1 and not names
         is_head = bool(cells) and not is_title and (in_head or all(cell.name == "th" for cell in cells))
@@ -433,11 +457,12 @@ def _table(table: Tag) -> list[str]:
             while (at, column) in grid:
                 column += 1
             text, wide = _inline(cell), max(1, _integer(cell, "colspan", most=1000))
-            high = max(1, _integer(cell, "rowspan", most=len(rows) - at))
+            below = len(rows) - at
+            high = max(1, _integer(cell, "rowspan", most=below) or below)
             formats.check_size(len(grid) + wide * high)
-            for below, beside in product(range(high), range(wide)):
-                is_shown = (beside == 0 or is_head) and (below == 0 or len(text) <= formats.REPEATED)
-                grid[at + below, column + beside] = text if is_shown else ""
+            for down, beside in product(range(high), range(wide)):
+                is_shown = (beside == 0 or is_head) and (down == 0 or len(text) <= formats.REPEATED)
+                grid[at + down, column + beside] = text if is_shown else ""
             column += wide
     width = 1 + max((column for _, column in grid), default=0)
     formats.check_size(width * len(rows))
@@ -446,7 +471,8 @@ def _table(table: Tag) -> list[str]:
         columns = zip(*(lines[at] for at in names), strict=True)
         lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
     text = formats.table_of(lines)
-    return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]
+    beside = formats.escape(" ".join(" ".join(others).split()))
+    return [_inline(caption) if caption else "", beside, text.replace(PAGE, ""), PAGE * text.count(PAGE)]
 
 
 def _integer(element: Tag, name: str, default: int = 1, most: int = 10**9) -> int:
