@@ -206,6 +206,9 @@ def test_what_a_file_lacks_as_text_is_named_in_its_first_part_alone(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
         lacking = {node.metadata["path"]: node for node in index.nodes() if "left_out" in node.metadata}
-    assert {path: node.metadata["left_out"] for path, node in lacking.items()} == {"page.html": "2 pictures; 1 script"}
+    assert {path: node.metadata["left_out"] for path, node in lacking.items()} == {
+        "page.html": "2 pictures; 1 script",
+        "report.pdf": "6 repeated margin lines",
+    }
     for mode in (MetadataMode.EMBED, MetadataMode.LLM):
         assert "pictures" not in lacking["page.html"].get_content(mode)

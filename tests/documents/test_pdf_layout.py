@@ -270,3 +270,23 @@ def test_what_mostly_stands_in_rows_of_wide_lines_is_no_heading(drawn):
     heading = (50, 760, "Results of the year", "Helvetica-Bold", 14)
     [text] = drawn([heading, *bold, *large, (50, 420, "Outlook", "Helvetica-Bold", 14), *body])
     assert [line for line in text.splitlines() if line.startswith("#")] == ["# Results of the year", "# Outlook"]
+
+
+def test_a_heading_of_its_own_on_each_page_is_no_running_header_and_what_is_left_out_is_counted(drawn, tmp_path):
+    def page(number, font, size):
+        edges = [(50, 810, "Book of tides", "Helvetica", 8), (280, 30, f"Page {number} of 5", "Helvetica", 8)]
+        prose = [(50, 700 - 14 * at, PROSE) for at in range(5)]
+        return [*edges, (50, 724, f"Day {number}", font, size), *prose]
+
+    for style in (("Helvetica", 18), ("Helvetica-Bold", 10)):
+        texts = drawn(*(page(number, *style) for number in range(1, 6)))
+        assert [text.split("\n\n")[0] for text in texts] == [f"# Day {number}" for number in range(1, 6)]
+        assert not any("Book of tides" in text or "Page" in text for text in texts)
+        left_out = DocumentReader().load_data(tmp_path / "drawn.pdf")[0].metadata["left_out"]
+        assert left_out == "10 repeated margin lines"
+
+
+def test_rows_of_one_table_on_each_page_are_no_running_lines(drawn):
+    names = ("Jan", "Feb", "Mar", "Apr", "May")
+    texts = drawn(*(table(50, 700, [(name, f"{page}.5", f"{page}") for name in names]) for page in range(1, 6)))
+    assert [text.count("\n| ") for text in texts] == [5] * 5

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
+from statistics import median_low
 from typing import Any, Final
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
@@ -18,6 +19,9 @@ from llama_index_contextual.app.folder.pdf_lines import FAR, LARGER, LEAST_ROWS,
 from llama_index_contextual.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
+_EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
+_APART: Final = 1.3  # times the usual distance, or the size of the letters: a gap between text and a running header
+_MUCH_LARGER: Final = 1.3  # than most letters: no running header
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
@@ -44,10 +48,10 @@ def read_pdf(path: Path) -> Conversion:
         scanned = f"it has no text, but pictures on {counted(len(pages), 'page')} (scanned)"
         cure = "a reader with OCR, in Python: readers={'.pdf': …}; or ignore it."
         raise ConversionError(f"{scanned}. Cure: {cure}")
-    _drop_edges(pages)
+    left_out = _drop_edges(pages)
     _find_headings(pages)
     parts = [Part(_page(lines), {"page": number}) for number, lines in enumerate(pages, start=1)]
-    return Conversion(parts, _metadata(document))
+    return Conversion(parts, _metadata(document), left_out)
 
 
 def _metadata(document: Any) -> dict[str, str]:
@@ -59,20 +63,47 @@ def _metadata(document: Any) -> dict[str, str]:
     return {"title": "" if is_name else title, "author": author, "created": created, "modified": modified}
 
 
-def _drop_edges(pages: Sequence[list[Line]]) -> None:
-    """Take out running headers and footers, and numbers of pages: lines that pages repeat at their edge."""
+def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
+    """What is taken out: running headers and footers, and numbers of pages, in the margins of several pages.
 
-    def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line]]:
+    They are not much larger than the text, and a gap is between them and the text: a wider one where bold or larger
+    letters and a number may be a heading.
+    """
+    body = _usual_size(pages)
+
+    def least(line: Line) -> float:
+        may_be_heading = (line.bold or line.size > LARGER * body) and re.search(r"\d", line.text)
+        return _APART * line.size * (2 if may_be_heading else 1)
+
+    def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line, bool]]:
         downwards = sorted(lines, key=lambda line: -line.base)  # a page of columns ends with the last of these
-        for line in (*downwards[:4], *downwards[4:][-4:]):
-            text = re.sub(r"\d+", "#", line.text.casefold()).strip()
-            yield (text, round(line.base / SAME_PLACE) if any(map(str.isalpha, text)) else 0), line
+        gaps = [above.base - line.base for above, line in pairwise(downwards)]
+        usual = _APART * median_low(gaps) if gaps else 0.0
+        wide = [at for at, gap in enumerate(gaps, 1) if gap > max(usual, least(downwards[at - 1]))]
+        top = max((at for at in wide if at <= min(_EDGE, len(lines) / 2)), default=0)
+        bottom = min((at for at in wide if at >= max(len(lines) - _EDGE, len(lines) / 2)), default=len(lines))
+        for at, line in enumerate(downwards):
+            if line.size < _MUCH_LARGER * body and not _EDGE <= at < len(lines) - _EDGE:
+                text = re.sub(r"\d+", "#", line.text.casefold()).strip()
+                is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
+                key = (text, 0 if is_number else round(line.base / SAME_PLACE))
+                yield key, line, is_number or at < top or at >= bottom
 
-    seen = Counter(key for lines in pages for key in {key for key, _ in edges(lines)})
+    seen = Counter(key for lines in pages for key in {key for key, _, is_apart in edges(lines) if is_apart})
     most = max(2, 0.3 * len(pages))  # odd and even pages may differ
+    left_out = Counter[str]()
     for lines in pages:
-        repeated = {id(line) for key, line in edges(lines) if seen[key] > most}
+        repeated = {id(line): key[1] for key, line, _ in edges(lines) if seen[key] > most}
+        left_out.update("repeated margin line" if place else "page number" for place in repeated.values())
         lines[:] = [line for line in lines if id(line) not in repeated]
+    return left_out
+
+
+def _usual_size(pages: Sequence[list[Line]]) -> float:
+    sizes = Counter[float]()
+    for line in chain(*pages):
+        sizes[_style(line)[0]] += len(line.text)
+    return max(sizes, key=sizes.__getitem__, default=0.0)
 
 
 def _find_headings(pages: Sequence[list[Line]]) -> None:
@@ -80,18 +111,16 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
     styles: Counter[tuple[float, bool]] = Counter()
     single: Counter[tuple[float, bool]] = Counter()  # characters of lines without cells
     running: Counter[tuple[float, bool]] = Counter()
-    sizes: Counter[float] = Counter()
     for lines in pages:
         wide = _FULL * max((line.width for line in lines), default=0.0)
         for line in lines:
             styles[_style(line)] += len(line.text)
-            sizes[_style(line)[0]] += len(line.text)
         for style, run in groupby((line for line in lines if len(line.cells) == 1), key=_style):
             texts = list(run)
             single[style] += sum(len(line.text) for line in texts)
             running[style] += _running(texts, wide)
-    body = max(sizes, key=sizes.__getitem__)
-    weight_tells = sum(count for (_, bold), count in styles.items() if bold) < 0.4 * sum(sizes.values())
+    body = _usual_size(pages)
+    weight_tells = sum(count for (_, bold), count in styles.items() if bold) < 0.4 * sum(styles.values())
     headings: list[tuple[Line, tuple[float, bool, bool]]] = []
     for line in (line for lines in pages for line in lines if _may_be_heading(line)):
         size, bold = style = _style(line)
