@@ -5,6 +5,9 @@ import datetime as dt
 import openpyxl
 import pptx
 import pytest
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
+from openpyxl.comments import Comment
 from pptx.oxml.ns import qn
 from pptx.util import Inches
 
@@ -45,7 +48,15 @@ VALUES = [
     (2.0, "General", "2"),
     (0.1 + 0.2, "General", "0.3"),
     (12345678901234567, "0", "12345678901234567"),
-    (0.5, "# ?/?", "0.5"),
+    (0.5, "# ?/?", "1/2"),
+    (-1.75, "# ?/8", "-1 6/8"),
+    (3.0, "# ??/??", "3"),
+    (1.25, "?/?", "5/4"),
+    (12345, "0.00E+00", "1.23E+04"),
+    (-0.00012, '0.0E-0 "mol"', "-1.2E-4 mol"),
+    (dt.timedelta(minutes=90, seconds=5), "[mm]:ss", "90:05"),
+    (dt.timedelta(minutes=2), "[s]", "120"),
+    ("a_x000D_b", "General", "a b"),
     (True, "General", "TRUE"),
     (None, "0.00", ""),
 ]
@@ -136,6 +147,18 @@ def test_merged_cells_fill_rows_and_names_of_columns(tmp_path):
         "# Sheet\n\nFees\n\n| Region | 2023 Plan | 2023 Actual | 2024 Plan | 2024 Actual |\n"
         "| --- | --- | --- | --- | --- |\n| North | 1 | 2 | 3 | 4 |\n| North | 5 |  | 7 | 8 |\n"
     )
+
+
+def test_raised_letters_of_a_cell_are_powers_and_comments_are_counted(tmp_path):
+    book = openpyxl.Workbook()
+    for text in ("6", "n+1", "th"):
+        runs = "10", TextBlock(InlineFont(b=True, vertAlign="superscript"), text), " cells"
+        book.active.append(["Item", CellRichText(*runs)])
+    book.active["A2"].comment = Comment("checked", "Ana")
+    book.save(tmp_path / "book.xlsx")
+    converted = read_xlsx(tmp_path / "book.xlsx")
+    assert "| 10^6 cells |\n| --- | --- |\n| Item | 10^(n+1) cells |\n| Item | 10th cells |" in converted.text
+    assert +converted.left_out == {"comment": 1}
 
 
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):

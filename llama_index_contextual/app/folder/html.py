@@ -362,15 +362,20 @@ def _raised(element: Tag, before: str) -> str:
     if previous is not None and previous.find_parent(element.name):  # it goes on
         return element.get_text()
     is_behind = before.isalnum() or before in (")", "]")
-    if text and element.name == "sup" and text.lower() not in _ORDINALS and is_behind:
+    if text and element.name == "sup" and is_behind:
         is_fraction = after in ("/", "\u2044") and getattr(element.find_next_sibling(), "name", "") == "sub"
-        return f" {text}" if is_fraction else f"^{_whole(text)}"
+        return f" {text}" if is_fraction else power(text)
     if element.name == "sub" and (before.isdigit() or after.isdigit() or _whole(text) != text):
         return f"_{_whole(text)}{' ' * after.isdigit()}"
     return element.get_text()
 
 
 # Formulas
+
+
+def power(text: str) -> str:
+    """Raised letters behind others: ^6, ^(n+1), nd."""
+    return text if text.lower() in _ORDINALS else f"^{_whole(text)}"
 
 
 def formula(kind: str, parts: Sequence[tuple[str, str]]) -> str:

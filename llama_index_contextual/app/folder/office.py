@@ -6,9 +6,11 @@ import csv
 import datetime as dt
 import io
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, numeral
+from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, numeral, power
 from llama_index_contextual.text import decode
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
@@ -27,6 +29,13 @@ _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[
 _MARK: Final = re.compile(rf"{_WORD.pattern}|.")
 _BOUND: Final = re.compile(r"\[([<>=]{1,2})(-?\d+(?:\.\d+)?)\]")
 _MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
+# Raised letters behind others in a text of a workbook.
+_RAISED: Final = re.compile(
+    r"(?<=[\w)\]])(</t></r><r><rPr>(?:(?!</rPr>).)*?<vertAlign val=\"superscript\" ?/>.*?</rPr><t[^<>]*>)([^<]+)",
+    re.DOTALL,
+)
+_SCIENTIFIC: Final = re.compile(r"[0#?]+(?:\.([0#?]+))?E([+-])(0+)")
+_FRACTION: Final = re.compile(r"(?:([0#?]+)[ _?]+)?[0#?]+/(?:(\d+)|([?#]+))")
 
 
 def read_pptx(path: Path) -> Conversion:
@@ -48,6 +57,8 @@ def read_pptx(path: Path) -> Conversion:
             title, blocks = _slide(slide)
             for other in formats.related(archive, target, "diagramData"):
                 blocks.append(_paragraphs(formats.xml_of(archive, other), is_list=True))
+            for other in formats.related(archive, target, "comments"):
+                left_out["comment"] += len(formats.xml_of(archive, other))
             for other in formats.related(archive, target, "notesSlide"):
                 bodies = (one for one in formats.xml_of(archive, other).iter("{*}sp") if _placeholder(one) == "body")
                 spoken = "".join(map(_paragraphs, bodies))
@@ -154,19 +165,27 @@ def read_xlsx(path: Path) -> Conversion:
     import openpyxl
 
     has_formulas, left_out, merged = False, Counter[str](), dict[str, set[bytes]]()
-    with formats.open_archive(path) as archive:
+    prepared = io.BytesIO()
+    with formats.open_archive(path) as archive, zipfile.ZipFile(prepared, "w") as written:
         for name in archive.namelist():
             left_out.update(picture=name.startswith("xl/media/"), chart=name.startswith("xl/charts/chart"))
+            if not name.endswith((".xml", ".rels")):
+                continue
+            data = archive.read(name)
             if name.startswith("xl/worksheets/sheet"):
-                data = archive.read(name)
                 has_formulas |= b"<f" in data
                 merged[name] = set(_MERGED.findall(data))
                 if b"<!" in data[:2000].replace(b"\0", b""):  # before the data
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
-            elif name.endswith((".xml", ".rels")):
-                formats.xml_of(archive, name)  # it refuses entities, and members that are too large
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    formulas = openpyxl.load_workbook(path, read_only=True) if has_formulas else book
+            else:
+                root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
+                left_out["comment"] += len(root.findall(".//{*}comment")) * name.startswith("xl/comments")
+                left_out["text box"] += len(root.findall(".//{*}txBody")) * name.startswith("xl/drawings/")
+            if b"superscript" in data:
+                data = _RAISED.sub(lambda run: run[1] + power(run[2]), data.decode("utf-8", "replace")).encode()
+            written.writestr(name, data)
+    book = openpyxl.load_workbook(prepared, read_only=True, data_only=True)
+    formulas = openpyxl.load_workbook(prepared, read_only=True) if has_formulas else book
     about, parts = book.properties, []
     for sheet, other in zip(book.worksheets, formulas.worksheets, strict=True):
         sheet.reset_dimensions()  # those in the file may be wrong
@@ -272,9 +291,11 @@ def shown(value: Any, form: str = "General") -> str:
         form: The number format of the cell, as ``0.0%`` or ``[h]:mm``.
     """
     if value is None or isinstance(value, bool | str):
-        return "" if value is None else str(value).upper() if isinstance(value, bool) else value
-    if isinstance(value, dt.timedelta) or re.search(r"(?i)\[(h+|m+|s+)\]", form):
-        return _duration(value, form)
+        text = "" if value is None else str(value)
+        return text.upper() if isinstance(value, bool) else re.sub(r"_x00[01][0-9A-Fa-f]_", " ", text)  # of Excel
+    elapsed = re.search(r"\[(h+|m+|s+)\]", form.lower())
+    if isinstance(value, dt.timedelta) or elapsed:
+        return _duration(value, form, elapsed[1] if elapsed else "h")
     if isinstance(value, int | float):
         return _number(value, form)
     time = value if isinstance(value, dt.time) else value.time()
@@ -287,14 +308,15 @@ def shown(value: Any, form: str = "General") -> str:
     return f"{value:%Y-%m-%d}" if time == dt.time() else f"{value:%Y-%m-%d} {clock}"
 
 
-def _duration(value: Any, form: str) -> str:
-    """Hours that may be more than a day's, minutes, and seconds where there are some."""
+def _duration(value: Any, form: str, unit: str) -> str:
+    """Hours or another unit that may be more than a day's, minutes, and seconds where there are some."""
     from openpyxl.utils.datetime import to_excel
 
     seconds = round(86400 * (value if isinstance(value, int | float) else to_excel(value)))
     sign, seconds = "-" * (seconds < 0), abs(seconds)
-    minutes = f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}"
-    return f"{minutes}:{seconds % 60:02}" if seconds % 60 or "s" in form.lower() else minutes
+    minutes = f"{seconds // 60}" if unit[0] == "m" else f"{seconds // 3600}:{seconds // 60 % 60:02}"
+    minutes += f":{seconds % 60:02}" if seconds % 60 or "s" in form.lower() else ""
+    return sign + (f"{seconds}" if unit[0] == "s" else minutes)
 
 
 def _number(value: Any, form: str) -> str:
@@ -305,6 +327,14 @@ def _number(value: Any, form: str) -> str:
         at = next((n for n, section in enumerate(sections) if _is_within(value, _BOUND.search(section))), 0)
     match = _FORM.fullmatch(sections[at])
     signs = _WORD.sub("", sections[at])
+    unsigned = abs(value) if at == 1 else value  # where the section has signs of its own
+    if "E" in signs and (match := _SCIENTIFIC.search(sections[at])):
+        mantissa, _, exponent = f"{unsigned:.{len(match[1] or '')}E}".partition("E")
+        sign = "-" if int(exponent) < 0 else match[2].strip("-")
+        text = f"{mantissa}E{sign}{abs(int(exponent)):0{len(match[3])}}"
+        return f"{_words(sections[at][: match.start()])}{text}{_words(sections[at][match.end() :])}".strip()
+    if "/" in signs and (match := _FRACTION.search(signs)):
+        return _fraction(unsigned, match)
     if {*"E/@"} & {*signs} or "General" in signs or abs(value) > 1e15 or (match is None and {*".,"} & {*signs}):  # noqa: PLR2004
         return f"{value:.15g}" if isinstance(value, float) else str(value)
     if match is None:
@@ -319,8 +349,19 @@ def _number(value: Any, form: str) -> str:
     least = len(places.rstrip("#?"))
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
-    sign = "-" if value < 0 and at == 0 and number else ""
+    sign = "-" if unsigned < 0 and number else ""
     return f"{sign}{_words(match[1])}{units}{'.' * bool(decimals)}{decimals}{_words(match[5])}".strip()
+
+
+def _fraction(value: float, form: re.Match[str]) -> str:
+    least = int(form[2] or 0)
+    number = Fraction(abs(value)).limit_denominator(10 ** len(form[3] or "?") - 1)
+    above, below = number.numerator, number.denominator
+    if least:
+        above, below = round(abs(value) * least), least
+    whole, above = divmod(above, below) if form[1] else (0, above)
+    text = f"{whole or ''}{f' {above}/{below}' if above or not form[1] else ''}".strip()
+    return f"{'-' * (value < 0)}{text or 0}"
 
 
 def _is_within(value: float, bound: re.Match[str] | None) -> bool:
