@@ -18,8 +18,6 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode
-
 from llama_index_contextual.text.dates import date_from_heading, date_from_path, date_in_words, parse_date, parse_day
 
 if TYPE_CHECKING:
@@ -38,6 +36,7 @@ DESCRIPTION: Final = "description"  # from front matter
 FRONT_MATTER: Final = "front_matter"  # the values of all other keys, on the first chunk, for the keyword arm
 DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
 DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
+REF_DOC_ID: Final = "ref_doc_id"  # no metadata: a filter on it asks for the document
 
 # What LlamaIndex's readers say.
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
@@ -393,6 +392,8 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
         node: Changed in place: its ``text_template``, and ``metadata["encoded_chars"]``.
         shown: Its text as :func:`~llama_index_contextual.text.readable` gives it.
     """
+    from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode  # a second, which a status does without
+
     node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
     template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
     node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))

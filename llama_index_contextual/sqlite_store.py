@@ -1,281 +1,24 @@
-"""SQLite files that many threads and processes read and one writes, and a LlamaIndex key-value store in one."""
+"""A LlamaIndex key-value store in a SQLite file."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import sqlite3
-import threading
-import zlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
-from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.errors import DamagedError, StorageError
+from llama_index_contextual.sqlite_file import SqliteFile, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MAX_VARIABLES: Final = 500  # SQLite before 3.32 takes 999 in a statement
-LAYOUT: Final = 3  # of the tables of this package, the "user version" of a file
-_BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
-_PRAGMAS: Final = (
-    "PRAGMA trusted_schema=OFF",  # the file may be of somebody else
-    "PRAGMA cell_size_check=ON",
-    "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
-)
-# Messages of SQLite about a broken file. Other errors are of a full disk, a lock, a permission: the file is sound.
-_DAMAGE: Final = (
-    *("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode"),
-    *("constraint failed", "unsupported file format"),
-)
 _TABLE: Final = """
 CREATE TABLE kept (
     collection TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (collection, key)
 )"""
 COLUMNS: Final = "collection, key, value, checksum"
-_CURE: Final = "name another file, or delete this one (what it keeps is then paid for again)."
-
-
-class SqliteFile:
-    """A SQLite file in WAL mode: connections for many threads, and errors with a cure.
-
-    It is made at its first write, with its tables. A copy and a pickle are opened again where they are used, and so is
-    the file of a forked process.
-
-    Args:
-        path: The file. It and its folder are created at the first write.
-        cure: The cure of a damaged file.
-
-    Attributes:
-        tables: The statements that make its tables.
-    """
-
-    tables: ClassVar[str]
-
-    def __init__(self, path: str | os.PathLike[str], cure: str = _CURE) -> None:
-        self.path, self.cure = Path(path), cure
-        self.is_checked = False
-        self._guard = threading.Lock()
-        self._idle: dict[tuple[int, int], list[sqlite3.Connection]] = {}  # by the file that they have open
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.cure)
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a file."""
-        try:
-            return self.path.stat().st_size > 0
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True  # whoever opens it finds out why that is not possible
-
-    @contextlib.contextmanager
-    def connection(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection; it is closed where its transaction did not end well.
-
-        Raises:
-            DamagedError: The file cannot be read, or has other parts than ours.
-            StorageError: It cannot be opened now, or is of a newer version of this package.
-        """
-        with self.explained():
-            opened = self._opened()
-            with self._guard:
-                if opened not in self._idle:
-                    self._idle = {opened: []}
-                connection = self._idle[opened].pop() if self._idle[opened] else None
-            connection = connection or self._connected(writes=writes)
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        if connection.in_transaction:
-            connection.rollback()
-        with self._guard:
-            is_kept = opened[1] and opened == self._opened() and opened in self._idle
-            if is_kept:
-                self._idle[opened].append(connection)
-        if not is_kept:
-            connection.close()
-
-    def _opened(self) -> tuple[int, int]:
-        """This process and the file: neither a fork nor a file that took its place has the connections of the former.
-
-        What nobody may write is opened anew each time, since a connection would not see that another user wrote it.
-        """
-        try:
-            return os.getpid(), self.path.stat().st_ino if is_writable(self.path) else 0
-        except OSError:
-            return 0, 0
-
-    def _part(self, suffix: str) -> Path:
-        return self.path.with_name(f"{self.path.name}{suffix}")
-
-    def _connected(self, *, writes: bool) -> sqlite3.Connection:
-        how = "rw"
-        if writes and not self.exists:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            how = "rwc"
-        elif not is_writable(self.path):
-            # The log of a writer that was killed is read with its index; without a log nothing can change.
-            log = self._part("-wal")
-            how = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
-        address, options = f"{self.path.resolve().as_uri()}?mode={how}", {"uri": True, "check_same_thread": False}
-        connection = sqlite3.connect(address, timeout=_BUSY_SECONDS, isolation_level=None, **options)
-        try:
-            for pragma in _PRAGMAS:
-                connection.execute(pragma)
-            if writes:
-                self._make_tables(connection)
-            self._check_schema(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _make_tables(self, connection: sqlite3.Connection) -> None:
-        """Make the tables in one transaction without a log: no kill leaves a file that lacks some."""
-        if not _schema_of(connection):
-            connection.execute("PRAGMA page_size=8192")  # which holds five vectors of 384 numbers; 4096 two
-            connection.execute("BEGIN IMMEDIATE")
-            if not _schema_of(connection):
-                for statement in self.tables.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={LAYOUT}")
-            connection.execute("COMMIT")
-        with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
-            connection.execute("PRAGMA journal_mode=WAL")
-
-    def _check_schema(self, connection: sqlite3.Connection) -> None:
-        """Refuse other parts than ours: a trigger or a view would do what somebody else wants."""
-        [[layout]] = connection.execute("PRAGMA user_version")
-        if layout > LAYOUT:
-            raise StorageError(
-                f"{self.path} has layout {layout}, this package reads up to {LAYOUT}. "
-                "Cure: upgrade llama-index-contextual, then start this process again."
-            )
-        parts = _schema_of(connection)
-        if layout != LAYOUT and parts:
-            raise DamagedError(f"{self.path} is of another layout. Cure: {self.cure}")
-        ours = {" ".join(statement.split()) for statement in self.tables.split(";")}
-        if foreign := sorted(parts - ours):
-            raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write in one transaction: all of it is on disk when this ends, or nothing of it is."""
-        with self.connection(writes=True) as connection:
-            with self.explained():
-                connection.execute("BEGIN IMMEDIATE")
-            yield connection
-            with self.explained():
-                connection.commit()
-
-    def rows(self, query: str, values: tuple[Any, ...] = (), among: Iterable[Any] | None = None) -> Iterator[Any]:
-        """Rows of a query; with ``among`` it ends in ``IN ({})``, and is asked for some of these values at a time.
-
-        Where there is no file there are none: reading makes no file.
-        """
-        if not self.exists:
-            return
-        for part in [None] if among is None else iter_batch(among, MAX_VARIABLES):
-            statement = query if part is None else query.format(",".join("?" * len(part)))
-            with self.connection() as connection, self.explained():
-                found = connection.execute(statement, (*values, *(part or ()))).fetchall()
-            yield from found
-
-    def set_aside(self) -> Path:
-        """Rename a damaged file and its log, and return the new name.
-
-        Raises:
-            StorageError: The folder cannot be written.
-        """
-        self.close()
-        aside = self.path.with_name(f"{self.path.name}.damaged")
-        try:
-            for suffix in ("-wal", "-shm", ""):
-                part, place = self._part(suffix), aside.with_name(aside.name + suffix)
-                place.unlink(missing_ok=True)
-                if part.exists():
-                    part.replace(place)
-        except OSError as error:
-            raise StorageError(
-                f"{self.path} is damaged and cannot be set aside ({error}). Cure: make the folder writable."
-            ) from error
-        return aside
-
-    def remove(self) -> None:
-        """Delete the file and its log."""
-        self.close()
-        for suffix in ("-wal", "-shm", ""):
-            self._part(suffix).unlink(missing_ok=True)
-
-    def check(self) -> None:
-        """Read all of the file, once in a process and again once damage was met.
-
-        Raises:
-            DamagedError: It is damaged.
-        """
-        if self.is_checked or not self.exists:
-            return
-        with self.connection() as connection, self.explained():
-            connection.execute("BEGIN")
-            [[problem]] = connection.execute("PRAGMA integrity_check(1)")
-            if problem != "ok":
-                raise ValueError(problem)
-            self._check_rows(connection)
-        self.is_checked = True
-
-    def _check_rows(self, connection: sqlite3.Connection) -> None:
-        """Raise a ValueError for a row that is not as it was written."""
-
-    def close(self) -> None:
-        """Close all connections that nobody uses; the next use opens one again."""
-        with self._guard:
-            idle, self._idle = [one for each in self._idle.values() for one in each], {}
-        for connection in idle:
-            with contextlib.suppress(sqlite3.Error):
-                connection.close()
-
-    @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
-        """Make an error of SQLite, and of what was read there, one with a cure."""
-        try:
-            yield
-        except DamagedError:
-            self.is_checked = False
-            raise
-        except UnicodeEncodeError:  # of what is to be written
-            raise
-        except (sqlite3.Error, OSError, ValueError, TypeError, RecursionError) as error:
-            problem = str(error)
-            if not isinstance(error, sqlite3.Error | OSError) or any(sign in problem.lower() for sign in _DAMAGE):
-                self.is_checked = False
-                raise DamagedError(f"{self.path} is damaged ({problem}). Cure: {self.cure}") from error
-            other = "another program has the database open; close it" if "lock" in problem else ""
-            raise StorageError(
-                f"{self.path} cannot be used now ({problem.strip()}). What was written before is unharmed. "
-                f"Cure: {other or 'free space or make the folder writable'}, then try again."
-            ) from error
-
-
-def is_writable(path: Path) -> bool:
-    """Whether this process may write a file, or make it."""
-    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
-
-
-def _schema_of(connection: sqlite3.Connection) -> set[str]:
-    """The SQL of the parts of a file, but for what SQLite makes by itself."""
-    rows = connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'")
-    return {" ".join(str(sql).split()) for (sql,) in rows}
 
 
 class SQLiteKVStore(SqliteFile, BaseKVStore):
@@ -356,14 +99,6 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
     async def adelete(self, *arguments: Any, **named: Any) -> bool:
         """Delete one value without blocking the event loop."""
         return await asyncio.to_thread(self.delete, *arguments, **named)
-
-
-def checksum_of(*parts: str | bytes) -> int:
-    """Checksum of the values of a row; a SQLite file has none of its own."""
-    total = 0
-    for part in parts:
-        total = zlib.crc32(part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass"), total)
-    return total
 
 
 def is_sound(row: tuple[Any, ...]) -> bool:

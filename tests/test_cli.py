@@ -120,6 +120,27 @@ def test_status_and_config_take_ten_lines_and_all_of_it_on_demand(run, notes):
         assert len(long) >= 30, command
 
 
+WITHOUT_LLAMA_INDEX = """
+import sys
+from llama_index_contextual.__main__ import main
+try:
+    main()
+except SystemExit as done:
+    assert not done.code, done.code
+assert "llama_index.core" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--all", "--json"]])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_config_starts_without_llama_index_which_takes_a_second(notes, tmp_path, indexed, more):
+    command = [sys.executable, "-c", WITHOUT_LLAMA_INDEX, "config", str(notes if indexed else tmp_path), *more]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    assert ("chunks.chunk_size" in done.stdout) == bool(more)
+
+
 @pytest.mark.process
 def test_the_shell_can_complete_commands():
     words = {"COMP_WORDS": "llama-index-contextual sea", "COMP_CWORD": "1"}  # what a shell's own function asks

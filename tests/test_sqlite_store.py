@@ -11,7 +11,7 @@ import pytest
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
-from llama_index_contextual import sqlite_store
+from llama_index_contextual import sqlite_file
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -92,7 +92,7 @@ def test_a_file_that_is_no_database_is_named_with_its_cure(tmp_path):
 
 
 def test_a_lock_of_another_program_is_named(store, monkeypatch):
-    monkeypatch.setattr(sqlite_store, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite_file, "_BUSY_SECONDS", 0.1)
     store.put("a", {"n": 1})
     store.close()
     with contextlib.closing(sqlite3.connect(store.path)) as other:

@@ -19,7 +19,6 @@ from llama_index_contextual.keyword.dates import (
 )
 from llama_index_contextual.keyword.filters import (
     ITEMS,
-    REF_DOC_ID,
     Column,
     admits,
     both,

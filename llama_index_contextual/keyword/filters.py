@@ -22,7 +22,7 @@ import numpy.typing as npt
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, TAGS, typed
+from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, REF_DOC_ID, TAGS, typed
 from llama_index_contextual.text import caseless
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword.arrays import Bools, Ints
 
 # Vector stores keep a node's document under three names, so filters may ask for any of them.
-REF_DOC_ID: Final = "ref_doc_id"
 REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
 # A filter on this key is on the node's words and not on its metadata: TEXT_MATCH wants a phrase, CONTAINS terms.
 WORDS: Final = "(words)"

@@ -25,8 +25,8 @@ from llama_index_contextual.errors import FingerprintError, SettingError, Storag
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.arrays import DAMAGE
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate
-from llama_index_contextual.keyword.filters import REF_DOC_ID, Column, admitted
-from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
+from llama_index_contextual.keyword.filters import Column, admitted
+from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_DOC_ID, value_of
 from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:

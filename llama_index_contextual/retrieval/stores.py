@@ -31,7 +31,8 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
-from llama_index_contextual.keyword import ITEMS, REF_DOC_ID, Candidate, admits, condition_of
+from llama_index_contextual.keyword import ITEMS, Candidate, admits, condition_of
+from llama_index_contextual.metadata import REF_DOC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence

@@ -20,7 +20,8 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
-from llama_index_contextual.keyword import REF_DOC_ID, Candidate, both, check_filters
+from llama_index_contextual.keyword import Candidate, both, check_filters
+from llama_index_contextual.metadata import REF_DOC_ID
 from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, call, is_chroma, run
 from llama_index_contextual.watching import in_thread
 

@@ -101,8 +101,9 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     Raises:
         SettingError: No folder is named, and none is known.
     """
-    from llama_index_contextual.app.folder.walk import named_folders  # slow: it imports LlamaIndex
-    from llama_index_contextual.app.index import Layout, stored_folders
+    from llama_index_contextual.app.folder.walk import named_folders
+    from llama_index_contextual.app.places import stored_folders
+    from llama_index_contextual.app.store.locking import Layout
 
     is_one = len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists())
     known = stored_folders(Layout(storage.expanduser().resolve())) if storage else {}

@@ -112,8 +112,14 @@ def status(
 @with_options()
 def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -> None:
     """Show the settings that somebody chose, and where each comes from."""
-    with target.open(reindex=True) as index:
-        configuration = index.settings.configuration
+    from llama_index_contextual.app.places import command_line, places, remembered
+    from llama_index_contextual.app.settings.loading import with_remembered
+    from llama_index_contextual.app.store.database import Database
+
+    folders, layout = places(target.folder, target.storage)
+    database = Database(layout.database, command_line(folders, layout))
+    configuration = with_remembered(target.configuration(folders.root), remembered(folders, layout, database))
+    database.close()
     rows = dict[str, tuple[Any, str]]()
     for key, setting in SETTINGS.items():
         is_computed = setting.computed and key not in configuration.values

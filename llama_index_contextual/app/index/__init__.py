@@ -4,7 +4,6 @@ from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index.background import BackgroundRefresh, is_refreshing
 from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.index.plan import RefreshReport
-from llama_index_contextual.app.index.resolve import stored_folders
 from llama_index_contextual.app.index.status import Freshness, IndexStatus
 from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shlex
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,23 +12,20 @@ from llama_index.core.prompts import PromptTemplate
 
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.sources import Reading
-from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, Folders, collections_of, default_include
+from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, Folders, default_include
 from llama_index_contextual.app.index.settings import IndexSettings, NodePipeline, default_parser
+from llama_index_contextual.app.places import command_line, places, remembered
 from llama_index_contextual.app.settings.embeddings import resolve_embedding
 from llama_index_contextual.app.settings.loading import (
     checked_value,
-    is_harmless,
     load_configuration,
-    user_storage,
     with_remembered,
 )
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
-from llama_index_contextual.app.store.database import Database, IndexState, state_of
-from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
-from llama_index_contextual.app.store.paid import SETTINGS as KEPT_SETTINGS
+from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.app.store.paid import PaidStore
 from llama_index_contextual.context import LLM, context_name
-from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
@@ -62,7 +57,7 @@ def open_settings(
         SettingError: One is wrong.
         StorageError: The storage is of another folder.
     """
-    folders, layout = _places(folder, storage)
+    folders, layout = places(folder, storage)
     if callable(config):
         config = config(folders.root)
     elif not isinstance(config, Configuration):
@@ -73,10 +68,7 @@ def open_settings(
     values = _values_of(passed, context_options)
     config = replace(config, values={**_without(config.values, replaced), **values})
     database = Database(layout.database, command_line(folders, layout))
-    state = _stored_state(database)
-    _refuse_other_folder(state, layout, folders)
-    choices = {key: value for key, value in state.choices.items() if is_harmless(key, value)}
-    config = with_remembered(config, _without(choices, replaced))
+    config = with_remembered(config, _without(remembered(folders, layout, database), replaced))
     folders, descriptions = _described(folders)
     embedding = resolve_embedding(passed.get("embed_model") or config["embed_model"], config["timeout"])
     paid = PaidStore(layout.paid, database.cure)
@@ -151,81 +143,3 @@ def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
         exclude = (*values.get("files.exclude", ()), *collection.exclude)
         collections[name] = collection.model_copy(update={"include": include, "exclude": exclude})
     return replace(folders, collections=collections), descriptions
-
-
-def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
-    """Where the documents are, and the storage."""
-    if folder is None and storage is None:
-        storage = user_storage()
-        named = load_configuration(storage)["collections"]  # of the user's own file and the environment
-        if not named:
-            raise SettingError(
-                "no folder is named, and no storage. Cure: name a folder, or the storage folder of an index."
-            )
-        return Folders(storage, collections_of(named)), Layout(storage)
-    root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
-    if storage is not None:
-        layout = Layout(Path(storage).expanduser().resolve())
-    elif root is not None:
-        layout = Layout(root / DEFAULT_NAME)
-    else:
-        raise SettingError("an index of several folders is in none of them. Cure: name a storage folder.")
-    layout.refuse_links()
-    if root is not None:
-        folders = Folders(root)
-    else:
-        known = {**stored_folders(layout), **(folder if isinstance(folder, Mapping) else {})}
-        if not known:
-            raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
-        several = {name: one for name, one in known.items() if name}
-        folders = (
-            Folders(layout.root, collections_of(several))
-            if several
-            else Folders(Path(str(known[""].get("path", layout.root))))
-        )
-    if not folders.collections and not folders.root.is_dir():
-        raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or folders.root))
-    if not folders.collections and layout.root == folders.root:
-        raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
-    return folders, layout
-
-
-def stored_folders(layout: Layout) -> dict[str, dict[str, Any]]:
-    """The folders of an index by its own state; see :attr:`IndexState.folders`."""
-    return _stored_state(Database(layout.database, command_line(Folders(layout.root), layout))).folders
-
-
-def _stored_state(database: Database) -> IndexState:
-    """State of an index; of a lost or damaged one the settings that are kept beside it."""
-    with contextlib.suppress(DamagedError):
-        state = database.state()
-        if state.settings:
-            return state
-    with contextlib.suppress(StorageError, ValueError):  # of an index that was lost
-        kept = PaidStore(Layout(database.path.parent).paid, database.cure).get("index", KEPT_SETTINGS)
-        return state_of(kept or {})
-    return IndexState()
-
-
-def _refuse_other_folder(state: IndexState, layout: Layout, folders: Folders) -> None:
-    """Refuse the index of another folder."""
-    root = folders.root
-    if state.folders and "" not in state.folders and not folders.collections:
-        raise StorageError(
-            f"the index in {layout.database} is of several folders ({', '.join(state.folders)}), and not of {root} "
-            "alone. Cure: name none of them, or choose another storage folder for this one."
-        )
-    former = Path(str(state.folders.get("", {}).get("path", root)))
-    # A folder that is not there was moved together with its index, or is of another machine.
-    if former != root and former.is_dir() and layout.root != root / DEFAULT_NAME:
-        raise StorageError(
-            f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
-            "choose another storage folder for this one."
-        )
-
-
-def command_line(folders: Folders, layout: Layout) -> str:
-    """The command that refreshes an index, to be pasted into a shell."""
-    folder = [] if folders.collections else [str(folders.root)]
-    storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
-    return shlex.join(["llama-index-contextual", "index", *folder, *storage])

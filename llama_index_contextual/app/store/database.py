@@ -19,22 +19,22 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-from llama_index.core.utils import iter_batch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from llama_index_contextual.app.store.rows import DocumentRow, NodeRow
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.keyword import REF_DOC_ID
-from llama_index_contextual.sqlite_store import MAX_VARIABLES, SqliteFile, checksum_of
+from llama_index_contextual.metadata import REF_DOC_ID
+from llama_index_contextual.sqlite_file import MAX_VARIABLES, SqliteFile, batches, checksum_of
 from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-Rows = npt.NDArray[np.int64]
+    import numpy as np
+    import numpy.typing as npt
+
+    Rows = npt.NDArray[np.int64]
 
 _TABLES: Final = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -221,7 +221,7 @@ class Snapshot:
 
     def among(self, query: str, values: Iterable[Any]) -> Iterator[Any]:
         """Rows of a query that ends in ``IN ({})``, for some values."""
-        for part in iter_batch(values, MAX_VARIABLES):
+        for part in batches(values):
             yield from self.fetch(query.format(",".join("?" * len(part))), part)
 
     def refuse(self, problem: str) -> NoReturn:
@@ -245,6 +245,8 @@ class Snapshot:
 
     def rows(self) -> Rows:
         """Numbers of all chunks, ascending."""
+        import numpy as np
+
         # As one text: a million numbers would be a list of 100 MB, and take three times as long one by one.
         [(text,)] = self.fetch("SELECT group_concat(id) FROM chunks")
         return np.sort(np.fromstring(text, dtype=np.int64, sep=",")) if text else np.empty(0, dtype=np.int64)
@@ -256,6 +258,8 @@ class Snapshot:
 
     def nodes(self, rows: Iterable[int] | Rows | None = None) -> Iterator[NodeRow]:
         """Chunks by number, or all of them, in the order of their numbers."""
+        import numpy as np
+
         wanted = self.rows() if rows is None else rows
         for values in self.among(
             f"SELECT {_CHUNK} FROM chunks WHERE id IN ({{}}) ORDER BY id",  # noqa: S608  our own names

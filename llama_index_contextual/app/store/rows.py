@@ -6,16 +6,15 @@ import hashlib
 import json
 import zlib
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
-
-from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode, Node, TextNode
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index_contextual.errors import DamagedError
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.text import readable, storable
 
-_CLASSES: Final[dict[str, type[BaseNode]]] = {cls.class_name(): cls for cls in (TextNode, IndexNode, ImageNode, Node)}
+if TYPE_CHECKING:
+    from llama_index.core.schema import BaseNode
 
 
 class DocumentRow(NamedTuple):
@@ -101,8 +100,17 @@ class Chunk:
 Indexed = tuple[DocumentRow, list[Chunk]]  # a document as it is to be written
 
 
+@cache
+def _classes() -> dict[str, type[BaseNode]]:
+    from llama_index.core.schema import ImageNode, IndexNode, Node, TextNode
+
+    return {cls.class_name(): cls for cls in (TextNode, IndexNode, ImageNode, Node)}
+
+
 def text_of(node: BaseNode) -> str:
     """The embedded text of a node: its text with its context."""
+    from llama_index.core.schema import MetadataMode
+
     return readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
 
 
@@ -115,7 +123,11 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
         node: The node. Of a class that is not LlamaIndex's it becomes what a vector store makes of it.
         embedded: Its embedded text.
     """
-    if node.class_name() not in _CLASSES:
+    from llama_index.core.schema import IndexNode, MetadataMode, TextNode
+
+    if node.class_name() not in _classes():
+        from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
         node = metadata_dict_to_node(node_to_metadata_dict(node, remove_text=True), text=node.get_content())
     text, left_out = node.get_content(metadata_mode=MetadataMode.NONE), {"embedding", "metadata"}
     if isinstance(node, TextNode):
@@ -155,8 +167,8 @@ def to_node(row: NodeRow) -> BaseNode:
     """
     try:
         fields = {**json.loads(zlib.decompress(row.rest)), "metadata": json.loads(row.metadata)}
-        cls = _CLASSES[fields.pop("class_name")]
-        if issubclass(cls, TextNode):
+        cls = _classes()[fields.pop("class_name")]
+        if "text" in cls.model_fields:
             fields["text"] = row.text
         return cls.model_validate(fields)
     except (zlib.error, ValueError, TypeError, LookupError) as error:
