@@ -23,6 +23,7 @@ ORG = {
     "links, cookies and states of the file": ("#+TODO: WAITING(w) | GONE(g@/!)\n* WAITING Ask [2/3]\n** See [[http://x.y][the site]]\n",  # noqa: E501
         "\n# Ask\n## See the site\n"),
     "comments of other notations": ("%%\n{% comment %}\nin {/* and `{%`\n", "\\%%\n{\\% comment %}\nin {\\/* and `{%`\n"),  # noqa: E501
+    "captions": ("#+CAPTION[T]: # of tides\n[[./a.png]]\n", "\\# of tides\n[[./a.png]]\n"),
     "keywords": ("#+TITLE: Notes\n#+attr_html: x\ntext\n", "\n\ntext\n"),
 }  # fmt: skip
 
@@ -51,6 +52,8 @@ RST = {
     "a grid": ("+---+----+\n| A | B  |\n+===+====+\n| a | b  |\n|   | c  |\n+---+----+\n| d | e  |\n+---+----+\n",
         "| A | B |\n| --- | --- |\n| a | b c |\n| d | e |\n\n\n\n\n"),
     "headings": ("=====\nTitle\n=====\n\nIn C#\n-----\n", "\n# Title\n\n\n## In C\\#\n\n"),
+    "links in headings": ("A `link <http://x.y>`_, `other`_ and ``code``\n============================================\n",  # noqa: E501
+        "# A link, other and ``code``\n\n"),
     "roles in headings": (":mod:`os` and :ref:`more <x>`\n============================\n", "# os and more\n\n"),
 }  # fmt: skip
 
@@ -75,13 +78,16 @@ TEX = {
         "\\cmidrule(lr){1-2}\nd & e & f \\\\\n\\end{tabular}"),
         "| A | B | C |\n| --- | --- | --- |\n| both |  | 25 |\n| d | e | f |"),
     "formulas": ("\\begin{align}\na &= b \\\\\nc &= d\n\\end{align}\n\\url{http://x.y/a%20b} tail % no", "a &= b\nc &= d\n\nhttp://x.y/a%20b tail"),  # noqa: E501
+    "code in a line": (r"Write \verb|\section{Old} % x|, \lstinline[language=C]{a_b & c} and \mintinline{c}|~|.",
+        r"Write `\section{Old} % x`, `a_b & c` and `~`."),
+    "names": ("\\begin{theorem}[Pump law] Flow.\\end{theorem}\n\\begin{figure}[!htb]\nA\n\\end{figure}", "Pump law. Flow.\n\n\nA"),  # noqa: E501
     "labels": ("\\begin{description}\n\\item[Pump] moves\n\\end{description}", "\n- Pump moves\n"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "markdown"), TEX.values(), ids=TEX)
 def test_latex_becomes_markdown(tmp_path, text, markdown):
-    (tmp_path / "a.tex").write_text(f"\\begin{{document}}\n{text}\n\\end{{document}}\n", "utf-8")
+    (tmp_path / "a.tex").write_text(f"\\begin{{document}}\n{text}\n\\end{{document}}\nnever printed\n", "utf-8")
     assert read_tex(tmp_path / "a.tex").parts[0].text.strip("\n") == markdown.strip("\n")
 
 

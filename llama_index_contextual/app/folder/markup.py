@@ -19,7 +19,9 @@ from llama_index_contextual.text import decode
 _UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
 _RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")
 _EXPLICIT: Final = re.compile(r"(\s*)\.\.(?:\s+(?![\w:.+-]+::|\[|\|[^|]+\||_)|\s*$|\s+_[^:]*:\s*$)")
-_RST_ROLE: Final = re.compile(r"(?<![\w:.+-]):[\w:.+-]{1,60}:`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`")
+_RST_ROLE: Final = re.compile(
+    r"(?<![\w:.+`-])(?::[\w:.+-]{1,60}:)?`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`_{0,2}(?!`)"
+)
 _ORG_HEADING: Final = re.compile(r"(\*+)\s+(.*?)(?:\s+:[\w@:]+:)?\s*$")
 _ORG_STATES: Final = re.compile(r"^#\+(?:SEQ_|TYP_)?TODO:(.*)$", re.IGNORECASE | re.MULTILINE)
 _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
@@ -30,6 +32,12 @@ _BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTIONS: Final = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
 _TEX_HEADING: Final = re.compile(rf"\\(?:({'|'.join(_LEVELS)})\*?|frametitle|begin\{{frame\}}){_OPTIONS}{_BRACES}")
 _TEX_BLOCK: Final = re.compile(rf"\\begin\{{(?:alert|example)?block\}}{_OPTIONS}{_BRACES}")
+_TEX_NAMED: Final = re.compile(r"\\begin\{\w+\*?\}\[(?=[^][=]*[A-Z ])([^][=]{3,200})\](?!\{)\s*")  # a theorem
+_TEX_CODE: Final = re.compile(
+    r"\\(?:verb\*?|(?:lstinline|mintinline)(?:\[[^][]*\])?(?:\{\w+\}(?=[^\w\s]))?)(?:([^\w\s{*])(.*?)\1|\{([^{}]*)\})"
+)
+_KEPT: Final = {ord(sign): 0xE000 + ord(sign) for sign in "\\{}%&~$_#^"}  # signs of code, until the text is written
+_SIGNS: Final = {kept: sign for sign, kept in _KEPT.items()}
 _TEX_OPENS: Final = re.compile(
     r"\\begin\{(comment|[BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}|\\(comment|iffalse)\b|(?<!\\)%"
 )
@@ -233,6 +241,8 @@ class _Org(_Markup):
             state = self._state.match(found[2])
             title = _ORG_COOKIE.sub("", found[2][state.end() if state else 0 :])
             line = heading(len(found[1]), _ORG_LINK.sub(r"\1", title))
+        elif caption := re.match(r"(?i)\s*#\+caption(?:\[.*?\])?:\s*", line):
+            line = escape(line[caption.end() :])
         elif text.startswith("|"):
             line = line.replace("+", "|") if re.match(r"\s*\|[-+]+\|?\s*$", line) else line
         else:
@@ -249,7 +259,9 @@ def read_tex(path: Path) -> Conversion:
 class _Tex(_Markup):
     def __init__(self, text: str) -> None:
         preamble, begin, body = text.partition("\\begin{document}")
-        super().__init__(body if begin else text)
+        body, end, rest = (body if begin else text).rpartition("\\end{document}")
+        super().__init__(body if end else rest)
+        self.left_out["comment"] += bool(end and rest.strip())
         self.result = [""] * (preamble.count("\n") if begin else 0)
         found = ((key, " ".join(_plain(value).split())) for key, value in _TEX_TITLE.findall(text))
         self.metadata = {{"date": "created"}.get(key, key): value for key, value in found}
@@ -257,7 +269,10 @@ class _Tex(_Markup):
         self._is_row = self._is_formula = False
 
     def read(self, at: int) -> int:
-        line, opened = self.lines[at], _TEX_OPENS.search(self.lines[at])
+        line = self.lines[at] = _TEX_CODE.sub(
+            lambda code: f"`{(code[2] or code[3] or '').translate(_KEPT)}`", self.lines[at]
+        )
+        opened = _TEX_OPENS.search(line)
         if opened and (kind := opened[1] or opened[2]):  # a comment, or code
             closing = f"\\end{{{kind}}}" if opened[1] else {"iffalse": "\\fi"}.get(kind, "\\endcomment")
             before, rest = line[: opened.start()], line[opened.end() :]
@@ -280,7 +295,9 @@ class _Tex(_Markup):
 
     def _write(self, line: str) -> None:
         """Write a line in pieces that have one heading, item, row or environment at most."""
-        for piece in _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", _TEX_BLOCK.sub(r"\1. ", line))).split("\n"):
+        for piece in _TEX_AFTER.sub(
+            r"\1\n", _TEX_BEFORE.sub("\n", _TEX_BLOCK.sub(r"\1. ", _TEX_NAMED.sub(r"\1. ", line)))
+        ).split("\n"):
             self._piece(piece)
 
     def _piece(self, line: str) -> None:
@@ -322,7 +339,7 @@ def _plain(text: str) -> str:
     for _ in range(4):  # in one another
         text = _TEX_STYLE.sub(r"\1", text)
     text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], re.sub(r"\\\\(?:\[[^][]*\])?\s*$", "", text))
-    return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ")
+    return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ").translate(_SIGNS)
 
 
 def read_ipynb(path: Path) -> Conversion:
