@@ -290,3 +290,46 @@ def test_rows_of_one_table_on_each_page_are_no_running_lines(drawn):
     names = ("Jan", "Feb", "Mar", "Apr", "May")
     texts = drawn(*(table(50, 700, [(name, f"{page}.5", f"{page}") for name in names]) for page in range(1, 6)))
     assert [text.count("\n| ") for text in texts] == [5] * 5
+
+
+def test_an_initial_of_several_lines_is_a_letter_of_its_word(drawn):
+    lines = ["nce upon a time the keeper wrote of tides", "and of the pumps that ran all night long"]
+    initial = [(70, 750, "O", "Helvetica-Bold", 36), *((100, 765 - 15 * at, line) for at, line in enumerate(lines))]
+    [text] = drawn([*initial, (70, 735, "until the morning came and the seals were dry.")])
+    assert text == f"O{lines[0]}\n{lines[1]}\nuntil the morning came and the seals were dry."
+
+
+@pytest.mark.parametrize(
+    ("text", "raised", "read"),
+    [("x", "2", "x^2"), ("tide", "1", "tide^1"), ("$5", "99", "$5.99"), ("1,200", "3", "1,200^3")],
+)
+@pytest.mark.parametrize("left", ["", "Of "])
+def test_raised_digits_are_a_power_a_note_or_cents(drawn, text, raised, read, left):
+    from reportlab.pdfbase.pdfmetrics import stringWidth
+
+    end = 50 + stringWidth(left + text, "Helvetica", 12)
+    cells = [
+        (50, 700, left + text, "Helvetica", 12),
+        (end, 705, raised, "Helvetica", 7),
+        (end + 9, 700, "is it", "Helvetica", 12),
+    ]
+    assert drawn([*cells, (50, 680, PROSE, "Helvetica", 12)])[0].splitlines()[0] == f"{left}{read} is it"
+
+
+def test_numbers_of_a_list_in_larger_letters_make_no_heading(drawn):
+    items = [(50, 700 - 14 * at, str(at), "Helvetica", 12) for at in range(4)]
+    items += [(70, 700 - 14 * at, f"Step {at} of the pump") for at in range(4)]
+    assert "#" not in drawn([*items, *((50, 600 - 14 * at, PROSE) for at in range(4))])[0]
+
+
+def test_what_was_typed_into_a_form_is_text_and_comments_are_counted(tmp_path):
+    canvas = Canvas(str(tmp_path / "form.pdf"))
+    canvas.drawString(70, 780, "Name of keeper:")
+    canvas.acroForm.textfield(name="name", value="Ana Ruiz", x=200, y=775, width=200, height=20)
+    canvas.drawString(70, 740, "Agreed:")
+    canvas.acroForm.checkbox(name="agreed", checked=True, x=200, y=735)
+    canvas.textAnnotation("Ask Bo", Rect=[50, 600, 100, 650])
+    canvas.save()
+    [document] = DocumentReader().load_data(tmp_path / "form.pdf")
+    assert document.text == "Name of keeper: Ana Ruiz\n\nAgreed: [x]"
+    assert document.metadata["left_out"] == "1 comment"

@@ -26,7 +26,9 @@ _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at th
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
 _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
-_VALUE: Final = re.compile(r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+")
+_VALUE: Final = re.compile(
+    r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*(?:\^\d+)?\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
+)
 
 
 def read_pdf(path: Path) -> Conversion:
@@ -43,12 +45,14 @@ def read_pdf(path: Path) -> Conversion:
         if "password" in str(error).lower():
             raise ConversionError("it is encrypted. Cure: save it without a password, or ignore it.") from error
         raise ConversionError(f"it is damaged or no PDF ({error}). Cure: ignore it.") from error
-    pages = [lines_of(document, number) for number in range(len(document))]
+    document.init_forms()
+    left_out = Counter[str]()
+    pages = [lines_of(document, number, left_out) for number in range(len(document))]
     if not any(pages):
         scanned = f"it has no text, but pictures on {counted(len(pages), 'page')} (scanned)"
         cure = "a reader with OCR, in Python: readers={'.pdf': …}; or ignore it."
         raise ConversionError(f"{scanned}. Cure: {cure}")
-    left_out = _drop_edges(pages)
+    left_out += _drop_edges(pages)
     _find_headings(pages)
     parts = [Part(_page(lines), {"page": number}) for number, lines in enumerate(pages, start=1)]
     return Conversion(parts, _metadata(document), left_out)
@@ -149,7 +153,7 @@ def _running(lines: Sequence[Line], wide: float) -> int:
 
 
 def _style(line: Line) -> tuple[float, bool]:
-    return round(line.size * 2) / 2, line.bold
+    return round(line.usual * 2) / 2, line.bold
 
 
 def _may_be_heading(line: Line) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from statistics import median
 from typing import Any, Final
 
 FAR: Final = 100_000  # points by which turned text stands below the rest
@@ -22,6 +23,7 @@ LARGER: Final = 1.12  # than most letters: a heading's
 _NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
 _SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
+_LONGEST_VALUE: Final = 10_000  # characters in a field of a form
 _GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
 _HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
@@ -47,7 +49,7 @@ class Line:
     """Words on one height; ``cells`` are they joined where gaps are narrow.
 
     ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading. ``size`` is the
-    height of its largest letters; ``bold`` are all its words.
+    height of its largest letters, ``usual`` of most of them; ``bold`` are all its words.
     """
 
     words: list[Word]
@@ -56,6 +58,7 @@ class Line:
     text: str = field(init=False)
     base: float = field(init=False)
     size: float = field(init=False)
+    usual: float = field(init=False)
     width: float = field(init=False)
     bold: bool = field(init=False)
     cells: list[Word] = field(init=False)
@@ -63,13 +66,17 @@ class Line:
     def __post_init__(self) -> None:
         words = self.words
         self.text = " ".join(word.text for word in words)
+        sizes = Counter[float]()
+        for word in words:
+            sizes[round(word.size, 1)] += len(word.text)
         self.base, self.size = words[0].base, max(word.size for word in words)
+        self.usual = max(sizes, key=lambda size: (sizes[size], size))
         self.width = words[-1].right - words[0].left
         self.bold = all(word.bold for word in words if any(map(str.isalpha, word.text)))
         self.cells = _cells(words)
 
 
-def lines_of(document: Any, number: int) -> list[Line]:
+def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
     """The lines of a page from top to bottom, turned text behind the others; none where the page cannot be read."""
     import pypdfium2
 
@@ -78,7 +85,10 @@ def lines_of(document: Any, number: int) -> list[Line]:
         text = page.get_textpage()
     except pypdfium2.PdfiumError:
         return []
-    directions = sorted(_words(text).values(), key=lambda words: -sum(len(word.text) for word in words))
+    found = _words(text)
+    if typed := _typed(document, page, left_out):
+        found.setdefault(0, []).extend(typed)
+    directions = sorted(found.values(), key=lambda words: -sum(len(word.text) for word in words))
     lines: list[Line] = []
     for at, words in enumerate(directions):
         for word in words:
@@ -121,12 +131,52 @@ def _words(page: Any) -> dict[int, list[Word]]:
             begin, base = x.value * along + y.value * across, y.value * along - x.value * across
             end = max(one.value * along + other.value * across for one in (left, right) for other in (bottom, top))
             size = size if abs(along) > abs(across) else abs(box.right - box.left)
-        elif len(text) > 1 and text.isdecimal():  # its last digits may be raised
-            cut, raised = len(text), base + 0.25 * size
-            while cut > 1 and pdfium.FPDFText_GetCharOrigin(raw, first + cut - 1, x, y) and y.value > raised:
+        elif len(text) > 1 and text[-1].isdecimal():  # its last digits may be raised
+            cut, above = len(text), base + 0.25 * size
+            while cut > 1 and text[cut - 1].isdecimal() and _is_above(raw, first + cut - 1, above):
                 cut -= 1
-            text = f"{text[:cut]}^{text[cut:]}" if cut < len(text) else text
+            text = _raised(text[:cut], text[cut:])
         words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
+    return words
+
+
+def _is_above(page: Any, index: int, base: float) -> bool:
+    import pypdfium2.raw as pdfium
+
+    x, y = ctypes.c_double(), ctypes.c_double()
+    return bool(pdfium.FPDFText_GetCharOrigin(page, index, x, y)) and y.value > base
+
+
+def _raised(text: str, digits: str) -> str:
+    """A text with raised digits behind it: a power, the number of a note, or cents."""
+    sign = "." if text[0] in "$€£¥" and len(digits) == 2 else "^"  # noqa: PLR2004
+    return f"{text}{sign}{digits}" if digits else text
+
+
+def _typed(document: Any, page: Any, left_out: Counter[str]) -> list[Word]:
+    """What was typed into the fields of a form; comments are counted."""
+    import pypdfium2.raw as pdfium
+
+    words, box, value = list[Word](), pdfium.FS_RECTF(), ctypes.create_string_buffer(2 * _LONGEST_VALUE)
+    texts = pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX
+    for index in range(pdfium.FPDFPage_GetAnnotCount(page)):
+        note, text = pdfium.FPDFPage_GetAnnot(page, index), ""
+        kind, units = pdfium.FPDFAnnot_GetSubtype(note), ctypes.cast(value, ctypes.POINTER(ctypes.c_ushort))
+        if kind == pdfium.FPDF_ANNOT_WIDGET and document.formenv:
+            field_kind = pdfium.FPDFAnnot_GetFormFieldType(document.formenv, note)
+            if field_kind in texts:
+                size = pdfium.FPDFAnnot_GetFormFieldValue(document.formenv, note, units, len(value))
+                text = value.raw[: max(0, min(size, len(value)) - 2)].decode("utf-16-le", "ignore")
+            elif pdfium.FPDFAnnot_IsChecked(document.formenv, note):
+                text = "[x]"
+        elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
+            left_out["comment"] += pdfium.FPDFAnnot_GetStringValue(note, b"Contents", units, len(value)) > 2  # noqa: PLR2004
+        if text.strip() and pdfium.FPDFAnnot_GetRect(note, box):
+            height = min(box.top - box.bottom, 20)
+            words.append(
+                Word(" ".join(text.split()), box.left, box.right, box.top - 0.7 * height, 0.5 * height, bold=False)
+            )
+        pdfium.FPDFPage_CloseAnnot(note)
     return words
 
 
@@ -144,9 +194,13 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
     PDFium gives words in the order in which they were drawn: a table may be drawn column by column.
     """
     pieces: list[list[Word]] = []
-    for word in words:
+    for word in _without_drop_caps(words):
         before = pieces[-1][-1] if pieces else None
-        if before is not None and _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size:
+        if before is not None and _is_raised(before, word):
+            before.text, before.right = _raised(before.text, word.text), word.right
+        elif (
+            before is not None and _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size
+        ):
             pieces[-1].append(word)
         else:
             pieces.append([word])
@@ -168,6 +222,31 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
         for low, high in pairwise([-math.inf, *gutters, math.inf]):
             result += filter(None, ([word for word in line if low <= word.left < high] for line in some))
     return result
+
+
+def _without_drop_caps(words: Sequence[Word]) -> list[Word]:
+    """Words, where a letter of several lines' height is part of the word at its top."""
+    usual, result = median([word.size for word in words]), list(words)
+    for cap in [word for word in words if len(word.text) == 1 and word.text.isalpha() and word.size > 1.8 * usual]:
+        lines = [
+            word
+            for word in words
+            if word.size < 0.6 * cap.size
+            and 0 <= word.left - cap.right + usual < 2 * usual
+            and 0.2 * cap.size < word.base - cap.base + 0.1 * usual < cap.size
+        ]
+        if lines:
+            first = max(lines, key=lambda word: word.base)
+            first.text, first.left = cap.text + first.text, cap.left
+            result.remove(cap)
+    return result
+
+
+def _is_raised(before: Word, word: Word) -> bool:
+    """Whether a word is smaller digits above the end of another."""
+    is_higher = 0.2 * before.size < word.base - before.base < 0.7 * before.size
+    is_next = abs(word.left - before.right) < 0.2 * before.size
+    return is_higher and is_next and word.size < 0.85 * before.size and word.text.isdecimal()
 
 
 def _is_beside(one: Word, other: Word) -> bool:
