@@ -156,10 +156,13 @@ def decode(data: bytes) -> FileText:
 # Pictures and other files that are written into a text as letters.
 _TYPE: Final = r"data:[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},"
 _DATA_URI: Final = re.compile(
-    rf"(?<=\"){_TYPE}[^\"\n]{{32,}}(?=\")|(?<='){_TYPE}[^'\n]{{32,}}(?=')|{_TYPE}[^\s\"'<>()\[\]\\]{{32,}}",
+    rf"(?<=\"){_TYPE}[^\"\n]{{32,}}(?=\")|(?<='){_TYPE}[^'\n]{{32,}}(?=')"
+    rf"|{_TYPE}(?<=;base64,)[\w+/=-]{{32,}}(?:[ \t]+[\w+/=-]{{60,}})+(?:[ \t]+[\w+/=-]+)?(?=[)>])"
+    rf"|{_TYPE}[^\s\"'<>()\[\]\\]{{32,}}",
     re.IGNORECASE,
 )
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60,}")
+_ESCAPED_RUN: Final = re.compile(r"(?:[A-Za-z0-9+/_=-]|\\/){60,}")  # in JSON as PHP writes it; this takes longer
 _LEAST_RUN: Final = 120  # characters on one line
 # base64 in lines, as mail and certificates have it; ">" before each where it is quoted, and in programs and JSON quotes
 # around each or "\n" between them.
@@ -169,11 +172,24 @@ _LINES: Final = re.compile(
     rf"(?:{_NEXT}(?:[A-Za-z0-9+/]{{20,}}|[A-Za-z0-9+/]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?)",
     re.MULTILINE,
 )
-_AROUND_BYTES: Final = re.compile(r"\\[rn]|[^\w+/=-]+")
+# Byte by byte: an array of C, a text of Python, pairs of digits; and the drawing of a picture.
+_ARRAY: Final = re.compile(
+    rf"(?:\b0[xX][0-9a-fA-F]{{1,16}}[\s,]{{1,20}}){{63,}}0[xX][0-9a-fA-F]{{1,16}}"
+    rf"|(?:\\x[0-9a-fA-F]{{2}}[^\\\r\n\"]{{0,8}}(?:\\[nrt0'\\][^\\\r\n\"]{{0,8}}){{0,2}}(?:{_NEXT})?){{32,}}"
+    r"|(?:(?<=\sd=[\"'])|(?<=\spoints=[\"']))[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]{200,}(?=[\"'])"
+)
+_MARKS: Final = ("0x", "0X", "\\x", " d=", "points=")
+_PAIR: Final = "[0-9a-fA-F]{2}"
+_PAIRS: Final = re.compile(
+    rf"(?<![\w:-]){_PAIR}(?:([:-])\s{{0,20}}{_PAIR}(?:\1\s{{0,20}}{_PAIR}){{63,}}|(?:\s{{1,20}}{_PAIR}){{64,}})(?!\w)"
+)
+_BASE32: Final = re.compile(r"[A-Z2-7]+=*")
+_AROUND_BYTES: Final = re.compile(r"\\[rn]|\b0[xX]|[^\w+/=-]+")
 _SEPARATORS: Final = re.compile("[-_/+=]+")
 _WORD_OR_NUMBER: Final = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long address
 _HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
 _LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people search for
+_LETTERS: Final = 20  # different ones of 32, in base32
 _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 _BYTES_CHANGE: Final = 0.45  # share of neighbours of different kinds: 0.65 in base64, 0.3 in a name of many words
 _CERTAIN: Final = 1000  # characters; no name or address is so long
@@ -186,10 +202,13 @@ _KINDS: Final = str.maketrans(
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or digits."""
     found = [match.span() for match in _DATA_URI.finditer(text)] if "data:" in text else []
-    words = [*_RUN.finditer(text)]
+    words = [*(_ESCAPED_RUN if "\\/" in text else _RUN).finditer(text)]
     found += [word.span() for word in words if word.end() - word.start() >= _LEAST_RUN and _is_encoded(word[0])]
     if len(words) > 1:
         found += [match.span(1) for match in _LINES.finditer(text) if _is_encoded(match[1])]
+    if any(mark in text for mark in _MARKS):
+        found += [match.span() for match in _ARRAY.finditer(text)]
+    found += [match.span() for match in _PAIRS.finditer(text) if _is_encoded(match[0].replace("-", ":"))]
     runs: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if runs and start <= runs[-1][1]:
@@ -220,6 +239,8 @@ def _is_encoded(run: str) -> bool:
     if _HEX.match(sample):
         return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
     kinds = sample.translate(_KINDS)
+    if _BASE32.fullmatch(sample) and kinds.count("0") > len(sample) / 10 and len(set(sample)) > _LETTERS:
+        return True
     if not {"A", "a", "0"} <= set(kinds):
         return False
     words = sum(len(part) for part in _SEPARATORS.split(sample) if _WORD_OR_NUMBER.match(part))
