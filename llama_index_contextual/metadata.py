@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from llama_index_contextual.text.dates import date_from_heading, date_from_path, date_in_words, parse_date, parse_day
+from llama_index_contextual.text.normalize import is_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -172,9 +173,16 @@ def file_of(metadata: Mapping[str, Any]) -> str:
 
 
 def page_of(metadata: Mapping[str, Any]) -> object:
-    """The page of the file that a document is, as its reader labels it; None where it is no page."""
+    """The page of the file that a document is, as its reader labels it; None where it is no page.
+
+    PyMuPDF's readers write ``page``, or ``source`` beside ``total_pages``; of a note these are front matter.
+    """
     label = metadata.get(PAGE_LABEL)
-    return metadata.get(_PAGE_NUMBER) if label in {None, ""} else label
+    label = metadata.get(_PAGE_NUMBER) if label in {None, ""} else label
+    if label is not None or is_markdown(file_of(metadata)):
+        return label
+    number = str(metadata.get("page", metadata.get("source") if "total_pages" in metadata else None))
+    return number if number.isdecimal() else None
 
 
 def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | datetime | None, str]:

@@ -121,11 +121,18 @@ def test_a_page_begins_under_the_headings_that_are_open_at_the_end_of_the_page_b
 
 
 @pytest.mark.parametrize(
-    ("file", "page"), [("file_name", "page_number"), ("file_name", "page_label"), ("path", "page_number")]
+    ("file", "page"),
+    [
+        ("file_name", "page_number"),
+        ("file_name", "page_label"),
+        ("path", "page_number"),
+        ("file_path", "page"),
+        ("file_path", "source"),
+    ],
 )
 def test_pages_are_those_of_one_file_however_readers_name_it(file, page):
     pages = [
-        Document(text=text, id_=str(number), metadata={file: "report.pdf", page: number})
+        Document(text=text, id_=str(number), metadata={file: "report.pdf", page: number, "total_pages": 4})
         for number, text in enumerate(PAGES, 1)
     ]
     assert [path for _, path, _ in paths_of(pages)] == ["Report > Costs"] * 2 + ["Report > Costs > Rent"] * 2
