@@ -72,3 +72,9 @@ def test_what_a_text_lacks_of_its_file_is_named(run, tmp_path):
 def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):
     (tmp_path / "one.md").write_text("# One\n\nA sentence.\n", "utf-8")
     assert "one.md: 1 chunk, 5 tokens" in run("preview", tmp_path / "one.md").stdout
+
+
+def test_a_file_that_is_none_is_named_with_a_cure(run, tmp_path):
+    done = run("preview", tmp_path / "nosuch.md")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nosuch.md is no file. Cure: " in done.stderr

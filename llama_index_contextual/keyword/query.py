@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword.bm25_index import Group
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.
-_FIELD: Final = re.compile(r'(?<!\S)(path|tag|collection):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
-_QUOTED: Final = re.compile(r'(?<!\S)(-?)"([^"\n]{1,200})"(?!\S)')
+_FIELD: Final = re.compile(r'(?<!\S)(-?)(path|tag|collection):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
+_QUOTED: Final = re.compile(r'(?<!\S)(-?)["“„]([^"“”„\n]{1,200})["”“](?!\S)')
 _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
 _OF_A_SHELL: Final = re.compile(r"(?:\.{1,2}/|~/|[/$|`<>]|\*\.)|(?:\.{1,2}|&&|\*)$")  # how a token of a command begins
 _EXCLUDABLE: Final = re.compile(r"[^\W\d_]\S{2,}")  # flags are shorter
@@ -75,7 +75,7 @@ def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool
         analyzer: Knows stop words, which tell a question from a query of keywords.
         may_exclude: Whether ``-word`` can be an operator, by its word; default where it has letters only.
     """
-    if len(text) > _LONGEST or not any(mark in text for mark in ('"', "-", "path:", "tag:", "collection:")):
+    if len(text) > _LONGEST or not any(mark in text for mark in ('"', "“", "„", "-", "path:", "tag:", "collection:")):
         return ParsedQuery(text)
     fields, rest = list(_FIELD.finditer(text)), _FIELD.sub("", text)
     quoted, excluded = list[re.Match[str]](), list[re.Match[str]]()
@@ -84,26 +84,34 @@ def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool
         rest = _QUOTED.sub(lambda match: "" if match[1] else match[2], rest)
         if not _is_command(rest.split(), may_exclude):
             excluded, rest = list(_EXCLUDED.finditer(rest)), _EXCLUDED.sub("", rest)
-    pairs = [(match[1], match[2] or match[3]) for match in fields]
+    pairs = [(match[2], match[3] or match[4]) for match in fields if not match[1]]
+    but = [(match[2], match[3] or match[4]) for match in fields if match[1]]
     rest = " ".join(rest.split()) or " ".join(value for _, value in pairs)
     operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
     if not operators or not rest:
         return ParsedQuery(text)
-    parts: list[MetadataFilter | MetadataFilters] = [
-        *(tag_filter(value) for name, value in pairs if name == "tag"),
-        *(MetadataFilter(key=COLLECTION, value=value) for name, value in pairs if name == "collection"),
-        *(_words(match[2], FilterOperator.TEXT_MATCH) for match in quoted if not match[1]),
-    ]
-    insensitive = FilterOperator.TEXT_MATCH_INSENSITIVE
-    paths = [(key, value) for name, value in pairs if name == "path" for key in (PATH, _FILE_PATH)]
+    paths, unwanted_paths = (
+        [one for name, value in several if name == "path" for one in _path_filters(value)] for several in (pairs, but)
+    )
+    parts = [*_label_filters(pairs), *(_words(match[2], FilterOperator.TEXT_MATCH) for match in quoted if not match[1])]
     if paths:
-        of_path = [MetadataFilter(key=key, value=value, operator=insensitive) for key, value in paths]
-        parts.append(MetadataFilters(filters=[*of_path], condition=FilterCondition.OR))
-    if unwanted := [match[2] for match in quoted if match[1]] + [match[1] for match in excluded]:
-        hows = (FilterOperator.CONTAINS, FilterOperator.TEXT_MATCH)
-        words = [_words(value, hows[len(value.split()) > 1]) for value in unwanted]
-        parts.append(MetadataFilters(filters=[*words], condition=FilterCondition.NOT))
+        parts.append(MetadataFilters(filters=[*paths], condition=FilterCondition.OR))
+    hows = (FilterOperator.CONTAINS, FilterOperator.TEXT_MATCH)
+    values = [match[2] for match in quoted if match[1]] + [match[1] for match in excluded]
+    words = [_words(value, hows[len(value.split()) > 1]) for value in values]
+    if unwanted := [*words, *unwanted_paths, *_label_filters(but)]:
+        parts.append(MetadataFilters(filters=unwanted, condition=FilterCondition.NOT))
     return ParsedQuery(rest, operators, MetadataFilters(filters=parts))
+
+
+def _path_filters(value: str) -> list[MetadataFilter]:
+    how = FilterOperator.TEXT_MATCH_INSENSITIVE
+    return [MetadataFilter(key=key, value=value, operator=how) for key in (PATH, _FILE_PATH)]
+
+
+def _label_filters(pairs: Sequence[tuple[str, str]]) -> list[MetadataFilter | MetadataFilters]:
+    collections = (MetadataFilter(key=COLLECTION, value=value) for name, value in pairs if name == "collection")
+    return [*(tag_filter(value) for name, value in pairs if name == "tag"), *collections]
 
 
 def _is_command(tokens: Sequence[str], may_exclude: Callable[[str], bool]) -> bool:

@@ -80,7 +80,7 @@ def test_every_form_of_file_says_the_same(tmp_path):
     [
         ("q.txt", "", r"q\.txt is no file of questions"),
         ("q.jsonl", "", r"q\.jsonl has no questions"),
-        ("q.jsonl", '{"question": "x", "path": "a"}\n{', r"q\.jsonl:2 is no JSON"),
+        ("q.jsonl", '{"question": "x", "path": "a"}\n{', r"q\.jsonl:2 is no JSON.*Cure: "),
         ("q.jsonl", "[1]", r"q\.jsonl:1 is no object"),
         ("q.jsonl", '{"path": "a"}', r'q\.jsonl:1 has no "question"'),
         ("q.jsonl", '{"question": 3, "path": "a"}', "question=3 is no text"),

@@ -77,6 +77,8 @@ CASES = [
     ("budget path:notes/bud", {"budget"}),
     ("budget path:notes/bud path:MEETING", {"budget", "meeting"}),
     ("the dog or the budget tag:home", {"dog"}),
+    ("“Budget of the House” kitchen", {"meeting"}),
+    ("budget -path:notes/bud", {"meeting"}),
     ("path:notes/budget", {"budget"}),
     ('"max_results"', {"config"}),
 ]

@@ -23,6 +23,7 @@ from llama_index_contextual.app.cli.options import (
     with_options,
 )
 from llama_index_contextual.app.settings.schema import SETTINGS
+from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import printable
 
 _SHOWN: Final = 3  # questions gained and lost, of each context
@@ -79,6 +80,8 @@ def preview(
     from llama_index_contextual.app.preview import chunk_views, preview_of
 
     file = file.resolve()
+    if not file.is_file():
+        raise DocumentError(f"{file} is no file. Cure: name one that exists")
     with target.open(folder=target.named or (None if target.storage else file.parent), reindex=True) as index:
         pipeline = index.settings.pipeline
         contexts = pipeline.contexts if context or html else None

@@ -141,7 +141,8 @@ def _entries(file: Path, text: str) -> Iterator[tuple[int, Any]]:
             raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in .jsonl or .csv")
     except (csv.Error, ValueError, RecursionError) as error:
         kind = file.suffix[1:].upper().removesuffix("L")
-        raise DocumentError(f"{file}:{number} is no {kind}: {error}") from error
+        cure = "a row of headings, then rows" if kind == "CSV" else '{"question": "…", "path": "a.md"} on each line'
+        raise DocumentError(f"{file}:{number} is no {kind}: {error}. Cure: {cure}") from error
 
 
 def _parse(entry: Any, place: str) -> tuple[str, Passage]:
