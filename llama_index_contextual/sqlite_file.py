@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from llama_index_contextual.errors import DamagedError, StorageError
+from llama_index_contextual.errors import DamagedError, LayoutError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +29,7 @@ _DAMAGE: Final = (
     *("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode"),
     *("constraint failed", "unsupported file format"),
 )
+_SETTING_ASIDE: Final = threading.Lock()  # two threads must not set aside the new file, too
 _CURE: Final = "name another file, or delete this one (what it keeps is then paid for again)."
 
 
@@ -153,9 +154,9 @@ class SqliteFile:
                 "Cure: upgrade llama-index-contextual, then start this process again."
             )
         parts = _schema_of(connection)
-        if layout != LAYOUT and parts:
-            raise DamagedError(f"{self.path} is of another layout. Cure: {self.cure}")
         ours = {" ".join(statement.split()) for statement in self.tables.split(";")}
+        if layout != LAYOUT and {one.partition("(")[0] for one in parts} & {one.partition("(")[0] for one in ours}:
+            raise LayoutError(f"{self.path} is of another layout. Cure: {self.cure}")
         if foreign := sorted(parts - ours):
             raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
 
@@ -183,7 +184,7 @@ class SqliteFile:
             yield from found
 
     def set_aside(self) -> Path:
-        """Rename a damaged file and its log, and return the new name.
+        """Rename a file that is damaged or of another layout, and its log, and return the new name.
 
         Raises:
             StorageError: The folder cannot be written.
@@ -198,9 +199,18 @@ class SqliteFile:
                     part.replace(place)
         except OSError as error:
             raise StorageError(
-                f"{self.path} is damaged and cannot be set aside ({error}). Cure: make the folder writable."
+                f"{self.path} cannot be read, and cannot be set aside ({error}). Cure: make the folder writable."
             ) from error
         return aside
+
+    def set_other_layout_aside(self) -> Path | None:
+        """The new name of a file of another layout, which is renamed; None for any other file."""
+        with _SETTING_ASIDE:
+            try:
+                with self.connection() if self.exists else contextlib.nullcontext():
+                    return None
+            except LayoutError:
+                return self.set_aside()
 
     def remove(self) -> None:
         """Delete the file and its log."""

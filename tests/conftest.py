@@ -20,7 +20,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 # The tests have settings of their own, and so have the processes that they start: what the person who runs them
 # has set changes nothing.
-for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "LLAMA_INDEX_CACHE_DIR"):
     os.environ[variable] = tempfile.mkdtemp(prefix="contextual-user-")
     atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
 

@@ -17,9 +17,9 @@ def state_in(storage):
     return found
 
 
-def change_layout(storage, layout):
-    """Have an index be of another layout."""
-    with closing(sqlite3.connect(Path(storage) / "index.sqlite3")) as database, database:
+def change_layout(file, layout):
+    """Have a file be of another layout."""
+    with closing(sqlite3.connect(file)) as database, database:
         database.execute(f"PRAGMA user_version={layout}")
 
 

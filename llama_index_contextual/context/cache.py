@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import uuid4
 
 from llama_index.core.schema import MetadataMode
@@ -12,7 +13,7 @@ from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.context.base import MAX_CHARS
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, LayoutError, SettingError, StorageError
 from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import replace_surrogates, short_hash
@@ -28,6 +29,8 @@ _CONTEXTS: Final = "contexts"
 _STATES: Final = "context_states"
 _FILE: Final = "contexts.sqlite3"
 UNUSABLE: Final = "unusable"
+# Marks by version, of each store of this process. A pipeline hashes them, and no file may be opened for that.
+_FAILED_RUNS: Final[dict[object, dict[str, str]]] = {}
 
 
 class Kept(NamedTuple):
@@ -62,7 +65,8 @@ class ContextCache:
 
     def __init__(self, store: BaseKVStore | None, version_of: Callable[[SourceDocument], str]) -> None:
         self.store, self._version_of = store, version_of
-        self._last_failed_run = ""
+        self._failed_runs = {} if store is None else _FAILED_RUNS.setdefault(getattr(store, "path", id(store)), {})
+        self._failed_runs |= self._marks()
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[Kept]:
         """The records of chunks. A store may be shared: what is no record there counts as none."""
@@ -77,18 +81,39 @@ class ContextCache:
         if self.store is None or not records:
             return
         rows = zip(self._keys((node for node, _ in records), document), records, strict=True)
-        self.store.put_all([(key, kept._asdict()) for keys, (_, kept) in rows for key in keys], _CONTEXTS)
+        self._write([(key, kept._asdict()) for keys, (_, kept) in rows for key in keys], _CONTEXTS)
 
     def state(self, version: str) -> str:
-        """The mark of a version's last run that had to fall back; empty where none had to."""
-        value = None if self.store is None else self.store.get(version, _STATES)
-        return self._last_failed_run if value is None else str(value["run"])
+        """The mark of a version's last run that had to fall back; empty where none had to. It opens no file."""
+        return self._failed_runs.get(version, "")
 
     def mark_failed(self, version: str) -> None:
         """Note that a run fell back, so that a pipeline's own cache does not take its result for final."""
-        self._last_failed_run = uuid4().hex
-        if self.store is not None:
-            self.store.put(version, {"run": self._last_failed_run}, _STATES)
+        self._failed_runs[version] = uuid4().hex
+        self._write([(version, {"run": self._failed_runs[version]})], _STATES)
+
+    def _marks(self) -> dict[str, str]:
+        """The marks that are stored; none where the file cannot be read, which a run names."""
+        try:
+            stored = {} if self.store is None else self.store.get_all(_STATES)
+            return {version: str(value["run"]) for version, value in stored.items()}
+        except (StorageError, ValueError, TypeError, LookupError, RecursionError):  # a store may be shared, too
+            return {}
+        finally:
+            self.close()
+
+    def _write(self, values: list[tuple[str, dict[str, Any]]], collection: str) -> None:
+        """Store values; a file of another layout is set aside before."""
+        store = self.store
+        if store is None:
+            return
+        if isinstance(store, SQLiteKVStore) and (aside := store.set_other_layout_aside()):
+            warnings.warn(
+                f"{store.path} was of another layout, and is set aside as {aside.name}. None of it was taken over.",
+                ContextualWarning,
+                stacklevel=2,
+            )
+        store.put_all(values, collection)
 
     def close(self) -> None:
         """Close the store, where it is a file of ours."""
@@ -109,7 +134,10 @@ class ContextCache:
         if self.store is None:
             return {}
         get_many = getattr(self.store, "get_many", None)
-        values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
+        try:
+            values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
+        except LayoutError:  # the first write sets it aside
+            return {}
         return {key: _record(value) for key, value in values.items() if value is not None}
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 from fake_model import Reply, always
 from llama_index.core import Document
 from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.ingestion.pipeline import get_transformation_hash
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llm_runs import PAID, count_by_source, make_nodes, run
+from state_table import change_layout
 
+from llama_index_contextual import sqlite_file
 from llama_index_contextual.errors import ContextualWarning, StorageError
 
 
@@ -22,6 +28,36 @@ def test_second_run_asks_nothing(step, fake_model):
     run(step(), again)
     assert len(fake_model.requests) == asked
     assert [n.metadata for n in first] == [n.metadata for n in again]
+
+
+def test_a_cache_of_another_layout_is_set_aside_by_a_run_and_no_file_is_opened_before(
+    step, fake_model, tmp_path, monkeypatch
+):
+    file, aside = tmp_path / "contexts.sqlite", tmp_path / "contexts.sqlite.damaged"
+    run(step(), make_nodes(2))
+    change_layout(file, 2)
+    again = step()
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_file.sqlite3, "connect", None)
+        assert again.to_dict()["generator"]["state"] == ""
+        assert get_transformation_hash(make_nodes(2), again)
+    again.estimate(make_nodes(2))
+    assert not aside.exists(), "an estimate changes nothing"
+    with pytest.warns(ContextualWarning, match=r"sqlite was of another layout, and is set aside as contexts\."):
+        again(make_nodes(2))
+    assert aside.exists()
+    fake_model.requests.clear()
+    run(step(), make_nodes(2))
+    assert not fake_model.requests, "a new one was made"
+
+
+def test_a_database_of_another_program_is_never_set_aside(step, tmp_path):
+    file = tmp_path / "contexts.sqlite"
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(StorageError, match="is not ours"):
+        step()(make_nodes(2))
+    assert [one.name for one in tmp_path.iterdir()] == ["contexts.sqlite"]
 
 
 def test_one_edited_chunk_is_one_call(step, fake_model):

@@ -69,7 +69,7 @@ def test_whatever_it_says_an_error_is_of_this_package(opened, folder, values):
 
 def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     opened().refresh()
-    change_layout(folder / ".contextual", 99)
+    change_layout(folder / ".contextual" / "index.sqlite3", 99)
     before = state_in(folder / ".contextual")
     with pytest.raises(StorageError, match=r"layout 99, this package reads up to \d+\. Cure: upgrade"):
         opened().refresh()
@@ -79,7 +79,7 @@ def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
 def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(opened, folder, run):
     with opened(config=load_configuration(folder, options={"chunks.chunk_size": 90})) as index:
         index.refresh()
-    change_layout(folder / ".contextual", 0)
+    change_layout(folder / ".contextual" / "index.sqlite3", 0)
     asked = run("search", "carrots", "--folder", folder)
     assert "is of another layout. Cure: llama-index-contextual index" in asked.stderr
     done = run("index", folder)
@@ -88,3 +88,13 @@ def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(o
     assert state_in(folder / ".contextual")["choices"]["chunks.chunk_size"] == 90, "what was chosen is kept"
     with opened() as index:
         assert index.refresh().skipped == 4
+
+
+def test_paid_values_of_another_layout_are_named_so_and_made_anew(opened, folder, run):
+    with opened() as index:
+        index.refresh()
+    change_layout(folder / ".contextual" / "paid.sqlite3", 2)
+    done = run("index", folder)
+    assert "paid.sqlite3 was of another layout, and is set aside as paid.sqlite3.damaged" in done.stderr
+    with opened() as index:
+        assert index.status(check=True).ok

@@ -52,9 +52,13 @@ class PaidStore(SQLiteKVStore):
     def repair(self) -> str:
         """Set a damaged file aside and take over what can be read of it; a sentence about that, "" where it is sound.
 
+        Of another layout nothing is taken over.
+
         Raises:
             StorageError: The folder cannot be written.
         """
+        if aside := self.set_other_layout_aside():
+            return f"{self.path} was of another layout, and is set aside as {aside.name}. None of it was taken over."
         try:
             self.check()
         except DamagedError:
