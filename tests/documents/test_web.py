@@ -6,8 +6,8 @@ from email.message import EmailMessage
 import pytest
 
 from llama_index_contextual.app.folder import mail as converter
-from llama_index_contextual.app.folder.formats import MOST_CELLS, ConversionError
-from llama_index_contextual.app.folder.html import html_to_markdown, numeral, read_epub, read_html
+from llama_index_contextual.app.folder.formats import MOST_CELLS, ConversionError, numeral
+from llama_index_contextual.app.folder.html import html_to_markdown, read_epub, read_html
 from llama_index_contextual.app.folder.mail import read_eml, read_msg
 
 TABLES = {
@@ -300,7 +300,7 @@ def test_notes_and_warnings_of_a_book_are_text(tmp_path):
             "c 1.xhtml",
             '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"><head><title/></head>'
             '<body><h1>Whales</h1><p>They sing<sup><a epub:type="noteref" href="#n1">1</a></sup>.</p>'
-            '<aside epub:type="footnote" id="n1"><p>For thirty minutes. <a href="#r1">↩</a></p></aside>'
+            '<aside epub:type="footnote" id="n1"><p>For thirty minutes. <a href="c%201.xhtml#r1">↩</a></p></aside>'
             '<aside class="warning"><p>Keep away.</p></aside></body></html>',
         )
     [chapter] = read_epub(tmp_path / "book.epub").parts

@@ -9,7 +9,8 @@ from word_files import cell, control, listed, numbering, paragraph, raised, row,
 
 from llama_index_contextual.app.folder import word as converter
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.word import read_docx, read_odt, read_rtf
+from llama_index_contextual.app.folder.rtf import read_rtf
+from llama_index_contextual.app.folder.word import read_docx, read_odt
 
 
 @pytest.fixture
@@ -49,6 +50,10 @@ CASES = {
     "a row that begins further right": (
         table(row("A", "B", "C"), row("b", "c", properties='<w:gridBefore w:val="1"/>')),
         "| A | B | C |\n| --- | --- | --- |\n|  | b | c |\n",
+    ),
+    "a row that is deleted": (
+        table(row("A", "B"), row("old", "row", properties='<w:del w:id="1" w:author="Ana"/>'), row("1", "2")),
+        "| A | B |\n| --- | --- |\n| 1 | 2 |\n",
     ),
     "content controls around a row, a cell, a paragraph and words": (
         table(row("Part", "Qty"), control(row("Gasket", "4")), row("Bolt", control(cell("12"))))
@@ -346,13 +351,36 @@ OPEN_CASES = {
         ),
         "Text [1] on\n\n[1] A note.\n",
     ),
+    "a note with raised letters": (
+        (
+            '<t:p>Text<t:note><t:note-citation>1</t:note-citation><t:note-body><t:p>10<t:span t:style-name="T1">6</t:span>'  # noqa: E501
+            "</t:p><t:p>More.</t:p></t:note-body></t:note></t:p>"
+        ),
+        "Text [1]\n\n[1] 10^6 More.\n",
+    ),
+    "hidden and struck text, a formula, an index": (
+        (
+            '<t:p>a <t:span t:style-name="T2">no</t:span><t:span t:style-name="T3">20</t:span> 15 <d:object><math xmlns='  # noqa: E501
+            '"http://www.w3.org/1998/Math/MathML"><mfrac><mn>1</mn><mn>2</mn></mfrac></math></d:object></t:p><t:section t:display="none">'  # noqa: E501
+            "<t:p>no</t:p></t:section><t:table-of-content><t:table-of-content-source>no</t:table-of-content-source>"
+            "</t:table-of-content>"
+        ),
+        "a ~~20~~ 15 1/2\n",
+    ),
     "spaces and boxes": (
         "<t:p>a<t:s/>b<t:tab/>c<d:frame><d:text-box><t:p>In the box</t:p></d:text-box></d:frame></t:p>",
         "a b c\n\nIn the box\n",
     ),
     "changes": ("<t:tracked-changes><t:p>old</t:p></t:tracked-changes><t:p>new</t:p>", "new\n"),
 }
-RAISED = '<s:style s:name="T1"><s:text-properties s:text-position="super 58%"/></s:style>'
+RAISED = "".join(
+    f'<s:style s:name="{name}"><s:text-properties {value}/></s:style>'
+    for name, value in {
+        "T1": 's:text-position="super 58%"',
+        "T2": 't:display="none"',
+        "T3": 's:text-line-through-style="solid"',
+    }.items()
+)
 LISTED = (
     '<t:list-style s:name="L1"><t:list-level-style-number t:level="1" s:num-format="1"/></t:list-style>'
     '<t:list-style s:name="L2"><t:list-level-style-number t:level="1" s:num-format="a" s:num-prefix="(" s:num-suffix='
@@ -381,7 +409,10 @@ RTF = {
         r"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 B;}}Caf\'e9 \u8364?5 {\f1\'cf\'f0\'e8} \emdash\u-10179?\u-8704?",
         "Café €5 При —😀\n",
     ),
-    "raised letters": (r"10{\super 6} cells, 1{\super st}", "10^6 cells, 1st\n"),
+    "raised letters": (
+        r"10{\super 6} cells, 1{\super st}, 10\super n+1\nosupersub  x",
+        "10^6 cells, 1st, 10^(n+1) x\n",
+    ),
     "headings": (
         r"\pard\outlinelevel1 Scope\par\pard\outlinelevel0 Top\par\pard Text.",
         "## Scope\n\n# Top\n\nText.\n",
@@ -400,7 +431,7 @@ RTF = {
     ),
     "hidden text, and a path": (
         r"a{\v hidden}{\b\deleted gone {\i too}}b {\v hidden\v0 shown} C:\\v {\b d}",
-        "ab hiddenshown C:\\v d\n",
+        "ab shown C:\\v d\n",
     ),
     "a font without a charset beside one with it": (
         r"{\fonttbl{\f0 A;}{\f1\fcharset204 B;}}\f1 \'cf\'f0 \f0 \'e9",
@@ -426,8 +457,13 @@ def test_rtf_becomes_markdown(tmp_path, body, markdown):
 
 
 def test_what_rtf_lacks_as_text_is_counted(tmp_path):
-    (tmp_path / "a.rtf").write_text(r"{\rtf1 Text{\v secret}{\pict 89504e47}\par}", "latin-1")
-    assert read_rtf(tmp_path / "a.rtf").to_dict()["metadata"]["left_out"] == "1 hidden text; 1 picture"
+    (tmp_path / "a.rtf").write_text(
+        r"{\rtf1{\info{\creatim\yr2024\mo3\dy5}}Text{\v secret}{\pict 89504e47}{\*\annotation note}\par}", "latin-1"
+    )
+    assert read_rtf(tmp_path / "a.rtf").to_dict()["metadata"] == {
+        "created": "2024-03-05",
+        "left_out": "1 comment; 1 hidden text; 1 picture",
+    }
 
 
 def test_links_and_rows_without_an_end_cost_rtf_linear_time(tmp_path):

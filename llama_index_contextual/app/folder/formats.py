@@ -39,6 +39,11 @@ _MOST_MEMBERS: Final = 50_000
 IDLE: Final = 30  # seconds without work after which the process ends
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
+# Names of Word and of slides for what HTML calls the type of a list.
+_LETTERS: Final = {"lowerLetter": "a", "upperLetter": "A", "alphaLc": "a", "alphaUc": "A"}
+_KINDS: Final = {**_LETTERS, "lowerRoman": "i", "upperRoman": "I", "romanLc": "i", "romanUc": "I"}
+_VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
+_ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict=True)]  # noqa: SIM905
 # What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
 # HTML, front matter; comments of Obsidian; and what people also write for lists and quotes.
 _SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
@@ -98,7 +103,8 @@ class ConversionError(Exception):
 REVISION: Final = 3  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
-    "word": ".docx .odt .rtf",
+    "word": ".docx .odt",
+    "rtf": ".rtf",
     "office": ".pptx .xlsx .csv",
     "html": ".html .htm .epub",
     "mail": ".eml .msg",
@@ -257,6 +263,20 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in cells]
     lines[1:1] = [f"|{' --- |' * width}"] if lines else []
     return "\n\n".join([*blocks, "\n".join(lines)])
+
+
+def numeral(number: int, kind: str) -> str:
+    """A number as HTML, Word and slides show it: as letters, in Roman numerals, or as it is."""
+    kind, text = _KINDS.get(kind, kind), ""
+    if kind in ("a", "A") and number > 0:
+        text = chr(ord("a") + (number - 1) % 26) * min((number - 1) // 26 + 1, 10)
+    elif kind in ("i", "I") and 0 < number < 4000:  # noqa: PLR2004
+        for value, letters in _ROMAN:
+            text += letters * (number // value)
+            number %= value
+    else:
+        return f"{number:02}" if kind == "decimalZero" else str(number)
+    return text.upper() if kind.isupper() else text
 
 
 # Archives of XML

@@ -49,11 +49,6 @@ _ROLES: Final = {"table": "table", "grid": "table", "row": "tr", **_CELLS}
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
-# Names of Word and of slides for what HTML calls the type of a list.
-_LETTERS: Final = {"lowerLetter": "a", "upperLetter": "A", "alphaLc": "a", "alphaUc": "A"}
-_KINDS: Final = {**_LETTERS, "lowerRoman": "i", "upperRoman": "I", "romanLc": "i", "romanUc": "I"}
-_VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
-_ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict=True)]  # noqa: SIM905
 _WIDER: Final = {"gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}  # as programs of mail and browsers do
 _METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
 
@@ -139,10 +134,8 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
 
 def _rename(soup: BeautifulSoup) -> None:
     """Give elements that say by other means what they are the names of HTML."""
-    for element in soup.find_all(role="heading"):
-        element.name = f"h{max(1, _integer(element, 'aria-level', 2, 6))}"
-    for element in soup.find_all(role=[*_ROLES]):
-        element.name = _ROLES[element["role"]]
+    for element in soup.find_all(role=["heading", *_ROLES]):
+        element.name = _ROLES.get(str(element["role"]), f"h{max(1, _integer(element, 'aria-level', 2, 6))}")
     for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
         element.name = "sup"
     for element in soup.find_all("rt"):
@@ -170,25 +163,19 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
 
 
 def _is_hidden(element: Tag) -> bool:
-    name, attributes = element.name, element.attrs
+    name, attributes, parent = element.name, element.attrs, element.parent or element
     return (
         name in _SKIPPED
         or attributes.get("role") in ("navigation", "banner")
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
         or "hidden" in attributes
-        or (attributes.get("aria-hidden") == "true" and _is_picture_of_formula(element))
+        or (attributes.get("aria-hidden") == "true" and parent.name == "span" and parent.find("math") is not None)
         or (name == "button" and _is_small_button(element))
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
         or (name == "aside" and _is_side_bar(element))
         or (name == "a" and _is_anchor(element))
-        or (name == "del" and element.parent is not None and element.parent.find("ins", recursive=False) is not None)
+        or (name == "del" and parent.find("ins", recursive=False) is not None)
     )
-
-
-def _is_picture_of_formula(element: Tag) -> bool:
-    """Whether an element only shows a formula that stands beside it."""
-    around = element.parent
-    return around is not None and around.name == "span" and around.find("math") is not None
 
 
 def _is_panel(element: Tag, controlled: set[str]) -> bool:
@@ -221,7 +208,7 @@ def _is_side_bar(aside: Tag) -> bool:
 
 def _is_anchor(link: Tag) -> bool:
     """Whether a link is the sign beside a heading that leads to it, or leads back from a note."""
-    if not str(link.get("href") or "").startswith("#"):
+    if "#" not in str(link.get("href") or ""):
         return False
     text, around = link.get_text(strip=True), link.find_parent([*_HEADINGS, "dt"])
     if not any(map(str.isalnum, text)):
@@ -324,7 +311,9 @@ class _Writer:
             shown = item.number
             if items.name == "ol":
                 is_note = str(child.get("id")).startswith(("footnote-", "endnote-"))
-                shown = shown or (f"[{number}]" if is_note else f"{numeral(number, str(items.get('type') or '1'))}.")
+                shown = shown or (
+                    f"[{number}]" if is_note else f"{formats.numeral(number, str(items.get('type') or '1'))}."
+                )
             bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown} " if shown else "- "
             indent = " " * (len(bullet) if _ITEM.match(shown) else 2)
             lines.append(bullet + re.sub(r"\n(?=[^\n])", f"\n{indent}", text))
@@ -422,18 +411,14 @@ def _whole(text: str) -> str:
 # Tables and numbers
 
 
-def _of_table(table: Tag, names: list[str]) -> list[Tag]:
-    """Elements of a table that are of no table in it."""
-    return [one for one in table.find_all(names) if one.find_parent("table") is table]
-
-
-def _cells(row: Tag) -> list[Tag]:
-    return [one for one in row.find_all(["td", "th"]) if one.find_parent("tr") is row]
+def _inner(element: Tag, names: list[str]) -> list[Tag]:
+    """Rows of a table, or cells of a row, that are of no other one in it."""
+    return [one for one in element.find_all(names) if one.find_parent(element.name) is element]
 
 
 def _is_layout(table: Tag) -> bool:
     """Whether a table only lays out a page: it has one column, or holds blocks that no cell of data holds."""
-    rows = [_cells(row) for row in _of_table(table, ["tr"])]
+    rows = [_inner(row, ["td", "th"]) for row in _inner(table, ["tr"])]
     if table.get("role") in ("presentation", "none") or max(map(len, rows), default=0) < 2:  # noqa: PLR2004
         return True
     if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
@@ -446,13 +431,13 @@ def _table(table: Tag) -> list[str]:
 
     What spans rows stands in each of them; names of columns in several rows are joined.
     """
-    rows, parts = _of_table(table, ["tr"]), ["td", "th", "caption", "table"]
+    rows, parts = _inner(table, ["tr"]), ["td", "th", "caption", "table"]
     caption, strings = table.find("caption"), table.find_all(string=lambda text: bool(text.strip()))
     others = [text for text in strings if type(text) is NavigableString and text.find_parent(parts) is table]
     grid: dict[tuple[int, int], str] = {}
     names: list[int] = []  # the rows that name columns
     for at, row in enumerate(rows):
-        cells, column = _cells(row), 0
+        cells, column = _inner(row, ["td", "th"]), 0
         in_head = row.find_parent(["thead", "table"]) is not table
         is_title = len(cells) == 1 and not names
         is_head = bool(cells) and not is_title and (in_head or all(cell.name == "th" for cell in cells))
@@ -476,24 +461,10 @@ def _table(table: Tag) -> list[str]:
         columns = zip(*(lines[at] for at in names), strict=True)
         lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
     text = formats.table_of(lines)
-    beside = formats.escape(" ".join(" ".join(others).split()))
-    return [_inline(caption) if caption else "", beside, text.replace(PAGE, ""), PAGE * text.count(PAGE)]
+    rest = formats.escape(" ".join(" ".join(others).split()))
+    return [_inline(caption) if caption else "", rest, text.replace(PAGE, ""), PAGE * text.count(PAGE)]
 
 
 def _integer(element: Tag, name: str, default: int = 1, most: int = 10**9) -> int:
     match = re.match(r"\s*(-?\d{1,9})\s*$", str(element.get(name) or ""))
     return min(int(match[1]), most) if match else default
-
-
-def numeral(number: int, kind: str) -> str:
-    """A number as HTML, Word and slides show it: as letters, in Roman numerals, or as it is."""
-    kind, text = _KINDS.get(kind, kind), ""
-    if kind in ("a", "A") and number > 0:
-        text = chr(ord("a") + (number - 1) % 26) * min((number - 1) // 26 + 1, 10)
-    elif kind in ("i", "I") and 0 < number < 4000:  # noqa: PLR2004
-        for value, letters in _ROMAN:
-            text += letters * (number // value)
-            number %= value
-    else:
-        return f"{number:02}" if kind == "decimalZero" else str(number)
-    return text.upper() if kind.isupper() else text

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, numeral, power
+from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, power
 from llama_index_contextual.text import decode
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
@@ -30,8 +30,9 @@ _MARK: Final = re.compile(rf"{_WORD.pattern}|.")
 _BOUND: Final = re.compile(r"\[([<>=]{1,2})(-?\d+(?:\.\d+)?)\]")
 _MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
 # Raised letters behind others in a text of a workbook.
+_RUN: Final = r"(?:(?!</rPr>).){0,200}"
 _RAISED: Final = re.compile(
-    r"(?<=[\w)\]])(</t></r><r><rPr>(?:(?!</rPr>).)*?<vertAlign val=\"superscript\" ?/>.*?</rPr><t[^<>]*>)([^<]+)",
+    rf"(?<=[\w)\]])(</t></r><r><rPr>{_RUN}<vertAlign val=\"superscript\" ?/>{_RUN}</rPr><t[^<>]{{0,50}}>)([^<]+)",
     re.DOTALL,
 )
 _SCIENTIFIC: Final = re.compile(r"[0#?]+(?:\.([0#?]+))?E([+-])(0+)")
@@ -116,7 +117,7 @@ def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
         if text and number is not None:
             counts[depth] = counts.get(depth, integer(attribute(number, "startAt")) - 1) + 1
             kind = attribute(number, "type")
-            shown = numeral(counts[depth], re.sub("Period|Paren.*", "", kind))
+            shown = formats.numeral(counts[depth], re.sub("Period|Paren.*", "", kind))
             end = f"({shown})" if kind.endswith("Both") else f"{shown})" if kind.endswith("R") else f"{shown}."
             text = NUMBER.format(end) + text
         if text and (is_list or number is not None):

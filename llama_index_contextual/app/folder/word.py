@@ -1,14 +1,11 @@
-"""Word, OpenDocument and RTF to HTML, and so to Markdown.
+"""Word and OpenDocument to HTML, and so to Markdown.
 
 Before mammoth sees a Word document, headings get one style, numbers of headings and lists become text, pages get marks,
-and formulas and text boxes become paragraphs. OpenDocument is written as HTML element by element; of RTF, marks in the
-place of words tell headings, items and cells from text.
+and formulas and text boxes become paragraphs. OpenDocument is written as HTML element by element.
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import io
 import posixpath
 import re
@@ -16,13 +13,12 @@ import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, PAGE, formula, html_to_markdown, numeral
+from llama_index_contextual.app.folder.html import NUMBER, PAGE, formula, html_to_markdown
 
 _MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
 _W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -107,7 +103,7 @@ class _Document:
     def _simplify(self, element: Any, kind: str) -> None:
         """Write a formula, the begin of a page or an indented row with what mammoth knows; drop what Word hides."""
         self.left_out[_PICTURES.get(kind, "")] += kind in _PICTURES
-        if kind in _DROPPED:
+        if kind in _DROPPED or (kind == "tr" and element.find(f"{_W}trPr/{_W}del") is not None):
             _replace(element)
         elif kind in ("oMath", "oMathPara"):
             _replace(element, _run(_formula(element)))
@@ -198,7 +194,7 @@ class _Document:
         def shown(match: re.Match[str]) -> str:
             of, count = self._level(list_id, int(match[1]) - 1), counts[int(match[1]) - 1]
             kind = "" if level.find(f"{_W}isLgl") is not None else _value(of, "numFmt")
-            return numeral(integer(_value(of, "start")) if count is None else count, kind)
+            return formats.numeral(integer(_value(of, "start")) if count is None else count, kind)
 
         return re.sub(r"%([1-9])", shown, _value(level, "lvlText")).strip()
 
@@ -252,11 +248,15 @@ def _formula(element: Any) -> str:
 # OpenDocument
 
 _SKIPPED: Final = frozenset(
-    "tracked-changes annotation covered-table-cell note-citation forms sequence-decls ruby-text".split()  # noqa: SIM905
+    """
+    tracked-changes annotation covered-table-cell note-citation forms sequence-decls ruby-text table-of-content-source
+    illustration-index-source alphabetical-index-source bibliography-source
+    """.split()  # noqa: SIM905
 )
 _WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
 _ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
-_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "p": "p"}
+_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "title": "div", "p": "p"}
+_MATHML: Final = "{http://www.w3.org/1998/Math/MathML}"
 
 
 def read_odt(path: Path) -> Conversion:
@@ -270,6 +270,9 @@ def read_odt(path: Path) -> Conversion:
         body = content.find(".//{*}body/{*}text")
         if body is None:
             raise ConversionError("it is damaged or no text of OpenDocument (it has no body). Cure: ignore it.")
+        for element in body.iter("{*}object"):
+            formula_of = formats.xml_of(archive, posixpath.normpath(f"{attribute(element, 'href')}/content.xml"))
+            element.extend([formula_of] if local(formula_of) == "math" else [])
         writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
         text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
         metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
@@ -298,21 +301,25 @@ class _OpenDocument:
 
     def _child(self, child: Any, lists: tuple[tuple[str, str], ...]) -> str:
         kind, style, times = local(child), attribute(child, "style-name"), 1
-        self.left_out.update(picture=kind == "image", object=kind == "object", comment=kind == "annotation")
-        if not kind or kind in _WRITTEN:
+        properties = self._properties(style)
+        is_hidden = "none" in (attribute(child, "display"), properties.get("display")) or kind == "hidden-text"
+        self.left_out.update({"picture": kind == "image", "comment": kind == "annotation", "hidden text": is_hidden})
+        self.left_out["object"] += kind == "object" and child.find(f"{_MATHML}math") is None
+        if not kind or kind in _WRITTEN or is_hidden:
             return _WRITTEN.get(kind, "")
         if kind == "note":
-            self.notes.append(escape(" ".join("".join(child[-1].itertext()).split())))
+            self.notes.append(re.sub("</?p>", " ", self.html(child[-1])))
             return f" [{len(self.notes)}]"
         if kind == "list":
             return self._list(child, lists)
-        tag, inner = _TAGS.get(kind, ""), self.html(child, lists)
+        inner = self.html(child, lists)
+        tag = kind if str(child.tag).startswith(_MATHML) else _TAGS.get(kind, "")
         if kind == "h":
             return self._heading(child, inner)
         if kind == "span":
-            named = self._named.get(style)
-            position = attribute(None if named is None else named.find("{*}text-properties"), "text-position")
+            position = properties.get("text-position", "")
             tag = next((tag for tag in ("sup", "sub") if position.startswith(tag[:3])), "")
+            tag = tag or "s" * (properties.get("text-line-through-style", "none") != "none")
         elif kind == "p":
             parent = attribute(self._named.get(style), "parent-style-name") if style[:1] == "P" else ""
             tag = {"Title": "h1", "Subtitle": "h2"}.get(parent or style, "p")
@@ -321,6 +328,12 @@ class _OpenDocument:
         across, down = (attribute(child, f"number-{name}-spanned") for name in ("columns", "rows"))
         spans = f' colspan="{across}" rowspan="{down}"' if tag == "td" else ""
         return f"<{tag}{spans}>{inner}</{tag}>" * times if tag else inner
+
+    def _properties(self, style: str) -> dict[str, str]:
+        """What an automatic style says of letters."""
+        named = self._named.get(style)
+        found = None if named is None else named.find("{*}text-properties")
+        return {} if found is None else {str(key).rpartition("}")[2]: value for key, value in found.attrib.items()}
 
     def _heading(self, element: Any, inner: str, number: str = "") -> str:
         at = integer(attribute(element, "outline-level"), 1, 10)
@@ -344,7 +357,7 @@ class _OpenDocument:
             is_outer = first is None or local(first) == "list"  # it only holds other items
             if not is_outer and local(item) == "list-item":
                 number = integer(attribute(item, "start-value"), number + 1)
-                self._shown[depth] = numeral(number, attribute(level, "num-format"))
+                self._shown[depth] = formats.numeral(number, attribute(level, "num-format"))
                 shown = _shown(level, depth, self._shown, ("", "."))
             inner = (*lists, (style, continued if is_outer else ""))
             if first is not None and local(first) == "h":
@@ -366,87 +379,3 @@ def _shown(level: Any, depth: int, numbers: Sequence[str], around: tuple[str, st
     text = ".".join(numbers[max(depth - integer(attribute(level, "display-levels")), 0) + 1 : depth + 1])
     affixes = attribute(level, "num-prefix"), attribute(level, "num-suffix")
     return text.join(affixes if any(affixes) else around).strip()
-
-
-# RTF
-
-_HEAD, _ITEM, _CELL, _ROW, _TABLE, _RAISED, _NOTE, _NOTE_END = map(chr, range(0xE010, 0xE018))
-_MARKS: Final = {"outlinelevel": _HEAD, "listtext": _ITEM, "pntext": _ITEM, "footnote": _NOTE, "super": _RAISED}
-_RTF: Final = {**_MARKS, "cell": _CELL, "row": _ROW, "trowd": _TABLE}
-_RTF_WORD: Final = re.compile(rf"\\({'|'.join(_RTF)}|v|deleted)(?![a-z])(\d?) ?|\\[{{}}\\]|[{{}}]")
-_ANY_MARK: Final = re.compile(f"[{_HEAD}-{_NOTE_END}]")
-_POWER: Final = re.compile(f"(?<=\\w){_RAISED}(?=[\\d+-])")
-_NOTES: Final = re.compile(f"{_NOTE}([^{_NOTE}{_NOTE_END}]*){_NOTE_END}")
-
-
-def read_rtf(path: Path) -> Conversion:
-    """A text in the Rich Text Format, by striprtf.
-
-    Raises:
-        ConversionError: It is none.
-    """
-    from striprtf.striprtf import rtf_to_text
-
-    source = path.read_bytes().decode("latin-1")
-    if not source.lstrip().startswith("{\\rtf"):
-        raise ConversionError("it is damaged or no RTF file. Cure: ignore it.")
-    encoding = "cp1252"
-    with contextlib.suppress(LookupError):
-        encoding = codecs.lookup("cp" + "".join(re.findall(r"\\ansicpg(\d{1,5})", source)[:1])).name
-    marked = _marked(source)
-    # A font without a charset is of the text's; and striprtf looks for links in quadratic time.
-    known = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", marked).replace("\\fldinst", "\\code")
-    text = rtf_to_text(known, encoding, "replace")
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
-    text, numbers = _POWER.sub("^", text).replace(_RAISED, ""), count(1)
-    notes = [_ANY_MARK.sub(" ", note) for note in _NOTES.findall(text)]
-    text = _NOTES.sub(lambda _: f" [{next(numbers)}]", text).replace(_NOTE, "").replace(_NOTE_END, "")
-    *rows, rest = text.split(_ROW)
-    lines: list[str] = []
-    for row in rows:  # without the word that begins it, from the line of its first cell
-        start = row.find(_TABLE) if _TABLE in row else row.rfind("\n", 0, max(row.find(_CELL), 0)) + 1
-        lines += [*row[:start].split("\n"), row[start:].replace("\n", " ").replace(_TABLE, "") + _ROW]
-    blocks = [*map(_block, (*lines, *rest.replace(_TABLE, "").split("\n")))]
-    blocks += [f"<p>[{at}] {escape(note)}</p>" for at, note in enumerate(notes, start=1)]
-    page = html_to_markdown(re.sub("</(ul|table)><\\1>", "", f"<body>{''.join(blocks)}</body>"), is_marked=True)
-    info = re.findall(r"\{\\(title|author|subject) ([^{}]{0,1000})\}", source)
-    about = {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
-    hidden = marked.count("\\*") - source.count("\\*")
-    left_out = {"picture": source.count(r"\pict"), "text box": source.count(r"\shptxt"), "hidden text": hidden}
-    return Conversion([Part(page.text)], about, left_out)
-
-
-def _marked(source: str) -> str:
-    """RTF with marks in the place of words, two of them around each note, and without what is hidden."""
-    groups = [False]  # that are open, and whether each is a note
-
-    def marked(match: re.Match[str]) -> str:
-        text, word = match[0], match[1]
-        if text == "{":
-            groups.append(False)
-        elif text == "}" and len(groups) > 1 and groups.pop():
-            return f"{{\\uc0\\u{ord(_NOTE_END) - 65536} }}}}"
-        elif word in _RTF:
-            groups[-1] |= word == "footnote"
-            return f"{{\\uc0\\u{ord(_RTF[word]) - 65536} }}{match[2]}"
-        elif word and match[2] != "0" and not re.match(r"[^{}]{0,300}\\v0", source[match.end() : match.end() + 320]):
-            return "\\*"  # striprtf leaves out the rest of the group
-        return text
-
-    return _RTF_WORD.sub(marked, source)
-
-
-def _block(line: str) -> str:
-    """A heading, a row, an item or a paragraph as HTML."""
-    line = line.strip()
-    _, is_heading, heading = line.rpartition(_HEAD)
-    if is_heading and heading[:1].isdecimal() and (text := " ".join(heading[1:].split(_ITEM)[-1].split())):
-        return f"<h{min(int(heading[0]) + 1, 6)}>{escape(text)}</h{min(int(heading[0]) + 1, 6)}>"
-    if line.endswith(_ROW):
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in line.split(_CELL)[:-1])
-        return f"<table><tr>{cells}</tr></table>"
-    if _ITEM in line:
-        number, _, text = line.rpartition(_ITEM)[2].strip().partition("\t")
-        mark = NUMBER.format(escape(number)) if any(map(str.isalnum, number)) else ""
-        return f"<ul><li>{mark}{escape(text)}</li></ul>"
-    return f"<p>{escape(line)}</p>" if line else ""
