@@ -333,3 +333,30 @@ def test_what_was_typed_into_a_form_is_text_and_comments_are_counted(tmp_path):
     [document] = DocumentReader().load_data(tmp_path / "form.pdf")
     assert document.text == "Name of keeper: Ana Ruiz\n\nAgreed: [x]"
     assert document.metadata["left_out"] == "1 comment"
+
+
+@pytest.mark.parametrize(
+    ("rows", "read"),
+    [
+        (
+            [["Part", "Note"], ["Seal", f"A {PROSE}"], ["Bolt", "Short"]],
+            f"| Part | Note |\n| --- | --- |\n| Seal | A {PROSE} |\n| Bolt | Short |",
+        ),
+        (
+            [[f"name {row} {column}" for column in range(9)] for row in range(20)],
+            "\n| " + " | ".join(f"name 7 {column}" for column in range(9)) + " |\n",
+        ),
+    ],
+)
+def test_a_drawn_grid_of_words_is_a_table(tmp_path, rows, read):
+    from reportlab.lib.pagesizes import A4, landscape
+    from reportlab.lib.styles import getSampleStyleSheet
+    from reportlab.platypus import Paragraph, SimpleDocTemplate, Table
+
+    body = getSampleStyleSheet()["BodyText"]
+    cells = [[Paragraph(cell, body) for cell in row] for row in rows]
+    grid = Table(cells, colWidths=640 // len(rows[0]), style=[("GRID", (0, 0), (-1, -1), 0.5, "black")])
+    SimpleDocTemplate(str(tmp_path / "a.pdf"), pagesize=landscape(A4)).build([Paragraph(PROSE, body), grid])
+    text = "".join(document.text for document in DocumentReader().load_data(tmp_path / "a.pdf"))
+    assert text.startswith(f"{PROSE}\n\n| ")
+    assert read in text

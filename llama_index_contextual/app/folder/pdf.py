@@ -160,6 +160,7 @@ def _may_be_heading(line: Line) -> bool:
     text, letters = line.text, sum(map(str.isalpha, line.text))
     return (
         len(line.cells) == 1
+        and not line.is_grid
         and line.base > -FAR / 2  # a turned line is a mark or stands at the side
         and 2 * letters > max(5, len(text.replace(" ", "")))
         and len(text) <= 130  # noqa: PLR2004
@@ -199,6 +200,9 @@ def _prose(lines: Sequence[Line]) -> list[str]:
             near = near and is_open and last.base - line.base < 1.8 * last.size
         elif last is not None:
             near = near and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
+        if line.is_grid:
+            blocks.append(text)
+            continue
         if line.level:
             blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
             continue
@@ -248,7 +252,7 @@ def _is_prose(line: Line, left: float) -> bool:
     """Whether a line runs on below the columns of values, or introduces a table, as no name of a row does."""
     words, count = line.words, len(line.words)
     reaches = count > 6 and words[0].left < left < words[-1].right  # noqa: PLR2004
-    return len(line.cells) == 1 and (reaches or (count > 12 and words[-1].text.endswith(":")))  # noqa: PLR2004
+    return line.is_grid or (len(line.cells) == 1 and (reaches or (count > 12 and words[-1].text.endswith(":"))))  # noqa: PLR2004
 
 
 def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> int:

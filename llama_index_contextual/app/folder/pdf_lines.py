@@ -9,12 +9,15 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, repeat
 from statistics import median
 from typing import Any, Final
+
+from llama_index_contextual.app.folder.formats import table_of
 
 FAR: Final = 100_000  # points by which turned text stands below the rest
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
@@ -23,6 +26,9 @@ LARGER: Final = 1.12  # than most letters: a heading's
 _NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
 _SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
+_Rule = tuple[float, float, float]  # where a drawn line stands, and from where to where it runs
+_MOST_RULES: Final = 2_000  # of a page with tables; others have drawings
+_LONGEST_CELL: Final = 600  # characters in a cell of a drawn grid
 _LONGEST_VALUE: Final = 10_000  # characters in a field of a form
 _GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
@@ -63,6 +69,11 @@ class Line:
     bold: bool = field(init=False)
     cells: list[Word] = field(init=False)
 
+    @property
+    def is_grid(self) -> bool:
+        """Whether it is a table that is drawn as a grid, as Markdown."""
+        return "\n" in self.text
+
     def __post_init__(self) -> None:
         words = self.words
         self.text = " ".join(word.text for word in words)
@@ -88,6 +99,8 @@ def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
     found = _words(text)
     if typed := _typed(document, page, left_out):
         found.setdefault(0, []).extend(typed)
+    if 0 in found:
+        found[0] = _with_grids(_rules(page), found[0])
     directions = sorted(found.values(), key=lambda words: -sum(len(word.text) for word in words))
     lines: list[Line] = []
     for at, words in enumerate(directions):
@@ -104,7 +117,7 @@ def _words(page: Any) -> dict[int, list[Word]]:
     import pypdfium2.raw as pdfium
 
     raw, count = page.raw, page.count_chars()
-    codes = [*(pdfium.FPDFText_GetUnicode(raw, index) for index in range(count)), 32]
+    codes = [*map(pdfium.FPDFText_GetUnicode, repeat(raw), range(count)), 32]
     x, y, left, right, bottom, top = (ctypes.c_double() for _ in range(6))
     box, flags, font = pdfium.FS_RECTF(), ctypes.c_int(), ctypes.create_string_buffer(128)
     words: dict[int, list[Word]] = {}
@@ -178,6 +191,99 @@ def _typed(document: Any, page: Any, left_out: Counter[str]) -> list[Word]:
             )
         pdfium.FPDFPage_CloseAnnot(note)
     return words
+
+
+def _rules(page: Any) -> tuple[set[_Rule], set[_Rule]]:
+    """The upright and the level lines that are drawn on a page: where, from, to; shading is none."""
+    import pypdfium2.raw as pdfium
+
+    x, y, matrix = ctypes.c_float(), ctypes.c_float(), pdfium.FS_MATRIX()
+    left, right, bottom, top = (ctypes.c_float() for _ in range(4))
+    mode, stroke = ctypes.c_int(), ctypes.c_int()
+    upright, level = set[_Rule](), set[_Rule]()
+    raw, object_of, kind_of = page.raw, pdfium.FPDFPage_GetObject, pdfium.FPDFPageObj_GetType
+    for item in (object_of(raw, index) for index in range(pdfium.FPDFPage_CountObjects(raw))):
+        if kind_of(item) != pdfium.FPDF_PAGEOBJ_PATH:
+            continue
+        pdfium.FPDFPageObj_GetBounds(item, left, bottom, right, top)
+        width, height = right.value - left.value, top.value - bottom.value
+        if min(width, height) <= SAME_PLACE:
+            if height > width:
+                upright.add((round(left.value), round(bottom.value), round(top.value)))
+            else:
+                level.add((round(top.value), round(left.value), round(right.value)))
+            continue
+        pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
+        if not stroke.value:
+            continue
+        pdfium.FPDFPageObj_GetMatrix(item, matrix)
+        last = (0.0, 0.0)
+        for number in range(pdfium.FPDFPath_CountSegments(item)):
+            segment = pdfium.FPDFPath_GetPathSegment(item, number)
+            pdfium.FPDFPathSegment_GetPoint(segment, x, y)
+            point = (
+                round(matrix.a * x.value + matrix.c * y.value + matrix.e),
+                round(matrix.b * x.value + matrix.d * y.value + matrix.f),
+            )
+            if pdfium.FPDFPathSegment_GetType(segment) == pdfium.FPDF_SEGMENT_LINETO:
+                for at, rules in enumerate((upright, level)):
+                    low, high = sorted((last[1 - at], point[1 - at]))
+                    if abs(last[at] - point[at]) <= 1 and high - low > SAME_PLACE:
+                        rules.add((point[at], low, high))
+            last = point
+    return upright, level
+
+
+def _with_grids(rules: tuple[set[_Rule], set[_Rule]], words: list[Word]) -> list[Word]:
+    """Words, where those in a drawn grid of two columns and two rows or more are one: its table as Markdown."""
+    upright, level = rules
+    bands: list[tuple[float, float]] = []  # the heights of grids
+    for _, low, high in sorted(upright, key=lambda rule: rule[1]) if len(upright) < _MOST_RULES else ():
+        if bands and low <= bands[-1][1] + SAME_PLACE:
+            bands[-1] = (bands[-1][0], max(bands[-1][1], high))
+        else:
+            bands.append((low, high))
+    for low, high in bands:
+        columns = [rule for rule in upright if low <= rule[1] <= high]
+        rows = [rule for rule in level if low - SAME_PLACE <= rule[0] <= high + SAME_PLACE]
+        places, heights = _apart(columns), _apart(rows)
+        if len(places) <= 2 or len(heights) <= 2:  # noqa: PLR2004
+            continue
+        cells: dict[tuple[int, int], list[Word]] = {}
+        beside = [word for word in words if low < word.base < high]
+        inside = [word for word in beside if places[0] < word.left + 2 < places[-1]]
+        for word in inside:
+            column = _place_of(columns, places, word.left + 2, word.base + word.size / 3)
+            above = _place_of(rows, heights, word.base + word.size / 3, word.left + 2)
+            cells.setdefault((above, column), []).append(word)
+        texts = {at: " ".join(word.text for line in _joined(cell) for word in line) for at, cell in cells.items()}
+        filled = Counter(above for above, _ in texts)
+        crossing = sum(
+            word.left + 2 < rule[0] < word.right - 2 and rule[1] < word.base < rule[2]
+            for word in inside
+            for rule in columns
+        )
+        is_grid = sum(count > 1 for count in filled.values()) > max(1, 0.6 * len(filled))
+        if is_grid and not crossing and len(inside) == len(beside) and max(map(len, texts.values())) <= _LONGEST_CELL:
+            table = [
+                [texts.get((above, at), "") for at in range(len(places) - 1)] for above in sorted(filled, reverse=True)
+            ]
+            size = median(word.size for word in inside)
+            words = [word for word in words if not low < word.base < high]
+            words.append(Word(table_of(table), places[0], places[-1], (low + high) / 2, size, bold=False))
+    return words
+
+
+def _apart(rules: Iterable[_Rule]) -> list[float]:
+    """The places of rules, those near one another as one."""
+    places = sorted({rule[0] for rule in rules})
+    return [place for before, place in pairwise([-math.inf, *places]) if place - before > SAME_PLACE]
+
+
+def _place_of(rules: Iterable[_Rule], places: Sequence[float], at: float, across: float) -> int:
+    """The number of the last place before a point, of those where a rule parts cells beside it."""
+    before = max((rule[0] for rule in rules if rule[0] <= at and rule[1] <= across <= rule[2]), default=places[0])
+    return bisect(places, before) - 1
 
 
 def _text_of(codes: Sequence[int]) -> str:
