@@ -64,6 +64,9 @@ _ENDING: Final = re.compile(
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
 _DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
 _SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo's {{% heading "whatsnext" %}}
+_ANY_SHORTCODE: Final = re.compile(r"\{\{[%<][^{}\n]*[%>]\}\}")
+_NO_TITLE: Final = re.compile(r"!\[\[[^\[\]\n]+\]\]|\[[¶§#]\]\(#[^()\n]*\)")  # a file, a link to itself
+_MARKED: Final = re.compile(r"(?<![\w=])==(?=\S)([^=]+)(?<=\S)==(?![\w=])")
 _BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
 
 
@@ -435,9 +438,11 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
         source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
         source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[3].split())}", source)
         source = _ENDING.sub("", source) if "#" in source[level:] or "}" in source else source
+        source = _NO_TITLE.sub("", source) if "[" in source else source
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
         if "{{" in title:
-            title = _SHORTCODE.sub(r"\1", title)
+            title = " ".join(_ANY_SHORTCODE.sub("", _SHORTCODE.sub(r"\1", title)).split())
+        title = _MARKED.sub(r"\1", title) if "==" in title else title
         if "[" in title:
             if defined is None:
                 defined = {label.casefold() for label in _DEFINITION.findall(text)}

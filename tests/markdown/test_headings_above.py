@@ -196,3 +196,11 @@ def test_what_stands_under_a_condition_heads_what_follows():
 def test_a_container_that_is_code_or_ends_nowhere_is_none():
     text = "# A\n\n```\n:::note\n```\n\n## B\n\nText.\n\n:::note\n\n## C\n\nText.\n"
     assert [found for found, _ in paths(text)][-1] == "A > C"
+
+
+@pytest.mark.parametrize(
+    "heading", ["==Real==", "![[img.png]] Real", 'Real [¶](#x "Permalink")', "Real {{< badge >}}", "Real {{% new 2 %}}"]
+)
+def test_marks_files_links_to_itself_and_shortcodes_are_none_of_a_title(heading):
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text=f"# {heading}\n\nText.\n", metadata={"path": "a.md"})])
+    assert node.metadata["header_path"] == "Real"
