@@ -1,6 +1,6 @@
 """How chunkers treat text: what they split, lose and overflow, how fast they are, and whether their chunks are found.
 
-    python benchmarks/chunking.py [--only NAME ...] [--quick]
+    python benchmarks/chunking.py [--only NAME ...] [--quick]                   # quick: every tenth page
     python benchmarks/chunking.py --found [--sizes 200 400] [--corpora NAME ...]
 
 Every splitter gets the same number of cl100k tokens and no overlap. The peers come with ``pip install chonkie
@@ -20,8 +20,6 @@ tokens at once, so 200 is the fairer size.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import time
 from collections import Counter
@@ -29,8 +27,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from common import RememberingEmbedding, intervals, machine, markdown_table
-from datasets import DATA
+from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
+from datasets import DATA, queries
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.chunking import read_front_matter
@@ -176,9 +174,8 @@ def defects(texts: Sequence[str], splitter: Splitter) -> Counter[str]:
 
 def table_of_defects(texts: Sequence[str], names: Sequence[str]) -> str:
     """Speed and shares of defects of each splitter."""
-    rows = []
-    wholes = {"split": "blocks", "over": "chunks", "offsets": "chunks", "lost": "words", "orphan": "chunks"}
-    wholes["tiny"] = "chunks"
+    rows, kinds = [], ("split", "over", "offsets", "lost", "orphan", "tiny")
+    wholes = dict.fromkeys(kinds, "chunks") | {"split": "blocks", "lost": "words"}
     for name in names:
         splitter = SPLITTERS[name](SIZE)
         found = defects(texts, splitter)
@@ -201,12 +198,11 @@ class Chunk(NamedTuple):
 
 def load(only: Sequence[str] = ()) -> tuple[dict[str, str], list[tuple[str, Gold]]]:
     """The corpora by name, and the questions about them; only these, if any are named."""
-    folder = DATA / "chunking-evaluation"
-    paths = [path for path in sorted((folder / "corpus").glob("*.md")) if path.stem in only or not only]
+    paths = sorted((DATA / "chunking-evaluation" / "corpus").glob("*.md"))
+    paths = [path for path in paths if path.stem in only or not only]
     corpora = {path.name: path.read_bytes().decode() for path in paths}
     questions: list[tuple[str, Gold]] = []
-    for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
+    for row in queries("chunking-evaluation"):
         gold: dict[str, list[tuple[int, int]]] = {}
         for passage in sorted(row["gold"], key=lambda passage: passage["start_char"]):
             if passage["path"] in corpora:
@@ -274,13 +270,7 @@ def table_of_found(size: int, names: Sequence[str], only: Sequence[str], embeddi
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=list(SPLITTERS), default=list(SPLITTERS), help="these splitters")
-    parser.add_argument("--quick", action="store_true", help="every tenth page")
-    parser.add_argument("--found", action="store_true", help="whether the chunks are found")
-    parser.add_argument("--sizes", nargs="*", type=int, default=[200, 400], help="budgets in cl100k tokens")
-    parser.add_argument("--corpora", nargs="*", default=[], help="these corpora, and the questions about them")
-    options = parser.parse_args()
+    options = command_line(__doc__, only=list(SPLITTERS), quick=False, found=False, sizes=[200, 400], corpora=[str])
     if not options.found:
         paths = [path for name in ("markdown", "kubernetes-docs") for path in sorted((DATA / name).rglob("*.md"))]
         texts = [path.read_bytes().decode() for path in paths[:: 10 if options.quick else 1]]
@@ -290,7 +280,7 @@ def main() -> None:
     embedding = RememberingEmbedding()
     print(f"{machine()}. Embedding: {embedding.inner.model_name}.")
     for size in options.sizes:
-        print(f"\n## {size} tokens\n\n{table_of_found(size, options.only, options.corpora, embedding)}")
+        print(f"\n## {size} tokens\n\n{table_of_found(size, options.only, options.corpora or (), embedding)}")
 
 
 if __name__ == "__main__":

@@ -8,43 +8,33 @@ chunks, and a file counts at its first chunk. Rows: the questions of a category,
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from common import RememberingEmbedding, machine, markdown_table
-from datasets import DATA
-from llama_index.core import VectorStoreIndex
-from llama_index.core.schema import Document, MetadataMode, QueryBundle
+from common import RememberingEmbedding, command_line, contextual_chunks, hybrid, machine, markdown_table
+from datasets import DATA, ndcg, queries
+from llama_index.core.schema import Document, QueryBundle
 
-from llama_index_contextual import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualNodePostprocessor,
-    ContextualVectorRetriever,
-    HeadingAwareMarkdownNodeParser,
-)
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval.signals import code_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llama_index_contextual import ContextualFusionRetriever
+
 TOP = 10
 
 
-def asked_of(repository: str = "") -> list[Any]:
-    """Question, category and paths of the gold of a repository; without one the repository of each question."""
-    rows = map(json.loads, (DATA / "code-search" / "queries.jsonl").read_text("utf-8").splitlines())
-    if not repository:
-        return [row["collection"] for row in rows]
-    return [
-        (row["query"], row["category"], frozenset(one["path"] for one in row["gold"]))
-        for row in rows
-        if row["collection"] == repository
-    ]
+def repositories() -> list[str]:
+    """Names of those that are asked about."""
+    return sorted({row["collection"] for row in queries("code-search")})
+
+
+def asked_of(repository: str) -> list[tuple[str, str, frozenset[str]]]:
+    """Question, category and paths of the gold of a repository."""
+    rows = [row for row in queries("code-search") if row["collection"] == repository]
+    return [(row["query"], row["category"], frozenset(one["path"] for one in row["gold"])) for row in rows]
 
 
 def retriever_of(repository: str, embedding: RememberingEmbedding, top_k: int = TOP) -> ContextualFusionRetriever:
@@ -55,34 +45,23 @@ def retriever_of(repository: str, embedding: RememberingEmbedding, top_k: int = 
         if path.is_file() and code_record(Analyzer(), name, ""):
             text = path.read_bytes().decode("utf-8", "ignore")
             documents.append(Document(text=text, id_=name, metadata={"path": name}))
-    chunks = HeadingAwareMarkdownNodeParser(chunk_size=256)(documents)
-    nodes = list(ContextualNodePostprocessor(context="pattern", documents=documents)(chunks))
-    vectors = embedding.get_text_embedding_batch([node.get_content(MetadataMode.EMBED) for node in nodes])
-    for node, vector in zip(nodes, vectors, strict=True):
-        node.embedding = vector
-    index = VectorStoreIndex(nodes, embed_model=embedding)
-    arms = [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
-    return ContextualFusionRetriever(arms, similarity_top_k=top_k)
+    return hybrid(contextual_chunks(documents, "pattern"), embedding, top_k)
 
 
-def ndcg(found: Sequence[str], gold: frozenset[str]) -> float:
+def gain_of(found: Sequence[str], gold: frozenset[str]) -> float:
     """NDCG@10, where each item of the gold counts at its first place."""
-    ideal = sum(1 / math.log2(place + 2) for place in range(min(len(gold), TOP)))
-    firsts = [place for place, one in enumerate(found[:TOP]) if one in gold and one not in found[:place]]
-    return sum(1 / math.log2(place + 2) for place in firsts) / ideal
+    hits = [float(one in gold and one not in found[:place]) for place, one in enumerate(found)]
+    return ndcg(hits, [1.0] * len(gold), TOP)
 
 
 def main() -> None:
     """Read the command line."""
-    names = sorted({*asked_of()})
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repositories", nargs="+", choices=names, default=names)
     embedding, scores = RememberingEmbedding(), defaultdict[str, list[float]](list)
-    for name in parser.parse_args().repositories:
+    for name in command_line(__doc__, repositories=repositories()).repositories:
         retriever = retriever_of(name, embedding)
         for text, category, gold in asked_of(name):
             hits = retriever.retrieve(QueryBundle(text, embedding=embedding.get_query_embedding(text)))
-            score = ndcg([str(hit.node.metadata["path"]) for hit in hits], gold)
+            score = gain_of([str(hit.node.metadata["path"]) for hit in hits], gold)
             for part in (name, category, "all"):
                 scores[part].append(score)
         print(f"{name}: {sum(scores[name]) / len(scores[name]):.3f}", flush=True)

@@ -1,34 +1,74 @@
-"""What the benchmarks share: an embedding that remembers, the machine's description, intervals, Markdown tables."""
+"""What the benchmarks share: command lines, an embedding that remembers, retrievers, the machine, intervals, tables."""
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import datetime as dt
 import hashlib
-import json
 import os
 import platform
 import sqlite3
+import tempfile
+from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import MockLLM
+from llama_index.core.node_parser import NodeParser
+from llama_index.core.retrievers import QueryFusionRetriever
 
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation.comparison import interval
 from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
+from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT, has_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from http.server import BaseHTTPRequestHandler
 
     import numpy.typing as npt
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.schema import BaseNode, Document
+
+    from llama_index_contextual.context.base import SourceDocument
 
 CACHE = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_CACHE") or Path(__file__).resolve().parents[1] / ".benchmarks-cache"
 )
+
+
+def command_line(description: str | None, **defaults: Any) -> argparse.Namespace:
+    """What the command line names.
+
+    Args:
+        description: Of the script.
+        defaults: Options. False is a switch, a type a value that may be absent, a list several values, of which those
+            that are strings have to be in it, and a tuple an argument without a name, which is one of it.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in defaults.items():
+        first = value[0] if isinstance(value, list | tuple) else value
+        how: dict[str, Any] = {"choices": value} if first is not value and isinstance(first, str) else {}
+        if value is False:
+            parser.add_argument(f"--{name}", action="store_true")
+        elif isinstance(value, tuple):
+            parser.add_argument(name, default=first, nargs="?", **how)
+        else:
+            how |= {"type": first} if isinstance(first, type) else {"type": type(first), "default": value}
+            parser.add_argument(f"--{name}", nargs=None if first is value else "+", **how)
+    return parser.parse_args()
 
 
 class RememberingEmbedding(BaseEmbedding):
@@ -85,8 +125,80 @@ class RememberingEmbedding(BaseEmbedding):
         return await self._inner.aget_query_embedding(query)
 
 
+class Prepared(NodeParser):
+    """Returns the chunks that were prepared for a document."""
+
+    _chunks: dict[str, list[BaseNode]] = PrivateAttr()
+
+    def __init__(self, nodes: Sequence[BaseNode]) -> None:
+        super().__init__()
+        self._chunks = defaultdict(list)
+        for node in nodes:
+            self._chunks[node.ref_doc_id or ""].append(node.model_copy(deep=True))
+
+    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_: Any) -> list[BaseNode]:  # noqa: ARG002
+        return [chunk.model_copy(deep=True) for one in nodes for chunk in self._chunks[one.node_id]]
+
+
+class PreparedContexts(ContextGenerator):
+    """Returns the contexts that were prepared for chunks."""
+
+    name = "given"
+    version = "1"
+
+    def __init__(self, nodes: Sequence[BaseNode]) -> None:
+        self._made = {node.node_id: node.metadata for node in nodes}
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:  # noqa: ARG002
+        """What was prepared for each chunk."""
+        made = [self._made[node.node_id] for node in nodes]
+        return [
+            ChunkContext(one.get(CONTEXT, ""), self.name, one.get(LEXICAL_CONTEXT, ""), self.version) for one in made
+        ]
+
+
+def shipped_index(
+    nodes: Sequence[BaseNode], documents: Sequence[Document], embedding: BaseEmbedding
+) -> ContextualIndex:
+    """The index that ships over chunks of a benchmark, with contexts or without, in a folder that is deleted with it.
+
+    Chunks and contexts that no setting makes go through ``ContextualIndex`` all the same, so that the arms, their
+    settings and the stored nodes are those that a user gets.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="contextual-benchmark-")
+    context = PreparedContexts(nodes) if any(has_context(node.metadata) for node in nodes) else "off"
+    index = ContextualIndex.open(folder.name, embed_model=embedding, node_parser=Prepared(nodes), context=context)
+    index.refresh(documents, confirm=True)
+    index.__dict__["_folder_of_the_benchmark"] = folder  # lives as long as the index
+    return index
+
+
+def contextual_chunks(documents: Sequence[Document], context: str = "headings") -> list[BaseNode]:
+    """Chunks of 256 tokens, with contexts."""
+    chunks = HeadingAwareMarkdownNodeParser(chunk_size=256)(documents)
+    return list(ContextualNodePostprocessor(context=context, documents=documents)(chunks))
+
+
+def hybrid(nodes: Sequence[BaseNode], embedding: BaseEmbedding, top_k: int) -> ContextualFusionRetriever:
+    """The retrievers of the plug-in over chunks in memory."""
+    vectors = ContextualVectorRetriever(VectorStoreIndex(nodes, embed_model=embedding))
+    return ContextualFusionRetriever([vectors, ContextualBM25Retriever(nodes)], similarity_top_k=top_k)
+
+
+def stock_hybrid(arms: list[BaseRetriever], top_k: int) -> QueryFusionRetriever:
+    """LlamaIndex's fusion by reciprocal rank, without a model that writes variants of the question."""
+    options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
+    return QueryFusionRetriever(arms, similarity_top_k=top_k, **options)
+
+
+def fast_folder() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder in memory where there is one: nothing waits for a disk; a kill loses nothing of it."""
+    memory = Path("/dev/shm")  # noqa: S108
+    return tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
+
+
 def machine() -> str:
-    """Describe machine, date and versions in one line, for the head of a result."""
+    """Date, machine and versions in one line, for the head of a result."""
     packages = ("llama-index-core", "chromadb", "numpy")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
@@ -94,25 +206,14 @@ def machine() -> str:
 
 
 def intervals(points: npt.ArrayLike) -> list[str]:
-    """Write the mean of each column, with its sign and its 95 % interval by bootstrap over the rows."""
+    """The mean of each column, with its sign and its 95 % interval by bootstrap over the rows."""
     return [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for mean, low, high in interval(points)]
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Draw a GitHub table; floats with one decimal."""
+    """A GitHub table; floats with one decimal."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for row in rows:
         cells = [f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def send_json(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
-    """Answer a request with JSON; one whose asker was cut off meanwhile is dropped."""
-    data = json.dumps(body).encode()
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(len(data)))
-    handler.end_headers()
-    with contextlib.suppress(OSError):
-        handler.wfile.write(data)

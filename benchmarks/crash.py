@@ -18,7 +18,6 @@ meet an error, a hit that is no page's, or parts of two versions of a page.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -29,7 +28,6 @@ import re
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -38,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from common import machine, markdown_table
+from common import command_line, fast_folder, machine, markdown_table
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
@@ -57,7 +55,6 @@ SECONDS = {"large": 2.0, "large llm": 3.0}  # at first; others 1, and all as was
 MODELS = ("hash", "other hash")
 PAGES, PARTS = 20, 4  # that two writers edit
 READERS, WRITERS = 10, 2
-MEMORY = Path("/dev/shm")  # noqa: S108  where it is, nothing waits for a disk; a kill loses nothing of it
 QUESTION = "Which shard holds the lease?"
 WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
@@ -112,11 +109,8 @@ class CountingLLM(CustomLLM):
 
 def append(path: Path, lines: Sequence[str]) -> None:
     """Add lines in one write, so that a kill leaves whole ones."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
-    finally:
-        os.close(descriptor)
+    with path.open("ab", buffering=0) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
 
 
 def repeats(log: Path) -> int:
@@ -382,11 +376,8 @@ def crowd(root: Path, seconds: float) -> tuple[int, int, list[str]]:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=60, help="of two writers and ten readers")
-    options, began = parser.parse_args(), time.monotonic()
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as place:
+    options, began = command_line(__doc__, rounds=200, seconds=60.0), time.monotonic()
+    with fast_folder() as place:
         done = run(Path(place) / "kills", options.rounds)
         kills, asked, problems = crowd(Path(place) / "crowd", options.seconds)
     rows = []

@@ -13,7 +13,6 @@ are counted whose vectors are embedded again.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import random
@@ -24,11 +23,13 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from logging.handlers import BufferingHandler
 from multiprocessing import get_context
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
-from common import machine, markdown_table
+from common import command_line, fast_folder, machine, markdown_table
 from llama_index.core import MockEmbedding
 
 from llama_index_contextual.app.index import ContextualIndex
@@ -38,10 +39,8 @@ from llama_index_contextual.memory import note_filters
 PAGES, PARTS, EDITED = 12, 3, "7.md"
 FILTERS: list[dict[str, str]] = [{}, {"tag": "odd"}, {"since": "2026-03-05"}, {"path": "1"}]
 COLUMNS = ("answered right", "named or logged what repairs it", "findings", "texts embedded again")
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SELDOM = 5  # how often an index with a damaged cache is refreshed
 AT_ONCE = 50  # trials that a process does in one go
-MEMORY = Path("/dev/shm")  # noqa: S108  where it is, nothing waits for a disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,22 +52,10 @@ class Letters(MockEmbedding):
     """Vectors of a text's length and letters, long enough that the database of vectors has some pages."""
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return [[len(text), *(float(text.count(letter)) for letter in LETTERS), *[1.0] * 38] for text in texts]
+        return [[len(text), *(float(text.count(letter)) for letter in ascii_lowercase), *[1.0] * 38] for text in texts]
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embeddings([query])[0]
-
-
-class Lines(logging.Handler):
-    """The lines that the package logs."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.found: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
-        self.found.append(record.getMessage())
 
 
 def opened(folder: Path) -> ContextualIndex:
@@ -100,11 +87,7 @@ def page(number: int, word: str) -> str:
 
 
 def make(folder: Path, logs: Path) -> tuple[list[Any], list[Documents]]:
-    """Make a whole index, and a copy of it whose logs a process held open when the power went.
-
-    Returns:
-        The answers, and the documents before and after the last change.
-    """
+    """Make an index, and a copy whose logs were open when the power went; answers, and documents before and after."""
     folder.mkdir()
     for number in range(PAGES):
         (folder / f"{number}.md").write_text(page(number, "word"))
@@ -130,13 +113,13 @@ def attempt(work: Callable[[], Any]) -> Any:
 
 
 def checked(
-    folder: Path, expected: list[Any], moments: list[Documents], lines: Lines, *, refreshes: bool
+    folder: Path, expected: list[Any], moments: list[Documents], lines: BufferingHandler, *, refreshes: bool
 ) -> Counter[str]:
     """Ask a damaged index, refresh it, check it; how it answered, and how many texts were embedded.
 
     Where a log was cut its last commits are lost, so a question is answered from an earlier moment.
     """
-    lines.found = []
+    lines.flush()
     with opened(folder) as index:
         found = attempt(lambda: answers(index))
         is_right = found == expected
@@ -145,7 +128,7 @@ def checked(
             documents = attempt(lambda: documents_of(index)) or {}
             halves = [key for key, ids in documents.items() if ids not in [one.get(key) for one in moments]]
             assert not halves, f"a part of {halves}"
-        assert is_right or found is None or lines.found, "another answer"
+        assert is_right or found is None or lines.buffer, "another answer"
         if not refreshes:
             return Counter({COLUMNS[int(not is_right)]: 1})
         is_named = attempt(lambda: index.status(check=True)) is None or not is_right
@@ -160,7 +143,7 @@ def checked(
 
 def trials(whole: Path, kind: str, expected: list[Any], moments: list[Documents], numbers: range) -> Counter[str]:
     """Harm the files of a kind in turn; with moments they are cut."""
-    outcomes, lines = Counter[str](), Lines()
+    outcomes, lines = Counter[str](), BufferingHandler(10**6)  # what the package logs
     logger = logging.getLogger("llama_index_contextual")
     logger.addHandler(lines)
     logger.propagate = False
@@ -197,13 +180,9 @@ def files_of(folder: Path) -> dict[str, list[Path]]:
 
 def main() -> None:
     """Damage each file so many times, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1000, help="of each file")
-    parser.add_argument("--cuts", type=int, default=66, help="of database, log and index of the log, all together")
-    parser.add_argument("--only", help="files whose names begin so")
-    options = parser.parse_args()
+    options = command_line(__doc__, rounds=1000, cuts=66)
     rows, began = [], time.monotonic()
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as place:
+    with fast_folder() as place:
         whole, logs = Path(place) / "whole", Path(place) / "logs"
         expected, moments = make(whole, logs)
         cuts = {kind: options.cuts // 6 for kind in files_of(logs) if ".sqlite3" in kind}
@@ -212,7 +191,7 @@ def main() -> None:
             running = []
             for folder, rounds_of, states in ((whole, bytes_, []), (logs, cuts, moments)):
                 for kind, rounds in rounds_of.items():
-                    if rounds and kind.startswith(options.only or ""):
+                    if rounds:
                         parts = [range(start, min(start + AT_ONCE, rounds)) for start in range(0, rounds, AT_ONCE)]
                         jobs = [pool.submit(trials, folder, kind, expected, states, part) for part in parts]
                         sizes = " and ".join(f"{one.stat().st_size:,}" for one in files_of(folder)[kind])

@@ -10,20 +10,18 @@ import json
 import math
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
-DATA = Path(
-    os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data",
-)
+DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +36,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Documents by collection (each is an index of its own), questions, and what a chunk covers.
-
-    Attributes:
-        name: The folder's name.
-        documents: Documents by collection.
-        questions: All questions.
-        covers: Tells which gold items a node covers.
-        chunks: Given chunks by document id, where the data set fixes them; empty where the parser under test cuts.
-    """
+    """Documents by collection (each is an index of its own), questions, and what a chunk covers."""
 
     name: str
     documents: dict[str, list[Document]]
     questions: list[Question]
-    covers: Callable[[BaseNode], frozenset[Hashable]]
-    chunks: dict[str, list[TextNode]]
+    covers: Callable[[BaseNode], frozenset[Hashable]]  # the gold items of a node
+    chunks: dict[str, list[TextNode]] = field(default_factory=dict)  # by document id, where the set fixes them
 
 
 def codebases() -> DataSet:
@@ -67,20 +57,12 @@ def codebases() -> DataSet:
         Document(text=row["text"], id_=row["doc_id"], metadata={"path": row["path"]})
         for row in _rows(folder / "documents.jsonl")
     ]
-    questions = [Question(q["query"], frozenset(q["gold_chunk_ids"])) for q in _rows(folder / "queries.jsonl")]
+    questions = [Question(q["query"], frozenset(q["gold_chunk_ids"])) for q in queries("codebases")]
     return DataSet("codebases", {"": documents}, questions, lambda node: frozenset({node.node_id}), chunks)
 
 
 def locomo_notes() -> DataSet:
     """272 dated notes of 10 conversations, each an index; 1,981 questions; gold: lines of a note."""
-    folder = _folder("locomo-notes")
-    documents: dict[str, list[Document]] = {}
-    for path in sorted((folder / "corpus").glob("*/**/*.md")):
-        relative = path.relative_to(folder / "corpus").as_posix()
-        collection = relative.split("/", 1)[0]
-        # The path inside its own index: "memory/2023-05-08.md".
-        document = Document(text=path.read_text("utf-8"), id_=relative, metadata={"path": relative.split("/", 1)[1]})
-        documents.setdefault(collection, []).append(document)
     questions = [
         Question(
             row["query"],
@@ -88,40 +70,28 @@ def locomo_notes() -> DataSet:
             row["collection"],
             "names a date" if row["names_a_date"] else "no date",
         )
-        for row in _rows(folder / "queries.jsonl")
+        for row in queries("locomo-notes")
         if row["gold"]
     ]
-    return DataSet("locomo-notes", documents, questions, _lines_covered, {})
+    return DataSet("locomo-notes", _collections("locomo-notes"), questions, _lines_covered)
 
 
 def kubernetes_docs(pages: int | None = None) -> DataSet:
-    """1,568 Markdown pages, 200 questions in three forms; gold: the page.
-
-    Args:
-        pages: Keep at most this many pages, the ones with the answers first; all by default.
-    """
-    folder = _folder("kubernetes-docs")
+    """1,568 Markdown pages or so many, those with answers first; 200 questions in three forms; gold: the page."""
     questions = [
         Question(row["query"], frozenset(g["path"] for g in row["gold"]), "", row["form"])
-        for row in _rows(folder / "queries.jsonl")
+        for row in queries("kubernetes-docs")
     ]
     gold = {item for question in questions for item in question.gold}
-    paths = sorted((folder / "corpus").glob("*.md"), key=lambda path: (path.name not in gold, path.name))[:pages]
-    documents = [Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name}) for path in paths]
-    return DataSet("kubernetes-docs", {"": documents}, questions, _page_covered, {})
+    documents = sorted(pages_of("kubernetes-docs"), key=lambda page: page.doc_id not in gold)[:pages]
+    return DataSet("kubernetes-docs", {"": documents}, questions, _page_covered)
 
 
 def course_lessons() -> DataSet:
     """72 Markdown lessons of a course, 360 questions; gold: the page."""
-    folder = _folder("course-lessons")
-    documents = []
-    for path in sorted((folder / "corpus").rglob("*.md")):
-        relative = path.relative_to(folder / "corpus").as_posix()
-        documents.append(Document(text=path.read_text("utf-8"), id_=relative, metadata={"path": relative}))
-    questions = [
-        Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in _rows(folder / "queries.jsonl")
-    ]
-    return DataSet("course-lessons", {"": documents}, questions, _page_covered, {})
+    rows = queries("course-lessons")
+    questions = [Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in rows]
+    return DataSet("course-lessons", {"": pages_of("course-lessons")}, questions, _page_covered)
 
 
 def chat_notes() -> DataSet:
@@ -129,16 +99,9 @@ def chat_notes() -> DataSet:
 
     A chunk covers a message when it holds at least one of its lines: a message can be longer than ten chunks.
     """
-    folder = _folder("chat-notes")
-    documents: dict[str, list[Document]] = {}
-    for path in sorted((folder / "corpus").glob("*/**/*.md")):
-        relative = path.relative_to(folder / "corpus").as_posix()
-        collection, own = relative.split("/", 1)
-        document = Document(text=path.read_text("utf-8"), id_=relative, metadata={"path": own})
-        documents.setdefault(collection, []).append(document)
     messages: dict[str, set[tuple[int, int]]] = {}
     questions = []
-    for row in _rows(folder / "queries.jsonl"):
+    for row in queries("chat-notes"):
         gold = {(g["path"], g["start_line"], g["end_line"]) for g in row["gold"]}
         for path, start, end in gold:
             messages.setdefault(path, set()).add((start, end))
@@ -149,25 +112,18 @@ def chat_notes() -> DataSet:
         own = node.ref_doc_id or ""
         return frozenset((own, start, end) for start, end in messages.get(own, ()) if start <= last and first <= end)
 
-    return DataSet("chat-notes", documents, questions, covers, {})
+    return DataSet("chat-notes", _collections("chat-notes"), questions, covers)
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a person told an assistant.
-
-    Attributes:
-        conversation: The person, whose notes are an index of their own.
-        day: On which it was sent.
-        earlier: The paths of the notes from before, which alone count.
-        gold: Those of them that an answer needs.
-    """
+    """What a person told an assistant."""
 
     text: str
-    conversation: str
+    conversation: str  # the person, whose notes are an index of their own
     day: date
-    earlier: tuple[str, ...]
-    gold: frozenset[str]
+    earlier: tuple[str, ...]  # paths of the notes from before, which alone count
+    gold: frozenset[str]  # those of them that an answer needs
 
     @property
     def before(self) -> MetadataFilters:
@@ -176,15 +132,10 @@ class Message:
         return MetadataFilters(filters=[notes])
 
     def measure(self, notes: Iterable[str]) -> list[float]:
-        """Recall of notes at 5, 10 and 20, all of them at 10 and 20, and nDCG at 10, in per cent.
-
-        Args:
-            notes: Paths, best first; each counts at its first place.
-        """
-        hits = [note in self.gold for note in dict.fromkeys(notes)]
-        ideal = sum(1 / math.log2(place + 2) for place in range(min(len(self.gold), 10)))
-        gain = sum(hit / math.log2(place + 2) for place, hit in enumerate(hits[:10])) / ideal
+        """Recall of notes, best first, at 5, 10 and 20, all of them at 10 and 20, and nDCG at 10, in per cent."""
+        hits = [float(note in self.gold) for note in dict.fromkeys(notes)]
         shares = [sum(hits[:depth]) / len(self.gold) for depth in (5, 10, 20)]
+        gain = ndcg(hits, [1.0] * len(self.gold), 10)
         return [100 * one for one in (*shares, *(float(share == 1) for share in shares[1:]), gain)]
 
 
@@ -193,13 +144,12 @@ def realmem_notes() -> list[Message]:
 
     Of 15 the note in which the message was sent is among the gold; that does not count, and two messages have no other.
     """
-    folder = _folder("realmem-notes")
-    notes: dict[str, list[str]] = {}
-    for path in sorted((folder / "corpus").glob("*/**/*.md")):
-        person, own = path.relative_to(folder / "corpus").as_posix().split("/", 1)
-        notes.setdefault(person, []).append(own)
+    notes = {
+        person: [one.metadata["path"] for one in documents]
+        for person, documents in _collections("realmem-notes").items()
+    }
     found = []
-    for row in _rows(folder / "queries.jsonl"):
+    for row in queries("realmem-notes"):
         person = row["collection"]
         earlier = tuple(one for one in notes[person] if one < row["asked_in"].split("/", 1)[1])
         gold = frozenset(one["path"].split("/", 1)[1] for one in row["gold"]).intersection(earlier)
@@ -219,14 +169,9 @@ def japanese_articles(questions: int | None = None) -> DataSet:
 
 
 def _passages(name: str) -> DataSet:
-    folder = _folder(name)
-    documents = [
-        Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name})
-        for path in sorted((folder / "corpus").glob("*.md"))
-    ]
     questions = [
         Question(row["query"], frozenset((g["path"], g["start"], g["end"]) for g in row["gold"]))
-        for row in _rows(folder / "queries.jsonl")
+        for row in queries(name)
     ]
     passages: dict[str, set[tuple[str, int, int]]] = {}
     for path, start, end in (item for question in questions for item in question.gold):  # type: ignore[misc]
@@ -237,11 +182,11 @@ def _passages(name: str) -> DataSet:
         own = passages.get(node.ref_doc_id or "", set())
         return frozenset(one for one in own if 2 * (min(one[2], last) - max(one[1], first)) >= one[2] - one[1])
 
-    return DataSet(name, {"": documents}, questions, covers, {})
+    return DataSet(name, {"": pages_of(name)}, questions, covers)
 
 
 def first_collections(data: DataSet, count: int | None) -> DataSet:
-    """Return a part of a set: its first collections, and the questions that are asked of them."""
+    """A part of a set: its first collections, and the questions that are asked of them."""
     kept = dict(sorted(data.documents.items())[:count])
     return replace(data, documents=kept, questions=[one for one in data.questions if one.collection in kept])
 
@@ -262,9 +207,39 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _rows(path: Path) -> list[dict]:  # type: ignore[type-arg]  rows of several shapes
+def _rows(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
+
+
+def queries(name: str) -> list[dict[str, Any]]:
+    """The questions of a set, as its file has them."""
+    return _rows(_folder(name) / "queries.jsonl")
+
+
+def pages_of(name: str) -> list[Document]:
+    """The Markdown files of a set, by their paths."""
+    folder = _folder(name) / "corpus"
+    paths = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.md"))]
+    return [Document(text=(folder / path).read_text("utf-8"), id_=path, metadata={"path": path}) for path in paths]
+
+
+def _collections(name: str) -> dict[str, list[Document]]:
+    """The notes of a set by collection; the id of a note begins with the collection, and its path does not."""
+    documents: dict[str, list[Document]] = {}
+    for note in pages_of(name):
+        collection, note.metadata["path"] = note.doc_id.split("/", 1)
+        documents.setdefault(collection, []).append(note)
+    return documents
+
+
+def ndcg(gains: Sequence[float], best: Sequence[float], depth: int) -> float:
+    """NDCG of ranked gains, by the best that there are."""
+
+    def total(values: Sequence[float]) -> float:
+        return sum(value / math.log2(place + 2) for place, value in enumerate(values[:depth]))
+
+    return total(gains) / total(best)
 
 
 def nonsense() -> dict[str, list[str]]:

@@ -10,12 +10,11 @@ import subprocess
 import sys
 import tempfile
 import venv
-from datetime import datetime, timezone
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path
-from platform import machine, python_version, system
 
 import tomllib
+from common import machine, markdown_table
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -39,12 +38,9 @@ def licence(package: Distribution) -> str:
 
 def wanted(requirements: list[str], extras: frozenset[str] = frozenset()) -> list[Requirement]:
     """Requirements that hold on this platform, with one of the extras or with none."""
+    tried = [{"extra": extra} for extra in extras | {""}]
     parsed = map(Requirement, requirements)
-    return [
-        need
-        for need in parsed
-        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras | {""})
-    ]
+    return [need for need in parsed if need.marker is None or any(map(need.marker.evaluate, tried))]
 
 
 def closure(requirements: list[str], found: dict[str, set[str]]) -> None:
@@ -67,18 +63,13 @@ def closure(requirements: list[str], found: dict[str, set[str]]) -> None:
 
 def table(names: list[str], found: dict[str, set[str]]) -> str:
     """Markdown table of packages."""
-    rows = ["| package | version | licence | asked for by |", "|---|---|---|---|"]
+    rows = []
     for name in names:
         askers = sorted(found[name], key=lambda asker: (asker != "this package", asker))
         more = f" and {len(askers) - 2} more" if len(askers) > 2 else ""
         package = distribution(name)
-        rows.append(f"| {name} | {package.version} | {licence(package)} | {', '.join(askers[:2])}{more} |")
-    return "\n".join(rows)
-
-
-def here() -> str:
-    """Date, system and Python."""
-    return f"{datetime.now(timezone.utc).date()}, {system()} {machine()}, CPython {python_version()}"
+        rows.append([name, package.version, licence(package), ", ".join(askers[:2]) + more])
+    return markdown_table(["package", "version", "licence", "asked for by"], rows)
 
 
 def page() -> str:
@@ -87,7 +78,7 @@ def page() -> str:
     above = PAGE.read_text("utf-8").partition(HEADING)[0]
     base: dict[str, set[str]] = {}
     closure(project["dependencies"], base)
-    parts = [above.rstrip(), HEADING.rstrip(), here(), f"### The base: {len(base)}", table(sorted(base), base)]
+    parts = [above.rstrip(), HEADING.rstrip(), machine(), f"### The base: {len(base)}", table(sorted(base), base)]
     for extra, requirements in project["optional-dependencies"].items():
         if extra in NO_PRODUCT:
             continue
@@ -115,7 +106,7 @@ def megabytes(package: Distribution) -> float:
 
 def sizes() -> None:
     """Print packages and megabytes by extras."""
-    print(f"{here()}\n\n| installed | packages | MB |\n|---|---|---|")
+    print(f"{machine()}\n\n{markdown_table(['installed', 'packages', 'MB'], [])}")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     rows = {"the four LlamaIndex packages": [need for need in declared if need.startswith("llama-index-")]}
     rows |= {f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]" if row else str(ROOT)] for row in ROWS}

@@ -1,17 +1,16 @@
 """How well documents are converted and their pages found, how fast, and in how much memory.
 
-    python benchmarks/documents.py [--kept | --speed | --reports FILE.pdf …] [--embed-model local]
+    python benchmarks/documents.py [--kept [--files 40] | --speed | --all]
 
 ``--kept`` writes pages of ``kubernetes-docs`` in each format and counts which words, headings, items, rows and pages
 come back, and compares the words and pages of the documents of ``pdf-reports`` and ``faults`` with those that PDFium,
-python-docx, lxml and openpyxl read. ``--reports`` without a file takes all. The reports and questions are those of
-``pdf-reports``: a page is found where one of the first 1, 5 or 10 pages that the hits name holds the answer. Pages
-count once, in the order of their best chunk.
+python-docx, lxml and openpyxl read. Otherwise three reports of ``pdf-reports``, or all, are indexed and asked: a page
+is found where one of the first 1, 5 or 10 pages that the hits name holds the answer. Pages count once, in the order of
+their best chunk.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import re
@@ -25,14 +24,14 @@ from email.message import EmailMessage
 from html import escape
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import docx
 import openpyxl
 import pptx
 import pypdfium2
-from common import machine, markdown_table
-from datasets import DATA
+from common import command_line, machine, markdown_table
+from datasets import DATA, queries
 from lxml import html
 from markdown_it import MarkdownIt
 from pptx.util import Inches
@@ -45,7 +44,6 @@ from llama_index_contextual.app.folder.convert import ConversionProcess, Documen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    Shape = Callable[[str, int], str]
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
@@ -56,19 +54,12 @@ KEPT = {".xlsx": {"table"}, ".csv": {"table"}, ".pptx": {"heading", "item", "tex
 
 
 class Block(NamedTuple):
-    """A heading, a text, an item of a list, code, or a table.
+    """A heading, a text, an item of a list, code, or a table."""
 
-    Attributes:
-        kind: ``"heading"``, ``"text"``, ``"item"``, ``"code"`` or ``"table"``.
-        text: On one line; of code its lines.
-        level: Of a heading or an item, from 1.
-        rows: Of a table.
-    """
-
-    kind: str
-    text: str = ""
-    level: int = 1
-    rows: tuple[tuple[str, ...], ...] = ()
+    kind: str  # "heading", "text", "item", "code" or "table"
+    text: str = ""  # on one line; of code its lines
+    level: int = 1  # of a heading or an item, from 1
+    rows: tuple[tuple[str, ...], ...] = ()  # of a table
 
 
 def blocks_of(markdown: str, *, is_plain: bool = True) -> list[Block]:
@@ -264,20 +255,16 @@ def write_csv(path: Path, blocks: Sequence[Block]) -> int:
     return 1
 
 
-def lines_of(blocks: Sequence[Block], heading: Shape, code: Shape, table: Callable[[Any], str], mark: str = "-") -> str:
-    """Blocks as lines; headings and code by templates of text and level."""
+def marked(blocks: Sequence[Block], sign: str, fence: Sequence[str], rule: str) -> str:
+    """Blocks as lines of Markdown or Org, with its sign of a heading, its lines around code and its rule of a table."""
     pieces: list[str] = []
     for kind, text, level, rows in blocks:
-        plain = {"item": f"\n{'  ' * (level - 1)}{mark} {text}\n", "text": f"\n{text}\n"}
-        shaped = {"heading": heading, "code": code, "table": lambda *_, rows=rows: table(rows)}
-        pieces.append(plain[kind] if kind in plain else f"\n{shaped[kind](text, level)}\n")
-    return "\n".join(pieces) + "\n"
-
-
-def piped(rows: Sequence[Sequence[str]], rule: str) -> str:
-    """A table between bars, with a rule below its first row."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], f"|{rule.join(' --- ' for _ in rows[0])}|", *lines[1:]])
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        lines[1:1] = [f"|{rule.join('---' for _ in rows[0])}|"] if rows else []
+        shapes = {"heading": f"{sign * level} {text}", "code": "\n".join([fence[0], text, fence[1]])}
+        shapes["item"] = f"{'  ' * (level - 1)}- {text}"
+        pieces.append("\n".join(lines) or shapes.get(kind, text))
+    return "\n\n".join(pieces) + "\n"
 
 
 def gridded(rows: Sequence[Sequence[str]]) -> str:
@@ -292,31 +279,26 @@ def gridded(rows: Sequence[Sequence[str]]) -> str:
 
 def write_ipynb(path: Path, blocks: Sequence[Block]) -> int:
     """A notebook of one cell for each heading."""
-    cells = parts_of(blocks, 6)
-    shapes: Any = (lambda text, level: f"{'#' * level} {text}", lambda text, _: f"```\n{text}\n```")
-    sources = (lines_of(cell, *shapes, lambda rows: piped(rows, "|")) for cell in cells)
+    sources = [marked(cell, "#", ("```", "```"), "|") for cell in parts_of(blocks, 6)]
     book = [{"cell_type": "markdown", "metadata": {}, "source": source} for source in sources]
     path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": book}), "utf-8")
-    return len(cells)
+    return len(sources)
 
 
 def write_rst(path: Path, blocks: Sequence[Block]) -> int:
     """ReStructuredText with grids."""
-
-    def heading(text: str, level: int) -> str:
-        return f"{text}\n{'=-~^+*'[level - 1] * max(len(text), 4)}"
-
-    path.write_text(lines_of(blocks, heading, lambda text, _: f"::\n\n{indent(text, '   ')}", gridded, "*"), "utf-8")
+    pieces: list[str] = []
+    for kind, text, level, rows in blocks:
+        shapes = {"item": f"{'  ' * (level - 1)}* {text}", "code": f"::\n\n{indent(text, '   ')}"}
+        shapes["heading"] = f"{text}\n{'=-~^+*'[min(level, 6) - 1] * max(len(text), 4)}"
+        pieces.append(gridded(rows) if rows else shapes.get(kind, text))
+    path.write_text("\n\n".join(pieces) + "\n", "utf-8")
     return 1
 
 
 def write_org(path: Path, blocks: Sequence[Block]) -> int:
     """Org."""
-    shapes: Any = (
-        lambda text, level: f"{'*' * level} {text}",
-        lambda text, _: f"#+begin_example\n{text}\n#+end_example",
-    )
-    path.write_text(lines_of(blocks, *shapes, lambda rows: piped(rows, "+").replace(" --- ", "---")), "utf-8")
+    path.write_text(marked(blocks, "*", ("#+begin_example", "#+end_example"), "+"), "utf-8")
     return 1
 
 
@@ -451,19 +433,18 @@ def speed(corpus: Path) -> str:
     return markdown_table(["pages", "pages a CPU second", "peak memory"], [row])
 
 
-def recall(corpus: Path, names: tuple[str, ...], model: str) -> str:
+def recall(corpus: Path, names: Sequence[str]) -> str:
     """Index some reports, and ask the questions whose answers are in them."""
-    lines = map(json.loads, (corpus.parent / "queries.jsonl").read_text("utf-8").splitlines())
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             shutil.copy(corpus / name, folder)
-        with ContextualIndex.open(folder, embed_model=model) as index:
+        with ContextualIndex.open(folder, embed_model="local") as index:
             started = time.process_time()
             report = index.refresh()
             cpu = time.process_time() - started
             retriever = index.as_retriever(HITS, candidate_pool=200)
             found: dict[str, list[list[float]]] = defaultdict(list)
-            for question in lines:
+            for question in queries("pdf-reports"):
                 gold = {(one["path"], one["page"]) for one in question["gold"]}
                 if {path for path, _ in gold} <= set(names):
                     hits = retriever.retrieve(question["query"])
@@ -475,26 +456,19 @@ def recall(corpus: Path, names: tuple[str, ...], model: str) -> str:
         [source, str(len(shares)), *(sum(column) / len(shares) for column in zip(*shares, strict=True))]
         for source, shares in found.items()
     ]
-    head = f"{len(names)} reports, {report.chunks:,} chunks, {cpu:.0f} CPU seconds to index, {model}"
+    head = f"{len(names)} reports, {report.chunks:,} chunks, {cpu:.0f} CPU seconds to index"
     return f"{head}\n\n{markdown_table(['questions', 'number', *(f'page@{cut}' for cut in CUTS)], rows)}"
 
 
 def main() -> None:
     """Measure what the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--speed", action="store_true")
-    parser.add_argument("--kept", action="store_true")
-    parser.add_argument("--files", type=int, default=40)
-    parser.add_argument("--reports", nargs="*", default=THREE)
-    parser.add_argument("--embed-model", default="local")
-    options = parser.parse_args()
+    options = command_line(__doc__, speed=False, kept=False, all=False, files=40)
     corpus = DATA / "pdf-reports" / "corpus"
     print(f"{machine()}\n")
     if options.speed or options.kept:
         print(speed(corpus) if options.speed else kept(options.files))
         return
-    names = tuple(options.reports) or tuple(sorted(path.name for path in corpus.glob("*.pdf")))
-    print(recall(corpus, names, options.embed_model))
+    print(recall(corpus, sorted(path.name for path in corpus.glob("*.pdf")) if options.all else THREE))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ not with the square.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime as dt
 import io
@@ -27,11 +26,10 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import machine, markdown_table
+from common import command_line, machine, markdown_table
 from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
 
@@ -82,14 +80,14 @@ LONG = (
     "\\",
 )  # fmt: skip
 TOKENIZERS: tuple[Any, ...] = ("cl100k", "minilm", str.split)
+CONTEXTS = ContextualNodePostprocessor("headings")
 TODAY = dt.date(2026, 11, 22)
 
 
 class Kind(NamedTuple):
-    """One kind of input: how it is made from dice and used, once in so many documents, and what is timed of it."""
+    """One kind of input: how it is used, once in so many documents, and what is timed of it."""
 
-    make: Callable[[random.Random], Any]
-    use: Callable[[Any], None]
+    use: Callable[[str], None]
     share: int = 1
     timed: Callable[[str], Callable[[str], object]] | None = None
 
@@ -104,53 +102,25 @@ def text(dice: random.Random) -> str:
     return dice.choice(("", "", " ", "\n")).join(parts)
 
 
-@cache
-def sizes(choice: int) -> ChunkSettings:
-    """One of sixty settings: small, so that a short text is cut, with all tokenizers."""
+def settings_of(source: str) -> dict[str, Any]:
+    """One of sixty settings, all tokenizers among them, small, so that a short text is cut; drawn from the text."""
+    choice = int(short_hash(source), 16) % 60
     size = (3, 12, 40, 120, 400)[choice % 5]
-    return ChunkSettings(
-        chunk_size=size,
-        chunk_overlap=size // (2, 5, 1000)[choice % 3],
-        min_chunk_size=size // 8,
-        tokenizer=TOKENIZERS[choice % len(TOKENIZERS)],
-        keep_blocks=choice % 7 == 0,
-        cut_at_rules=choice % 2 == 0,
-    )
-
-
-def choice_of(source: str) -> int:
-    """The settings are drawn from the text, so that a text alone tells a finding."""
-    return int(short_hash(source), 16) % 60
-
-
-@cache
-def parser_of(choice: int) -> HeadingAwareMarkdownNodeParser:
-    """The parser of some settings."""
-    settings = sizes(choice)
-    return HeadingAwareMarkdownNodeParser(
-        chunk_size=settings.chunk_size,
-        chunk_overlap=settings.chunk_overlap,
-        min_chunk_size=settings.min_chunk_size,
-        tokenizer=settings.tokenizer,
-        keep_blocks=settings.keep_blocks,
-        cut_at_rules=settings.cut_at_rules,
-    )
-
-
-@cache
-def contexts() -> ContextualNodePostprocessor:
-    """Contexts from headings."""
-    return ContextualNodePostprocessor("headings")
+    return {
+        "chunk_size": size,
+        "chunk_overlap": size // (2, 5, 1000)[choice % 3],
+        "min_chunk_size": size // 8,
+        "tokenizer": TOKENIZERS[choice % len(TOKENIZERS)],
+        "keep_blocks": choice % 7 == 0,
+        "cut_at_rules": choice % 2 == 0,
+    }
 
 
 def use_document(source: str) -> None:
     """Cut it, and see that the rules about text, lines, budget, ids and views hold."""
     clean, _ = replace_surrogates(source)
-    choice = choice_of(source)
-    settings = sizes(choice)
-    body = check_spans(clean, settings)
-    document = Document(text=source, metadata={"path": "notes/a.md"})
-    nodes = contexts()(parser_of(choice)([document]))
+    body = check_spans(clean, ChunkSettings(**settings_of(source)))
+    nodes = cut(source)(source)
     check_nodes(clean, nodes, body)
     for node in nodes:
         context = node.metadata.get(metadata.CONTEXT, "")
@@ -159,10 +129,10 @@ def use_document(source: str) -> None:
         promise(node.get_content(metadata_mode=MetadataMode.NONE) == node.text, "a context shows in the text")
 
 
-def cut(source: str) -> Callable[[str], object]:
-    """What is timed of a document, with settings that stay as it grows."""
-    parser = parser_of(choice_of(source))
-    return lambda text: contexts()(parser([Document(text=text, metadata={"path": "notes/a.md"})]))
+def cut(source: str) -> Callable[[str], list[Any]]:
+    """Cuts texts, and makes contexts, with the settings of this one."""
+    parser = HeadingAwareMarkdownNodeParser(**settings_of(source))
+    return lambda text: list(CONTEXTS(parser([Document(text=text, metadata={"path": "notes/a.md"})])))
 
 
 def check_spans(clean: str, settings: ChunkSettings) -> int:
@@ -250,9 +220,9 @@ def promise(holds: bool, otherwise: str) -> None:
 
 
 KINDS = {
-    "documents": Kind(text, use_document, 1, cut),
-    "messages": Kind(text, use_message, 10, lambda _: use_message),
-    "answers": Kind(text, use_answer, 10, lambda _: use_answer),
+    "documents": Kind(use_document, 1, cut),
+    "messages": Kind(use_message, 10, lambda _: use_message),
+    "answers": Kind(use_answer, 10, lambda _: use_answer),
 }
 
 
@@ -265,27 +235,20 @@ def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of one kind.
-
-    Attributes:
-        done: Inputs that were used.
-        seconds: Processor time.
-        letters: Of all inputs.
-        findings: By what was wrong and where, the smallest input and its number.
-    """
+    """What became of one kind: how many inputs, processor time, letters, and the smallest input by what was wrong."""
 
     done: int = 0
     seconds: float = 0.0
     letters: int = 0
-    findings: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    findings: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
-def made(seed: int, kind: str, number: int) -> Any:
+def made(seed: int, kind: str, number: int) -> str:
     """The input of a seed, a kind and a number."""
-    return KINDS[kind].make(random.Random(f"{seed} {kind} {number}"))  # noqa: S311  reproducible, not secret
+    return text(random.Random(f"{seed} {kind} {number}"))  # noqa: S311  reproducible, not secret
 
 
-def fault(kind: str, given: Any) -> str:
+def fault(kind: str, given: str) -> str:
     """What a use of an input breaks, and where; "" for nothing."""
     try:
         KINDS[kind].use(given)
@@ -299,7 +262,7 @@ def fault(kind: str, given: Any) -> str:
     return ""
 
 
-def smallest(given: Any, still: Any) -> Any:
+def smallest(given: str, still: Callable[[str], bool]) -> str:
     """Leave out of an input what its fault does not need: halves, then quarters, then single elements."""
     until = time.monotonic() + PATIENCE
     step = max(1, len(given) // 2)
@@ -340,15 +303,7 @@ def use(kind: str, seed: int, number: int, tally: Tally) -> None:
 def run(
     kinds: Sequence[str], *, seed: int, first: int = 0, documents: int | None = None, seconds: float | None = None
 ) -> dict[str, Tally]:
-    """Use inputs of some kinds in turn.
-
-    Args:
-        kinds: Names of :data:`KINDS`.
-        seed: Of all inputs.
-        first: Number of the first one.
-        documents: How many documents, with the share of each other kind; of a single kind, how many of it.
-        seconds: When to stop at the latest.
-    """
+    """Use inputs of some kinds in turn; of other kinds than documents their share, and of a single kind so many."""
     tallies = {kind: Tally() for kind in kinds}
     until = time.monotonic() + seconds if seconds else float("inf")
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -369,25 +324,13 @@ def run(
 
 def main() -> None:
     """Run from the command line; the exit code is 1 where there are findings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--documents", type=int, help="how many; other kinds in their share")
-    parser.add_argument("--seconds", type=float, help="when to stop; 30 where --documents is not given")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    options = parser.parse_args()
+    options = command_line(__doc__, kinds=list(KINDS), documents=int, seconds=float, seed=1, first=0)
     seconds = 30.0 if options.seconds is None and options.documents is None else options.seconds
     tallies = run(options.kinds, seed=options.seed, first=options.first, documents=options.documents, seconds=seconds)
-    rows = [
-        [
-            kind,
-            f"{tally.done:,}",
-            f"{tally.letters / max(1, tally.done):.0f}",
-            f"{1000 * tally.seconds / max(1, tally.done):.1f}",
-            len(tally.findings),
-        ]
-        for kind, tally in tallies.items()
-    ]
+    rows: list[list[object]] = []
+    for kind, tally in tallies.items():
+        means = f"{tally.letters / max(1, tally.done):.0f}", f"{1000 * tally.seconds / max(1, tally.done):.1f}"
+        rows.append([kind, f"{tally.done:,}", *means, len(tally.findings)])
     print(f"seed {options.seed}; {machine()}\n")
     print(markdown_table(["kind", "inputs", "characters each", "ms each", "findings"], rows))
     sys.exit(any(tally.findings for tally in tallies.values()))

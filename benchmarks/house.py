@@ -1,6 +1,6 @@
 """How large the package is: files, lines of code, long files, wide constructors and dataclasses, imports across rooms.
 
-    python benchmarks/house.py [FOLDER ...]      # of the package; default: this one
+    python benchmarks/house.py
 
 A room is a folder or a file of the plug-in, or of the application below ``app/``. Lines of code are those without
 docstrings, comments and blank lines. An import counts once for each file and each file of another room that it names.
@@ -10,9 +10,7 @@ The parameters of a constructor are those that the class adds to its LlamaIndex 
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[1] / "llama_index_contextual"
 # What LlamaIndex's constructors take; a class of ours passes them on.
@@ -22,13 +20,6 @@ _NAMES = """
     retriever_weights similarity_top_k sparse_top_k vector_store_query_mode
 """
 OF_LLAMA_INDEX = set(_NAMES.split())
-
-
-class Widest(NamedTuple):
-    """The largest count of something, and where it is."""
-
-    count: int
-    place: str
 
 
 def code_lines(source: str) -> int:
@@ -49,16 +40,15 @@ def room_of(parts: tuple[str, ...]) -> str:
     return "/".join(inner).removesuffix(".py")
 
 
-def crossings(package: Path, path: Path) -> set[str]:
-    """Modules of other rooms that a file imports."""
-    room = room_of(path.relative_to(package).parts)
-    named = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == package.name:
+def crossings(name: str, tree: ast.Module) -> int:
+    """How many modules of other rooms a file imports."""
+    room, named = room_of(tuple(name.split("/"))), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE.name:
             inner = tuple(node.module.split(".")[1:])
             targets = [inner] if inner and inner != ("app",) else [(*inner, alias.name) for alias in node.names]
-            named |= {".".join(target) for target in targets if room_of(target) != room}
-    return named
+            named |= {target for target in targets if room_of(target) != room}
+    return len(named)
 
 
 def parameters(node: ast.ClassDef) -> int:
@@ -78,41 +68,22 @@ def fields(node: ast.ClassDef) -> int:
     return sum(isinstance(item, ast.AnnAssign) for item in node.body) if plain else 0
 
 
-def row(package: Path) -> list[object]:
-    """Counts of a package, in the order of the table's head."""
-    sources = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))}
+def main() -> None:
+    """Print the counts."""
+    sources = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    trees = {name: ast.parse(source) for name, source in sources.items()}
     lines = {name: code_lines(source) for name, source in sources.items()}
     plug_in = [count for name, count in lines.items() if not name.startswith(("app/", "__main__"))]
-    classes = [
-        (name, node)
-        for name, source in sources.items()
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ClassDef)
-    ]
-    longest = max(Widest(len(source.splitlines()), name) for name, source in sources.items())
-    widest = max(Widest(parameters(node), f"{name}:{node.name}") for name, node in classes)
-    fullest = max(Widest(fields(node), f"{name}:{node.name}") for name, node in classes)
-    return [
-        f"{len(lines)}, {sum(lines.values()):,}",
-        f"{len(plug_in)}, {sum(plug_in):,}",
-        *(f"{one.count} ({one.place})" for one in (longest, widest, fullest)),
-        sum(len(crossings(package, package / name)) for name in sources),
-    ]
-
-
-def main() -> None:
-    """Print a table with a column for each package."""
-    packages = [Path(name) / PACKAGE.name for name in sys.argv[1:]] or [PACKAGE]
-    head = [
-        "files, lines of code",
-        "plug-in alone",
-        "longest file",
-        "most parameters of a constructor",
-        "most fields of a dataclass",
-        "imports across rooms",
-    ]
-    for name, *counts in zip(head, *map(row, packages), strict=True):
-        print(f"{name}: {'; '.join(map(str, counts))}")
+    classes = [(name, node) for name in trees for node in ast.walk(trees[name]) if isinstance(node, ast.ClassDef)]
+    print(f"files, lines of code: {len(lines)}, {sum(lines.values()):,}")
+    print(f"plug-in alone: {len(plug_in)}, {sum(plug_in):,}")
+    longest = max((len(source.splitlines()), name) for name, source in sources.items())
+    widest = max((parameters(node), f"{name}:{node.name}") for name, node in classes)
+    fullest = max((fields(node), f"{name}:{node.name}") for name, node in classes)
+    print("longest file: {} ({})".format(*longest))
+    print("most parameters of a constructor: {} ({})".format(*widest))
+    print("most fields of a dataclass: {} ({})".format(*fullest))
+    print(f"imports across rooms: {sum(crossings(*one) for one in trees.items())}")
 
 
 if __name__ == "__main__":

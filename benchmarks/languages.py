@@ -23,18 +23,16 @@ chosen by these questions.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
 import re
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from common import RememberingEmbedding, intervals, machine, markdown_table
-from datasets import DATA, DataSet, Question, german_judgments, japanese_articles
+from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
+from datasets import DATA, DataSet, Question, german_judgments, japanese_articles, ndcg, queries
 from llama_index.core.schema import Document, QueryBundle
 from retrieval import Bench, Row
 
@@ -50,6 +48,7 @@ CUTS = (1, 5, 10)
 Places: TypeAlias = dict[tuple[str, str], tuple[int, int]]  # lines by page and anchor
 HEADING = re.compile(r"^#+ +(?P<title>.*?) *\{ *#(?P<anchor>[\w-]+) *\} *$", re.MULTILINE)
 LEAST_WORDS = 3
+PAGES, QUESTIONS = 15, 60  # at most, drawn with a fixed seed
 ROWS = (
     Row("plain vectors", dense="off", stock=True),
     Row("stock hybrid, same chunks", "off", "off", stock=True),
@@ -66,13 +65,9 @@ PUBLISHED = (
 MODELS = {"local": "all-MiniLM-L6-v2, the default", "e5": "multilingual-e5-small"}
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question, and its section by page and anchor."""
-
-    text: str
-    page: str
-    anchor: str
+def source(language: str, page: str) -> str:
+    """The text of a page."""
+    return (DATA / "markdown" / "fastapi" / language / "docs" / page).read_text("utf-8")
 
 
 def read(language: str, pages: list[str]) -> tuple[list[Document], Places]:
@@ -80,7 +75,7 @@ def read(language: str, pages: list[str]) -> tuple[list[Document], Places]:
     documents: list[Document] = []
     places: Places = {}
     for page in pages:
-        text = (DATA / "markdown" / "fastapi" / language / "docs" / page).read_text("utf-8")
+        text = source(language, page)
         found = list(HEADING.finditer(text))
         ends = [text.count("\n", 0, one.start()) for one in found[1:]] + [text.count("\n") + 1]
         for one, end in zip(found, ends, strict=True):
@@ -91,27 +86,27 @@ def read(language: str, pages: list[str]) -> tuple[list[Document], Places]:
     return documents, places
 
 
-def ask(pages: list[str], most: int) -> list[Asked]:
-    """Apply the rule; at most so many questions, drawn with a fixed seed."""
+def ask(pages: list[str]) -> list[tuple[str, str, str]]:
+    """Apply the rule: question, page and anchor, drawn with a fixed seed."""
     made = []
     for page in pages:
-        titles = {}
-        for language in ("en", "es"):
-            text = (DATA / "markdown" / "fastapi" / language / "docs" / page).read_text("utf-8")
-            titles[language] = {one["anchor"]: one["title"] for one in HEADING.finditer(text)}
-        top = next(iter(titles["es"].values()), "")
-        for anchor, title in list(titles["es"].items())[1:]:
-            own, other = ({*re.findall(r"\w+", one.casefold())} for one in (title, titles["en"].get(anchor, title)))
+        english, spanish = (
+            {one["anchor"]: one["title"] for one in HEADING.finditer(source(language, page))}
+            for language in ("en", "es")
+        )
+        top = next(iter(spanish.values()), "")
+        for anchor, title in list(spanish.items())[1:]:
+            own, other = ({*re.findall(r"\w+", one.casefold())} for one in (title, english.get(anchor, title)))
             if len(own) >= LEAST_WORDS and len(own & other) <= len(own) / 2:
-                made.append(Asked(f"{top}: {title}".replace("`", ""), page, anchor))
-    return random.Random(0).sample(made, min(most, len(made)))  # noqa: S311  no secret
+                made.append((f"{top}: {title}".replace("`", ""), page, anchor))
+    return random.Random(0).sample(made, min(QUESTIONS, len(made)))  # noqa: S311  no secret
 
 
-def spanish(pages: list[str], most: int, language: str) -> DataSet:
+def spanish(language: str) -> DataSet:
     """Spanish questions about the pages of a language."""
-    asked = ask(pages, most)
-    documents, places = read(language, pages)
-    sections = {(f"{language}/{one.page}", one.anchor): places[one.page, one.anchor] for one in asked}
+    pages = shared_pages()
+    asked, (documents, places) = ask(pages), read(language, pages)
+    sections = {(f"{language}/{page}", anchor): places[page, anchor] for _, page, anchor in asked}
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
         path, first, last = (node.metadata[key] for key in ("path", "start_line", "end_line"))
@@ -119,13 +114,13 @@ def spanish(pages: list[str], most: int, language: str) -> DataSet:
             key for key, (start, end) in sections.items() if key[0] == path and start <= last and first <= end
         )
 
-    questions = [Question(one.text, frozenset({(f"{language}/{one.page}", one.anchor)})) for one in asked]
+    questions = [Question(text, frozenset({(f"{language}/{page}", anchor)})) for text, page, anchor in asked]
     return DataSet(f"Spanish questions, {language} pages", {"": documents}, questions, covers, {})
 
 
 def both_languages() -> DataSet:
     """Spanish questions, asked of Spanish pages and, as another collection, of the same pages in English."""
-    parts = {language: spanish(shared_pages(15), 60, language) for language in ("es", "en")}
+    parts = {language: spanish(language) for language in ("es", "en")}
     documents = {language: part.documents[""] for language, part in parts.items()}
     questions = [replace(one, collection=language) for language, part in parts.items() for one in part.questions]
 
@@ -145,49 +140,35 @@ def measure(bench: Bench, row: Row, data: DataSet, vectors: Mapping[str, list[fl
     return 100 * np.array(found, dtype=np.float64)
 
 
-def rows_of(name: str, model: str, measured: Mapping[str, npt.NDArray[np.float64]]) -> list[list[object]]:
-    """Rows of a set; that of the package has its gain over its own keywords at the first hit."""
-    rows: list[list[object]] = []
-    for arm, shares in measured.items():
-        gain = intervals(shares - measured["keywords alone"])[0] if arm == ROWS[-1].name else ""
-        rows.append([f"{name}, {len(shares)}", MODELS[model], arm, *shares.mean(axis=0).tolist(), gain])
-    return rows
-
-
-def shared_pages(most: int) -> list[str]:
+def shared_pages() -> list[str]:
     """Pages that exist in both languages, drawn with a fixed seed."""
     folders = [DATA / "markdown" / "fastapi" / language / "docs" for language in ("en", "es")]
     first, second = ({page.relative_to(folder).as_posix() for page in folder.rglob("*.md")} for folder in folders)
     common = sorted(first & second)
-    return sorted(random.Random(0).sample(common, min(most, len(common))))  # noqa: S311  no secret
+    return sorted(random.Random(0).sample(common, min(PAGES, len(common))))  # noqa: S311  no secret
 
 
 def ranking(paths: list[str], whole: set[str], part: set[str]) -> tuple[float, float, float]:
     """nDCG@5, the reciprocal rank and whether the first note answers."""
-
-    def gain(values: list[float]) -> float:
-        return sum(value / math.log2(place + 2) for place, value in enumerate(values[:5]))
-
     values = [1.0 if path in whole else (path in part) / 2 for path in paths]
-    best = [1.0] * len(whole) + [0.5] * len(part)
+    gain = ndcg(values, [1.0] * len(whole) + [0.5] * len(part), 5)
     rank = next((place for place, path in enumerate(paths, 1) if path in whole), math.inf)
-    return gain(values) / gain(best), 1 / rank, float(rank == 1)
+    return gain, 1 / rank, float(rank == 1)
 
 
 def vault(models: list[str]) -> str:
     """The table of Obsidian's help."""
-    folder = DATA / "obsidian-help"
-    questions = [json.loads(line) for line in (folder / "queries.jsonl").read_text("utf-8").splitlines()]
+    folder = DATA / "obsidian-help" / "corpus"
     rows: list[tuple[object, ...]] = []
     for model in models:
         with (
             tempfile.TemporaryDirectory() as storage,
-            ContextualIndex.open(folder / "corpus", storage=storage, embed_model=model) as index,
+            ContextualIndex.open(folder, storage=storage, embed_model=model) as index,
         ):
             index.refresh()
             retriever = index.as_retriever(similarity_top_k=CHUNKS)
             results = []
-            for question in questions:
+            for question in queries("obsidian-help"):
                 hits = retriever.retrieve(question["query"])
                 paths = list(dict.fromkeys(hit.node.metadata["path"] for hit in hits))[:NOTES]
                 whole, part = ({note["path"] for note in question[key]} for key in ("gold", "partial"))
@@ -197,29 +178,26 @@ def vault(models: list[str]) -> str:
     return markdown_table(["", "nDCG@5", "MRR", "Hit@1"], rows)
 
 
+SETS = {
+    "german": (german_judgments,),
+    "japanese": (japanese_articles,),
+    "spanish": (lambda: spanish("es"), lambda: spanish("en")),
+}
+
+
 def main() -> None:
     """Ask both embeddings, print tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = ["german", "japanese", "spanish", "obsidian"]
-    parser.add_argument("--sets", nargs="+", choices=every, default=every)
-    parser.add_argument("--embeddings", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--questions", type=int, default=60, help="Spanish ones, drawn with a fixed seed")
-    parser.add_argument("--pages", type=int, default=15, help="that exist in both languages, drawn with a fixed seed")
-    options = parser.parse_args()
-    sets: list[DataSet] = []
-    if "german" in options.sets:
-        sets.append(german_judgments())
-    if "japanese" in options.sets:
-        sets.append(japanese_articles())
-    if "spanish" in options.sets:
-        sets += [spanish(shared_pages(options.pages), options.questions, language) for language in ("es", "en")]
+    options = command_line(__doc__, sets=[*SETS, "obsidian"], embeddings=list(MODELS))
+    sets = [make() for name in options.sets for make in SETS.get(name, ())]
     rows: list[list[object]] = []
     for data in sets:
         for model in options.embeddings:
             bench = Bench(data, "", RememberingEmbedding(model))
             vectors = {one.text: bench.embedding.get_query_embedding(one.text) for one in data.questions}
             measured = {row.name: measure(bench, row, data, vectors) for row in ROWS}
-            rows += rows_of(data.name, model, measured)
+            for arm, shares in measured.items():
+                gain = intervals(shares - measured["keywords alone"])[0] if arm == ROWS[-1].name else ""
+                rows.append([f"{data.name}, {len(shares)}", MODELS[model], arm, *shares.mean(axis=0).tolist(), gain])
             print(markdown_table([], rows[-len(ROWS) :]), flush=True)
     header = ["questions", "embedding", "arm", *(f"@{cut}" for cut in CUTS), "@1 less keywords alone"]
     print(f"{machine()}\n\n{markdown_table(header, rows)}\n")

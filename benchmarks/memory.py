@@ -13,21 +13,19 @@ The model for messages was trained on the five people of ``realmem-notes``; figu
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
 import math
 import random
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from common import RememberingEmbedding, intervals, machine, markdown_table
-from datasets import DATA, Message, kubernetes_docs, realmem_notes
-from shipped import shipped_index
+from common import RememberingEmbedding, command_line, intervals, machine, markdown_table, shipped_index
+from datasets import DATA, Message, kubernetes_docs, queries, realmem_notes
 
 from llama_index_contextual import ContextualNodePostprocessor, MemoryContext
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
@@ -65,21 +63,15 @@ class Conversation(NamedTuple):
 
 def questions(dataset: str, limit: int | None) -> list[Question]:
     """The questions that have an answer, or a fixed sample of them."""
-    rows = [json.loads(line) for line in (DATA / dataset / "queries.jsonl").read_text("utf-8").splitlines()]
 
     def passages(row: dict[str, Any], key: str) -> tuple[tuple[str, int], ...]:
         return tuple((one["path"].split("/", 1)[1], one["start_line"]) for one in row.get(key, ()))
 
-    every = [
-        Question(
-            row["query"],
-            row["collection"],
-            row.get("names_a_date", False),
-            *(passages(row, key) for key in ("gold", "original", "updated")),
-        )
-        for row in rows
-        if row["gold"]
-    ]
+    every = []
+    for row in queries(dataset):
+        if row["gold"]:
+            gold = (passages(row, key) for key in ("gold", "original", "updated"))
+            every.append(Question(row["query"], row["collection"], row.get("names_a_date", False), *gold))
     return every if limit is None else random.Random(0).sample(every, min(limit, len(every)))  # noqa: S311
 
 
@@ -100,12 +92,12 @@ def conversations(dataset: str, wanted: Sequence[Any], embedding: RememberingEmb
 # Messages
 
 MEASURES = ["recall @5", "@10", "@20", "all @10", "all @20", "nDCG@10"]
-AGES = {"a week": (0, 7), "30 days": (8, 30), "90 days": (31, 90), "older": (91, 10**6)}
+AGES = {"a week": 7, "30 days": 30, "90 days": 90, "older": 10**6}  # days at most
 
 
-def searched(index: ContextualIndex, message: Message, mode: str | None = None) -> list[str]:
+def searched(index: ContextualIndex, message: Message) -> list[str]:
     """The notes of a search's first 100 chunks."""
-    hits = index.as_retriever(similarity_top_k=100, filters=message.before, mode=mode).retrieve(message.text)
+    hits = index.as_retriever(similarity_top_k=100, filters=message.before).retrieve(message.text)
     return [hit.node.metadata["path"] for hit in hits]
 
 
@@ -131,8 +123,7 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
     sent = realmem_notes()
     sent = random.Random(0).sample(sent, min(limit or len(sent), len(sent)))  # noqa: S311
     measures: dict[str, list[list[float]]] = {way: [] for way in MESSAGE_WAYS}
-    counts = ("needed sessions", "messages with any")
-    by_age: dict[str, dict[str, list[bool]]] = {f"{way}: {one}": {} for way in MESSAGE_WAYS for one in counts}
+    by_age = defaultdict[str, dict[str, list[bool]]](lambda: {age: [] for age in AGES})
     for one in conversations("realmem-notes", sent, embedding):
         for way, ask in MESSAGE_WAYS.items():
             for message in one.questions:
@@ -140,12 +131,10 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
                 measures[way].append(message.measure(notes))
                 found = {path: path in notes[:10] for path in message.gold}
                 days = {path: (message.day - (date_from_path(path) or message.day)).days for path in found}
-                youngest = min(days.values())
-                for count, rows in zip(counts, ([*days.items()], [("", youngest)]), strict=True):
-                    for path, old in rows:
-                        [age] = [name for name, (least, most) in AGES.items() if least <= old <= most]
-                        hit = found[path] if path else any(found.values())
-                        by_age[f"{way}: {count}"].setdefault(age, []).append(hit)
+                counted = [("needed sessions", days[path], hit) for path, hit in found.items()]
+                for count, old, hit in (*counted, ("messages with any", min(days.values()), any(found.values()))):
+                    age = next(name for name, most in AGES.items() if old <= most)
+                    by_age[f"{way}: {count}"][age].append(hit)
     first = np.array(next(iter(measures.values())))
     rows: list[list[object]] = []
     for way, values in measures.items():
@@ -153,14 +142,11 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
         if len(rows) > 1:
             rows.append(["less the search", *intervals(np.array(values) - first)])
     ages = [
-        [way, *(f"{100 * statistics.mean(of[age]):.1f} ({len(of[age])})" if age in of else "–" for age in AGES)]
+        [way, *(f"{100 * statistics.mean(of[age]):.1f} ({len(of[age])})" if of[age] else "–" for age in AGES)]
         for way, of in by_age.items()
     ]
-    tables = (
-        markdown_table([f"{len(first)} messages, %", *MEASURES], rows),
-        markdown_table(["@10 by age, % (of so many)", *AGES], ages),
-    )
-    return "\n\n".join(tables)
+    table = markdown_table([f"{len(first)} messages, %", *MEASURES], rows)
+    return f"{table}\n\n{markdown_table(['@10 by age, % (of so many)', *AGES], ages)}"
 
 
 # Questions
@@ -225,15 +211,8 @@ def quality(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbe
         ]
         rows.append([way, *figures, f"{100 * statistics.mean(foreign[way]):.0f}" if foreign[way] else ""])
     dated = sum(question.names_a_date for question in wanted)
-    header = [
-        "",
-        f"@4, all {len(wanted)}",
-        "@10",
-        f"@4, the {dated} that name a date",
-        "@10",
-        "of another conversation",
-    ]
-    return markdown_table(header, rows)
+    header = ["", f"@4, all {len(wanted)}", "@10", f"@4, the {dated} that name a date", "@10"]
+    return markdown_table([*header, "of another conversation"], rows)
 
 
 def sessions(wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
@@ -371,13 +350,9 @@ def _percentiles(call: Callable[[str], Any], texts: Sequence[str]) -> str:
 
 def main() -> None:
     """Run and print the Markdown of results/memory.md."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--questions", type=int, default=None, help="a sample of so many")
-    options.add_argument("--chunks", type=int, default=10_000, help="size of the index for latency")
-    parts = ("messages", "recall", "sessions", "shown", "updates", "latency")
-    options.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for recall and shown")
-    arguments = options.parse_args()
+    parts = ["messages", "recall", "sessions", "shown", "updates", "latency"]
+    names = ["locomo-notes", "chat-notes"]  # for recall and shown
+    arguments = command_line(__doc__, questions=int, chunks=10_000, parts=parts, sets=names)
     embedding, limit, sets = RememberingEmbedding(), arguments.questions, arguments.sets
     header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
     tables: dict[str, Callable[[], str]] = {

@@ -9,40 +9,20 @@ first heading, and by each of its aliases. Where several documents share a name,
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-from common import RememberingEmbedding, machine, markdown_table
-from datasets import DATA, course_lessons, kubernetes_docs
-from llama_index.core import VectorStoreIndex
-from llama_index.core.schema import Document, MetadataMode
+from common import RememberingEmbedding, command_line, contextual_chunks, hybrid, machine, markdown_table
+from datasets import kubernetes_docs, pages_of
 
-from llama_index_contextual import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualNodePostprocessor,
-    ContextualVectorRetriever,
-    HeadingAwareMarkdownNodeParser,
-)
 from llama_index_contextual.chunking.outline import headings_of
 from llama_index_contextual.retrieval.signals import folded_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from llama_index.core.schema import BaseNode
-
-
-def vault(folder: Path) -> list[Document]:
-    """The notes of a folder."""
-    paths = sorted(folder.rglob("*.md"))
-    names = [path.relative_to(folder).as_posix() for path in paths]
-    return [
-        Document(text=path.read_text("utf-8"), id_=name, metadata={"path": name})
-        for path, name in zip(paths, names, strict=True)
-    ]
+    from llama_index.core.schema import BaseNode, Document
 
 
 def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[str, str]]:
@@ -63,15 +43,8 @@ def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[st
 
 def measure(name: str, documents: list[Document], embedding: RememberingEmbedding) -> list[list[object]]:
     """The rows of a set: by kind how many names there are, and the shares of those that come first and in three."""
-    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_size=256)(documents))
-    vectors = embedding.get_text_embedding_batch([node.get_content(MetadataMode.EMBED) for node in nodes])
-    for node, vector in zip(nodes, vectors, strict=True):
-        node.embedding = vector
-    arms: list[Any] = [
-        ContextualVectorRetriever(VectorStoreIndex(nodes, embed_model=embedding)),
-        ContextualBM25Retriever(nodes),
-    ]
-    retriever = ContextualFusionRetriever(arms, similarity_top_k=3)
+    nodes = contextual_chunks(documents)
+    retriever = hybrid(nodes, embedding, 3)
     chunks = defaultdict[str, list["BaseNode"]](list)
     for node in nodes:
         chunks[node.ref_doc_id or ""].append(node)
@@ -99,18 +72,11 @@ def measure(name: str, documents: list[Document], embedding: RememberingEmbeddin
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sets = ["obsidian-help", "course-lessons", "kubernetes-docs"]
-    parser.add_argument("--sets", nargs="+", choices=sets, default=sets)
-    parser.add_argument("--pages", type=int, default=300, help="of kubernetes-docs")
-    options = parser.parse_args()
+    options = command_line(__doc__, sets=["obsidian-help", "course-lessons", "kubernetes-docs"], pages=300)
     embedding, rows = RememberingEmbedding(), list[list[object]]()
     for name in options.sets:
-        if name == "obsidian-help":
-            documents = vault(DATA / name / "corpus")
-        else:
-            data = course_lessons() if name == "course-lessons" else kubernetes_docs(options.pages)
-            documents = data.documents[""]
+        is_large = name == "kubernetes-docs"
+        documents = kubernetes_docs(options.pages).documents[""] if is_large else pages_of(name)
         rows += measure(name, documents, embedding)
     print(f"{machine()}\n")
     print(markdown_table(["set", "names", "questions", "first", "in three"], rows))

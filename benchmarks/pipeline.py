@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import chromadb
-from common import machine, markdown_table
+from common import machine, markdown_table, stock_hybrid
 from llama_index.core import SimpleDirectoryReader, StorageContext, VectorStoreIndex
 from llama_index.core.ingestion import IngestionPipeline
-from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
-from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
@@ -47,13 +45,6 @@ def chroma(nodes: list[BaseNode], folder: str) -> VectorStoreIndex:
     return VectorStoreIndex(nodes, storage_context=storage, embed_model=LocalEmbedding())
 
 
-def stock(arms: list[BaseRetriever]) -> QueryFusionRetriever:
-    """LlamaIndex's fusion by reciprocal rank, without a model that writes variants of the question."""
-    return QueryFusionRetriever(
-        arms, llm=MockLLM(), num_queries=1, mode="reciprocal_rerank", similarity_top_k=TOP_K, use_async=False
-    )
-
-
 def retrievers(folder: str) -> dict[str, BaseRetriever]:
     """The rows, each with one thing changed."""
 
@@ -66,10 +57,10 @@ def retrievers(folder: str) -> dict[str, BaseRetriever]:
     stock_words = [BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=TOP_K) for nodes in (plain, contextual)]
     vectors, keywords = ContextualVectorRetriever(after._index), ContextualBM25Retriever(contextual)  # noqa: SLF001
     return {
-        "stock pipeline": stock([before, stock_words[0]]),
-        "stock, with our parser and contexts": stock([after, stock_words[1]]),
-        "the same, our BM25 retriever": stock([after, keywords]),
-        "the same, our vector retriever": stock([vectors, keywords]),
+        "stock pipeline": stock_hybrid([before, stock_words[0]], TOP_K),
+        "stock, with our parser and contexts": stock_hybrid([after, stock_words[1]], TOP_K),
+        "the same, our BM25 retriever": stock_hybrid([after, keywords], TOP_K),
+        "the same, our vector retriever": stock_hybrid([vectors, keywords], TOP_K),
         "our retrievers and our fusion": ContextualFusionRetriever([vectors, keywords], similarity_top_k=TOP_K),
     }
 

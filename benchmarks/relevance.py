@@ -1,6 +1,6 @@
 """Train relevance, and measure what it is worth: questions with known answers against questions without one.
 
-    python benchmarks/relevance.py [--embedding local|e5] [--sets NAME ...] [--write]
+    python benchmarks/relevance.py [local|e5] [--sets NAME ...] [--write]
 
 Every set is an index or several, asked through ``ContextualIndex``. Three kinds of questions have no answer:
 
@@ -17,9 +17,9 @@ first in the answer of the vector arm or of the keyword arm: no default may cut 
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from common import RememberingEmbedding, machine, markdown_table
+from common import RememberingEmbedding, command_line, machine, markdown_table
 from datasets import (
     NONSENSE,
     DataSet,
@@ -63,11 +63,7 @@ LARGE: Final = 1_000_000  # characters of a document that is not taken out
 CUTS: Final = (0.02, LEAST, 0.1, 0.2)
 BINS: Final = 10
 SETS: Final[dict[str, dict[str, Callable[[], DataSet]]]] = {
-    "local": {
-        "codebases": codebases,
-        "course-lessons": course_lessons,
-        "locomo-notes": locomo_notes,
-    },
+    "local": {"codebases": codebases, "course-lessons": course_lessons, "locomo-notes": locomo_notes},
     "e5": {
         "german-judgments": german_judgments,
         "japanese-articles": lambda: japanese_articles(300),
@@ -92,21 +88,13 @@ MODELS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 @dataclass
 class Asked:
-    """What one index gave for one query.
+    """The answer of one index to one query."""
 
-    Attributes:
-        kind: "own" where the index can answer, else why it cannot.
-        evidence: What speaks for an answer.
-        shares: Scores of the first 20 hits as a share of the best.
-        gained: The part of the question's gold that each of them adds.
-        firsts: Which of them has gold and is first in the answer of an arm.
-    """
-
-    kind: str
+    kind: str  # "own" where the index can answer, else why it cannot
     evidence: Evidence
-    shares: Floats
-    gained: Floats
-    firsts: Floats
+    shares: Floats  # scores of the first 20 hits as a share of the best
+    gained: Floats  # the part of the question's gold that each of them adds
+    firsts: Floats  # which of them has gold and is first in the answer of an arm
 
     @property
     def answered(self) -> bool:
@@ -218,11 +206,6 @@ def chances(asked: Sequence[Asked], weights: Weights) -> Floats:
     return np.array([relevance(one.evidence, weights) or 0.0 for one in asked])
 
 
-def left_out(sets: Mapping[str, list[Asked]], models: Mapping[str, Sequence[str]]) -> dict[str, Weights]:
-    """For each set the weights that were fitted without it."""
-    return {name: fit([asked for key, asked in sets.items() if key != name], models) for name in sets}
-
-
 def reliability(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> tuple[list[list[object]], Floats]:
     """Rows of expected calibration error and of the share above .5 for each set; and the curve over all of them.
 
@@ -270,20 +253,14 @@ def costs(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> list[
 
 def main() -> None:
     """Print the weights, how well the figure is calibrated, and what cuts cost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--embedding", choices=list(SETS), default="local")
-    parser.add_argument("--sets", nargs="+", help="only these")
-    parser.add_argument("--write", action="store_true", help="replace the weights of the package")
-    options = parser.parse_args()
-    if len(options.sets or SETS[options.embedding]) == 1:
-        parser.error("--sets: each is left out of a fit, so there have to be two")
+    options = command_line(__doc__, embedding=tuple(SETS), sets=[str], write=False)
+    known = SETS[options.embedding]
+    names = options.sets or list(known)
+    if len(names) == 1:
+        sys.exit("--sets: each is left out of a fit, so there have to be two")
     rng = random.Random(7)  # noqa: S311  no secret
-    embedding, models, known = (
-        RememberingEmbedding(options.embedding),
-        MODELS[options.embedding],
-        SETS[options.embedding],
-    )
-    data = {name: known[name]() for name in options.sets or known}
+    embedding, models = RememberingEmbedding(options.embedding), MODELS[options.embedding]
+    data = {name: known[name]() for name in names}
     sample = {
         name: [one.text for one in rng.sample(each.questions, min(60, len(each.questions)))]
         for name, each in data.items()
@@ -293,45 +270,34 @@ def main() -> None:
         other = [key for key in sample if key != name]
         sets[name] = answers_of(each, [text for key in other for text in sample[key]], embedding)
         print(f"{name}: {len(sets[name])} asked", flush=True)
-    fits, shipped = left_out(sets, models), fit([*sets.values()], models)
+    fits = {name: fit([asked for key, asked in sets.items() if key != name], models) for name in sets}
+    shipped = fit([*sets.values()], models)
     rows, curve = reliability(sets, fits)
+    tenths = [
+        [f"{low:.1f} to {high:.1f}", f"{100 * w / curve[:, 0].sum():.1f}", f"{p / w:.2f}", f"{y / w:.2f}"]
+        for (low, high), (w, p, y) in zip(pairwise(np.linspace(0, 1, BINS + 1)), curve, strict=True)
+        if w
+    ]
     numbers = ("constant", "nearest", "cosine", "words", "lead")
+    weights = [[name, *(one.get(key, "") for key in numbers)] for name, one in shipped.items()]
+    nothing = [f"{kind}: nothing" for kind in (*NONSENSE, STRANGER, REMOVED)]
+    lost = ["left out", "cut", "firsts lost", "recall lost at 5 (1)", "10 (3)", "20 (5)"]
     parts = [
         machine(),
         "Fitted on all sets:",
-        markdown_table(
-            ["model", *numbers], [[name, *(one.get(key, "") for key in numbers)] for name, one in shipped.items()]
-        ),
+        markdown_table(["model", *numbers], weights),
         "Calibration, each set left out; above .5, %:",
         markdown_table(["left out", "error", "unanswered", "nonsense", STRANGER, REMOVED, "with an answer"], rows),
         "The curve, all sets:",
-        markdown_table(
-            ["relevance", "share of questions, %", "mean relevance", "with an answer"],
-            [
-                [f"{low:.1f} to {high:.1f}", f"{100 * w / curve[:, 0].sum():.1f}", f"{p / w:.2f}", f"{y / w:.2f}"]
-                for (low, high), (w, p, y) in zip(pairwise(np.linspace(0, 1, BINS + 1)), curve, strict=True)
-                if w
-            ],
-        ),
+        markdown_table(["relevance", "share of questions, %", "mean relevance", "with an answer"], tenths),
         "What a cut costs, each set left out:",
-        markdown_table(
-            [
-                "left out",
-                "cut",
-                "firsts lost",
-                "recall lost at 5 (1)",
-                "10 (3)",
-                "20 (5)",
-                *(f"{kind}: nothing" for kind in (*NONSENSE, STRANGER, REMOVED)),
-            ],
-            costs(sets, fits),
-        ),
+        markdown_table([*lost, *nothing], costs(sets, fits)),
     ]
     print("\n\n".join(parts))
     if options.write:
         target = Path(retrieval.__file__).with_name("relevance.json")
-        weights = {**json.loads(target.read_text("utf-8"))["weights"], **shipped}
-        target.write_text(json.dumps({"weights": weights}, indent=2) + "\n", "utf-8")
+        content = {**json.loads(target.read_text("utf-8"))["weights"], **shipped}
+        target.write_text(json.dumps({"weights": content}, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

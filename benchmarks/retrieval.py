@@ -1,7 +1,6 @@
 """Recall of plain chunks, of LlamaIndex's stock hybrid and of ours, on sets of real documents and questions.
 
-    python benchmarks/retrieval.py [--sets NAME ...] [--shares] [--rows NAME ...]
-        [--out FILE]
+    python benchmarks/retrieval.py [--sets NAME ...] [--shares] [--rows NAME ...] [--pages N] [--collections N]
 
 Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
 cover. Every row of a set but "stock chunks" ranks the same chunks with the same embedding; a row differs in what its
@@ -12,24 +11,28 @@ ranked chunks are from, and "in 20" how many different pages the first 20 chunks
 ``--shares`` adds one row for each element of ours that is switched off. The last rows are ours less others, question by
 question.
 
-A second table splits the questions into those that need context and the rest, by two rules
-(``benchmarks/context_need.py``), and gives the failures that contexts avoid in each part.
+``--pages`` keeps the first pages of kubernetes-docs, those with answers first, and ``--collections`` the first indexes
+of other sets. With ``--rows`` there are only rows whose names begin so, ours and its text alone.
+
+A second table splits the questions into those that need context and the rest, and gives the failures that contexts
+avoid in each part: a mean over all questions hides what contexts are for, as most questions of public sets repeat words
+of the very chunk that answers them. The rule of the words favours contexts by its nature; that of the names looks at
+the question and at titles only.
 """
 
 from __future__ import annotations
 
-import argparse
+import math
 import time
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 import chromadb
 import numpy as np
-from common import RememberingEmbedding, intervals, machine, markdown_table
-from context_need import NEEDED, ContextNeed, failures_avoided, signed
+from common import RememberingEmbedding, command_line, intervals, machine, markdown_table, shipped_index, stock_hybrid
 from datasets import (
     DataSet,
     Question,
@@ -42,22 +45,20 @@ from datasets import (
     kubernetes_docs,
     locomo_notes,
 )
-from llama_index.core import VectorStoreIndex
+from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
-from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
-from llama_index.core.retrievers import QueryFusionRetriever
-from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
+from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from shipped import shipped_index
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.app.evaluation.comparison import mean_reciprocal_rank, recall_at
 from llama_index_contextual.app.index.settings import default_parser
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.metadata import LEXICAL_CONTEXT
+from llama_index_contextual.metadata import DATE, LEXICAL_CONTEXT, PATH, TITLE, heading_titles, path_of
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.text import parse_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,6 +72,7 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TOP = 20
 BUDGETS = (2000, 4000, 8000)  # characters
 POOL = 100
+NEEDED = 0.15  # of a question's word weight
 COMPARED = ("stock hybrid", "ours: ")  # rows that ours is compared with, question by question
 SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": codebases,
@@ -97,31 +99,17 @@ class Row:
     analyzer: Analyzer | None = None  # of the keyword arm, where it is not the index's
     fusion: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def own_words(self) -> bool:
-        """Whether the keyword arm is the index's own."""
-        return self.lexical and self.analyzer is None
-
 
 @dataclass
 class Measured:
-    """What a row found.
-
-    Attributes:
-        name: The row's.
-        recalls: At 5, 10 and 20 chunks, of each question, shape ``(questions, 3)``.
-        mrr: Mean reciprocal rank of the first chunk that covers gold.
-        by_length: Recalls in 2,000, 4,000 and 8,000 characters of chunks.
-        by_document: Recalls at 5, 10 and 20 different documents.
-        documents: How many different documents the first 20 chunks are from, on average.
-    """
+    """What a row found."""
 
     name: str
-    recalls: Recalls
-    mrr: float
-    by_length: Recalls
-    by_document: Recalls
-    documents: float
+    recalls: Recalls  # at 5, 10 and 20 chunks, of each question, shape ``(questions, 3)``
+    mrr: float  # of the first chunk that covers gold
+    by_length: Recalls  # in 2,000, 4,000 and 8,000 characters of chunks
+    by_document: Recalls  # at 5, 10 and 20 different documents
+    documents: float  # that the first 20 chunks are from, on average
 
     def cells(self, *, pages: bool) -> list[object]:
         """The row of a table, in per cent."""
@@ -141,17 +129,34 @@ class Bench:
         self.store = cache(self._store)
 
     def needs_context(self, questions: Sequence[Question]) -> list[tuple[bool, bool]]:
-        """Whether each question needs context, by the rule of the words and by the rule of the names."""
-        answers: dict[Any, dict[str, BaseNode]] = {}
-        for node in self._chunks():
+        """Whether each question needs context, by the rule of the words and by the rule of the names.
+
+        Words: the path or the headings of the answer hold a part of the question's weight that its text lacks. A word
+        weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has it. Of several gold chunks
+        the one whose text holds the most weight is taken as the answer. Names: the question has all words of the file's
+        name, the title, a heading or the day of its answer; names of one word do not count: "overview" names nothing.
+        """
+        analyzer, chunks, found = Analyzer(), self._chunks(), []
+        texts = {node.node_id: {*analyzer.tokens(node.get_content())} for node in chunks}
+        counts = Counter(word for words in texts.values() for word in words)
+        answers = defaultdict[Any, dict[str, "BaseNode"]](dict)
+        for node in chunks:
             for item in self.data.covers(node):
-                answers.setdefault(item, {})[node.node_id] = node
-        need, needed = ContextNeed(self._chunks()), []
+                answers[item][node.node_id] = node
         for question in questions:
-            gold = list({key: node for item in question.gold for key, node in answers.get(item, {}).items()}.values())
-            words = bool(gold) and need.share(question.text, gold) >= NEEDED
-            needed.append((words, bool(gold) and need.names(question.text, gold)))
-        return needed
+            gold = list({key: node for item in question.gold for key, node in answers[item].items()}.values())
+            words = {*analyzer.query_tokens(question.text)}
+            weights = {word: math.log(1 + len(chunks) / counts[word]) for word in words if counts[word]}
+            sums = [sum(weights[word] for word in weights.keys() & texts[node.node_id]) for node in gold]
+            missing = 0.0
+            if gold:
+                answer = gold[sums.index(max(sums))]
+                place = "\n".join([path_of(answer.metadata), *heading_titles(answer.metadata)])
+                beside = (weights.keys() & set(analyzer.tokens(place))) - texts[answer.node_id]
+                missing = sum(weights[word] for word in beside) / (sum(weights.values()) or 1)
+            names = [{*analyzer.tokens(name)} for node in gold for name in _names(node)]
+            found.append((missing >= NEEDED, any(len(name) > 1 and name <= words for name in names)))
+        return found
 
     def _nodes(self, context: str, *, lexical: bool = True) -> list[BaseNode]:
         if context == "stock pipeline":
@@ -179,29 +184,24 @@ class Bench:
     def _index(self, context: str) -> ContextualIndex:
         return shipped_index(self.nodes(context), self.documents, self.embedding)
 
-    def _store(self, context: str) -> ChromaVectorStore:
+    def _store(self, context: str) -> VectorStoreIndex:
         """What LlamaIndex's users have: a collection with Chroma's defaults, compared by angle."""
         client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
         space = {"hnsw": {"space": "cosine"}}
         store = ChromaVectorStore(chroma_collection=client.create_collection(uuid4().hex, configuration=space))
-        nodes = [node.model_copy() for node in self.nodes(context)]
-        vectors = self.embedding.get_text_embedding_batch([n.get_content(MetadataMode.EMBED) for n in nodes])
-        for node, vector in zip(nodes, vectors, strict=True):
-            node.embedding = vector
-        for start in range(0, len(nodes), 5000):
-            store.add(nodes[start : start + 5000])
-        return store
+        nodes, storage = self.nodes(context), StorageContext.from_defaults(vector_store=store)
+        return VectorStoreIndex(nodes, storage_context=storage, embed_model=self.embedding)
 
     def retriever(self, row: Row) -> BaseRetriever:
         """Put the row's arms together: those of the index that ships, or LlamaIndex's own."""
         if row.stock:
             return self._stock(row)
-        if row.dense == row.sparse and row.own_words:
+        if row.dense == row.sparse and row.analyzer is None and row.lexical:
             return self.index(row.dense).as_retriever(POOL, **row.fusion)
         arms: list[BaseRetriever] = []
         if row.dense is not None:
             arms.append(self.index(row.dense).as_retriever(POOL).retrievers[0])
-        if row.sparse is not None and row.own_words:
+        if row.sparse is not None and row.analyzer is None and row.lexical:
             arms.append(self.index(row.sparse).as_retriever(POOL).retrievers[1])
         elif row.sparse is not None:
             nodes = self.nodes(row.sparse, lexical=row.lexical)
@@ -211,14 +211,17 @@ class Bench:
     def _stock(self, row: Row) -> BaseRetriever:
         arms: list[BaseRetriever] = []
         if row.dense is not None:
-            index = VectorStoreIndex.from_vector_store(self.store(row.dense), embed_model=self.embedding)
-            arms.append(index.as_retriever(similarity_top_k=POOL))
+            arms.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
         if row.sparse is not None:
             arms.append(BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL))
-        if len(arms) == 1:
-            return arms[0]
-        options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
-        return QueryFusionRetriever(arms, similarity_top_k=POOL, **options)
+        return arms[0] if len(arms) == 1 else stock_hybrid(arms, POOL)
+
+
+def _names(node: BaseNode) -> list[str]:
+    stem = str(node.metadata.get(PATH, "")).rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    day = parse_date(node.metadata.get(DATE))
+    days = [day.isoformat()[:10]] if day else []
+    return [stem, str(node.metadata.get(TITLE, "")), *heading_titles(node.metadata), *days]
 
 
 def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
@@ -232,20 +235,19 @@ def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> lis
         node.end_char_idx = start + len(node.get_content())  # type: ignore[attr-defined]
         node.metadata["start_line"] = texts[key].count("\n", 0, start) + 1
         node.metadata["end_line"] = node.metadata["start_line"] + node.get_content().count("\n")
-        hidden = ["start_line", "end_line"]
-        node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, *hidden]
+        node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, "start_line", "end_line"]
     return list(nodes)
 
 
-def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
-    """The rows of a set's table; ``own_chunks``: LlamaIndex's pipeline with its own chunks, too."""
+def rows_for(data: DataSet, *, shares: bool) -> list[Row]:
+    """The rows of a set's table."""
     context = "pattern" if data.chunks else "headings"
     ours = Row(f"**ours: {context}**", context, context)
     rows = [
         Row("plain vectors", "off", stock=True),
         Row("plain BM25, stock", sparse="off", stock=True),
         Row("stock hybrid, same chunks", "off", "off", stock=True),
-        *([Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)] if own_chunks else []),
+        *([] if data.chunks else [Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)]),
         Row("ours: text alone", "off", "off"),
         Row("ours: LlamaIndex metadata", "metadata", "metadata"),
         *([Row("ours: headings", "headings", "headings")] if data.chunks else []),
@@ -260,13 +262,13 @@ def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
             replace(ours, name="without: context in the keyword arm", sparse="off"),
             replace(ours, name="without: extra words in the keyword arm", lexical=False),
             replace(ours, name="by ranks, not learned", fusion={"mode": "reciprocal_rerank"}),
-            replace(ours, name="at most 1 chunk of a document", fusion=_at_most(1)),
+            replace(
+                ours,
+                name="at most 1 chunk of a document",
+                fusion={"node_postprocessors": [GroupingPostprocessor(group_size=1, group_by="path")]},
+            ),
         ]
     return rows
-
-
-def _at_most(chunks: int) -> dict[str, Any]:
-    return {"node_postprocessors": [GroupingPostprocessor(group_size=chunks, group_by="path")]}
 
 
 def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> Measured:
@@ -308,6 +310,25 @@ def differences(measured: Sequence[Measured], *, pages: bool) -> list[list[objec
     return rows
 
 
+def failures_avoided(before: Recalls, after: Recalls) -> list[str]:
+    """Part of the recall missing in ``before`` that ``after`` finds, in per cent, with its interval, for each k."""
+    if not len(before):  # a part of a set that has no question
+        return [""] * before.shape[1]
+
+    def avoided(old: Recalls, new: Recalls) -> Recalls:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            percent = 100 * (1 - (1 - new) / (1 - old))
+        return np.where(np.isfinite(percent), percent, 0.0)  # a resample without failures has none to avoid
+
+    sample = np.random.default_rng(0).integers(len(before), size=(2000, len(before)))
+    resampled = avoided(before[sample].mean(axis=1), after[sample].mean(axis=1))
+    ends = np.percentile(resampled, [2.5, 97.5], axis=0)
+    shares = zip(avoided(before.mean(axis=0), after.mean(axis=0)), *ends, before.min(axis=0) < 1, strict=True)
+    return [
+        f"{mean:+.0f} [{low:+.0f}, {high:+.0f}]" if fails else "nothing failed" for mean, low, high, fails in shares
+    ]
+
+
 def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Measured]) -> str:
     """A table of the failures that contexts avoid where they are needed, and elsewhere."""
     needed = np.zeros((len(data.questions), 2), bool)
@@ -321,8 +342,7 @@ def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Me
         if one.name.startswith(("**ours", "ours: LlamaIndex", "ours: headings")):
             for rule, column in (("words", 0), ("names", 1)):
                 for part, chosen in (("needed", needed[:, column]), ("elsewhere", ~needed[:, column])):
-                    avoided = failures_avoided(text.recalls[chosen], one.recalls[chosen])
-                    cells = [signed(ends) for ends in avoided] or ["", "", ""]
+                    cells = failures_avoided(text.recalls[chosen], one.recalls[chosen])
                     rows.append([one.name.strip("*"), rule, part, int(chosen.sum()), *cells])
     head = f"Failures avoided against text alone, %, with 95 % intervals (needed by words: {NEEDED:.0%} of the weight)."
     return f"{head}\n\n{markdown_table(['', 'rule', 'context is', 'questions', '@5', '@10', '@20'], rows)}"
@@ -330,18 +350,8 @@ def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Me
 
 def main() -> None:
     """Measure the sets that were asked for and print a table each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
-    parser.add_argument("--pages", type=int, help="of kubernetes-docs, the ones with answers first; all by default")
-    parser.add_argument("--collections", type=int, help="of sets with an index each, the first ones; all by default")
-    parser.add_argument("--shares", action="store_true", help="add one row per element that is switched off")
-    parser.add_argument("--same-chunks", action="store_true", help="leave out the row that embeds LlamaIndex's chunks")
-    parser.add_argument(
-        "--rows", nargs="+", default=[""], help="only rows whose names begin so, ours and its text alone"
-    )
-    parser.add_argument("--out", type=Path, help="write the tables to this file too")
-    options = parser.parse_args()
-    parts = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."]
+    options = command_line(__doc__, sets=list(SETS), pages=int, collections=int, shares=False, rows=[str])
+    print(f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8.")
     embedding = RememberingEmbedding()
     for name in options.sets:
         started = time.monotonic()
@@ -350,8 +360,8 @@ def main() -> None:
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
         texts = sorted({question.text for question in data.questions})
         vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
-        rows = rows_for(data, shares=options.shares, own_chunks=not data.chunks and not options.same_chunks)
-        wanted = ("**", "ours: text alone", *options.rows)  # without these two, nothing can be compared
+        rows = rows_for(data, shares=options.shares)
+        wanted = ("**", "ours: text alone", *(options.rows or [""]))  # without these two, nothing can be compared
         measured = [measure(data, row, benches, vectors) for row in rows if row.name.startswith(wanted)]
         pages = name in PAGES
         cells = [*(one.cells(pages=pages) for one in measured), *differences(measured, pages=pages)]
@@ -360,10 +370,8 @@ def main() -> None:
         head += f", {len(data.documents[''])} pages" if pages else ""
         columns = ["", "@5", "@10", "@20", "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
         columns += ["5 pages", "10 pages", "20 pages", "in 20"] if pages else []
-        parts.append(f"{head}\n\n{markdown_table(columns, cells)}\n\n{context_need(data, benches, measured)}")
-        print(f"\n{parts[-1]}\n\n({time.monotonic() - started:.0f} s)", flush=True)
-    if options.out:
-        options.out.write_text("\n\n".join(parts) + "\n", "utf-8")
+        print(f"\n{head}\n\n{markdown_table(columns, cells)}\n\n{context_need(data, benches, measured)}")
+        print(f"\n({time.monotonic() - started:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

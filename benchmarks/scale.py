@@ -11,7 +11,6 @@ nothing is spent on a model. Building and asking are two processes of their own 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -26,7 +25,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from common import machine, markdown_table
+from common import command_line, machine, markdown_table
 from datasets import kubernetes_docs
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
@@ -62,10 +61,12 @@ class OfWords(BaseEmbedding):
         return self._get_text_embedding(query)
 
 
+EMBEDDING = OfWords(model_name="of-words", embed_batch_size=256)
+
+
 def open_at(folder: Path) -> ContextualIndex:
     """The index of a folder of pages of :func:`write_pages`."""
-    embedding = OfWords(model_name="of-words", embed_batch_size=256)
-    return ContextualIndex.open(folder, embed_model=embedding, node_parser=default_parser(LocalEmbedding()))
+    return ContextualIndex.open(folder, embed_model=EMBEDDING, node_parser=default_parser(LocalEmbedding()))
 
 
 def write_pages(folder: Path, count: int) -> None:
@@ -122,11 +123,7 @@ def ask(folder: Path) -> dict[str, float]:
 
 def main() -> None:
     """Measure each size and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000], help="chunks")
-    parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")
-    parser.add_argument("--folder", type=Path)
-    options = parser.parse_args()
+    options = command_line(__doc__, sizes=[1000, 10_000, 100_000], folder=Path, step=str)
     if options.folder and not options.step:
         with tempfile.TemporaryDirectory() as storage:
             print(json.dumps(build(ContextualIndex.open(options.folder, storage=storage))))

@@ -10,7 +10,6 @@ threads are read from /proc (Linux only).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -26,7 +25,7 @@ from typing import Any
 
 import httpx
 import mcp
-from common import machine, markdown_table
+from common import command_line, machine, markdown_table
 from mcp.client.stdio import stdio_client
 
 from llama_index_contextual.app.index import ContextualIndex
@@ -43,16 +42,9 @@ from llama_index_contextual.app.serve.mcp_server import serve
 Path(sys.argv[2]).write_text(str(os.getpid()))
 serve(sys.argv[1])
 """
-# How often each is called; those with a slash are of the page.
-MIX = {
-    "memory_context": 25,
-    "search": 25,
-    "read": 15,
-    "list": 5,
-    "/api/search": 20,
-    "/api/document": 5,
-    "/api/state": 5,
-}
+MIX = {"memory_context": 25, "search": 25, "read": 15, "list": 5}  # how often each is called
+MIX |= {"/api/search": 20, "/api/document": 5, "/api/state": 5}  # of the page
+NOTES = 300
 CHANGE_EVERY, SAMPLE_EVERY, WARM = 20, 100, 1000  # calls; after the last nothing should grow
 NUMBERS = random.Random(0)  # noqa: S311  reproducible, not secret
 
@@ -151,14 +143,11 @@ def percentiles(seconds: list[float]) -> list[str]:
 
 def main() -> None:
     """Run and print tables, and what grew after the first calls."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=10_000)
-    parser.add_argument("--files", type=int, default=300)
-    options = parser.parse_args()
+    calls = command_line(__doc__, calls=10_000).calls
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root, "notes", "memory")
         folder.mkdir(parents=True)
-        for number in range(options.files):
+        for number in range(NOTES):
             write_note(folder / f"{date(2024, 1, 1) + timedelta(days=number)}.md")
         with ContextualIndex.open(folder.parent) as index:
             index.refresh()
@@ -166,7 +155,7 @@ def main() -> None:
         load, started = os.getloadavg()[0], time.perf_counter()
         with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as page:  # noqa: S603
             address = (page.stderr or sys.stdin).readline().split()[-1]
-            seconds, samples, errors = asyncio.run(run(folder, options.calls, address, page.pid))
+            seconds, samples, errors = asyncio.run(run(folder, calls, address, page.pid))
             pid = Path(root, "pid").read_text("utf-8")
             errors.update([f"process {pid} is left"] if Path("/proc", pid).exists() else [])
             page.terminate()
@@ -174,19 +163,13 @@ def main() -> None:
         with ContextualIndex.open(folder.parent) as index:
             index.refresh()
             errors.update(index.status(check=True).problems)
-    print(f"{machine()}\n\n{options.calls:,} calls in {minutes:.1f} min, load {load:.1f} before")
+    print(f"{machine()}\n\n{calls:,} calls in {minutes:.1f} min, load {load:.1f} before")
     print(f"problems: {errors or 'none'}\n")
     every = [one for found in seconds.values() for one in found]
     rows = [[name, *percentiles(found)] for name, found in [*seconds.items(), ("all", every)]]
     print(markdown_table(["ms", "calls", "p50", "p99", "longest"], rows), "\n")
-    step = min(WARM, options.calls // 2)
-    rows = [
-        [f"{calls:,}", *(f"{megabytes:.0f} MiB, {files}, {threads}" for megabytes, files, threads in both)]
-        for calls, *both in samples
-        if calls % step == 0
-    ]
-    print(markdown_table(["after calls", "MCP: memory, descriptors, threads", "page"], rows), "\n")
-    warm = next(both for calls, *both in samples if calls >= step)
+    step = min(WARM, calls // 2)
+    warm = next(both for done, *both in samples if done >= step)
     for name, first, last in zip(("MCP", "page"), warm, samples[-1][1:], strict=True):
         more = [after - before for before, after in zip(first[1:], last[1:], strict=True)]
         growth = f"memory × {last[0] / first[0]:.2f}, descriptors {more[0]:+}, threads {more[1]:+}"

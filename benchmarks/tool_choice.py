@@ -1,30 +1,27 @@
 """What the tools of the MCP server cost an agent, and whether a small language model chooses the right one.
 
     python benchmarks/tool_choice.py --sizes                     # descriptions and answers, in characters and tokens
-    python benchmarks/tool_choice.py [--url http://HOST/v1 --model NAME]
+    python benchmarks/tool_choice.py                             # by a small model
 
 Twenty tasks, as a user puts them to an agent, each with the tools that do it. The model sees the tools as the server
 lists them, and may answer with nothing but one of their names. A small model prefers what stands at certain places of a
 list, so each task is asked with the list turned round three ways. The same is asked with the names alone, which shows
-what the descriptions add. Without ``--url`` the model is SmolLM2-135M on llama.cpp's server, which ``tests/servers.py``
-starts.
+what the descriptions add. The model is SmolLM2-135M on llama.cpp's server, which ``tests/servers.py`` starts.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import shutil
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import mcp
-from common import machine, markdown_table
+from common import command_line, machine, markdown_table
 from llama_index.core.utils import get_tokenizer
 
 from llama_index_contextual.app import ContextualIndex
@@ -79,20 +76,20 @@ def tools() -> dict[str, str]:
         return asyncio.run(listed(index))
 
 
-def chosen(url: str, model: str, descriptions: Sequence[tuple[str, str]], task: str, *, described: bool) -> str:
+def chosen(url: str, descriptions: Sequence[tuple[str, str]], task: str, *, described: bool) -> str:
     """The tool that the model names for a task."""
     lines = [f"- {name}: {text}" if described else f"- {name}" for name, text in descriptions]
     names = [name for name, _ in descriptions]
     schema = {"type": "object", "properties": {"tool": {"enum": names}}, "required": ["tool"]}
     body = {
-        "model": model, "temperature": 0, "max_tokens": 40,
+        "model": servers.MODEL, "temperature": 0, "max_tokens": 40,
         "messages": [
             {"role": "system", "content": "Choose the tool that does the task.\n\nTools:\n" + "\n".join(lines)},
             {"role": "user", "content": f"{task}\n\nWhich tool?"},
         ],
         "response_format": {"type": "json_schema", "json_schema": {"name": "choice", "schema": schema}},
     }  # fmt: skip
-    answer = httpx.post(f"{url}/chat/completions", json=body, timeout=300).raise_for_status().json()
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300).raise_for_status().json()
     return str(json.loads(answer["choices"][0]["message"]["content"])["tool"])
 
 
@@ -118,40 +115,29 @@ async def sizes(folder: Path) -> list[list[str]]:
 
 def main() -> None:
     """Ask, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="A server with OpenAI's interface, up to /v1.")
-    parser.add_argument("--model", default=servers.MODEL)
-    parser.add_argument("--sizes", action="store_true", help="count characters and tokens instead")
-    options = parser.parse_args()
-    if options.sizes:
+    if command_line(__doc__, sizes=False).sizes:
         with TemporaryDirectory() as folder:
             shutil.copytree(NOTES, Path(folder) / "notes", ignore=shutil.ignore_patterns(".contextual"))
             header = ["tool", "described, characters", "tokens", "an answer's text", "tokens", "its data"]
             print(f"{machine()}.\n\n{markdown_table(header, asyncio.run(sizes(Path(folder) / 'notes')))}")
         return
-    if options.url is None and (reason := servers.missing()):
-        parser.error(reason)
-    listed = list(tools().items())
-    rows = []
-    with nullcontext(options.url) if options.url else servers.llama_cpp() as url:
+    if reason := servers.missing():
+        sys.exit(reason)
+    listed, rows = list(tools().items()), []
+    with servers.llama_cpp() as url:
         for described in (True, False):
-            right, wrong = [], []
+            right, wrong = 0, set[tuple[str, str]]()
             for turn in range(TURNS):
                 start = turn * len(listed) // TURNS
-                turned = listed[start:] + listed[:start]
-                base = url if options.url else f"{url}/v1"
                 for task, wanted in TASKS:
-                    tool = chosen(base, options.model, turned, task, described=described)
-                    (right if tool in wanted else wrong).append((tool, task))
-            rows.append(
-                [
-                    "names and descriptions" if described else "names alone",
-                    f"{len(right) / (len(right) + len(wrong)):.0%}",
-                ]
-            )
-            print(*sorted(set(wrong)), sep="\n", file=sys.stderr)
+                    tool = chosen(url, listed[start:] + listed[:start], task, described=described)
+                    right += tool in wanted
+                    wrong |= set() if tool in wanted else {(tool, task)}
+            name = "names and descriptions" if described else "names alone"
+            rows.append([name, f"{right / len(TASKS) / TURNS:.0%}"])
+            print(*sorted(wrong), sep="\n", file=sys.stderr)
     chance = sum(len(wanted) for _, wanted in TASKS) / len(TASKS) / len(listed)
-    print(f"{machine()}. Model: {options.model}. {len(listed)} tools, {len(TASKS)} tasks, {TURNS} orders.\n")
+    print(f"{machine()}. Model: {servers.MODEL}. {len(listed)} tools, {len(TASKS)} tasks, {TURNS} orders.\n")
     print(markdown_table(["the model sees", "right"], [*rows, ["chance", f"{chance:.0%}"]]))
 
 

@@ -12,14 +12,13 @@ among the first 20 has gold. ``--write`` replaces the weights of the package.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from code_search import asked_of, ndcg, retriever_of
-from common import RememberingEmbedding, intervals, machine, markdown_table
+from code_search import asked_of, gain_of, repositories, retriever_of
+from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
 from datasets import chat_notes, codebases, course_lessons, kubernetes_docs, locomo_notes, realmem_notes
 from llama_index.core.schema import QueryBundle
 from memory import conversations
@@ -79,7 +78,7 @@ class Pool(NamedTuple):
         right = self.gold[order]
         first = float(1 / (1 + right.argmax())) if right.any() else 0.0
         gold = frozenset(self.groups[row] for row in np.flatnonzero(self.gold))
-        gain = ndcg([self.groups[row] for row in order], gold) if gold else 0.0
+        gain = gain_of([self.groups[row] for row in order], gold) if gold else 0.0
         return [100 * float(one) for one in (right[:5].any(), right[:SHOWN].any(), first, gain)]
 
 
@@ -175,23 +174,16 @@ def scale_of(sets: Sequence[Sequence[Pool]], weights: Any) -> float:
 
 def main() -> None:
     """Train, report, and write where that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=list(TRAINED))
-    parser.add_argument("--sets", nargs="+", default=[], help="names of sets, repositories or people; default all")
-    parser.add_argument("--write", action="store_true", help="replace the weights of the package")
-    options = parser.parse_args()
+    options = command_line(__doc__, model=tuple(TRAINED), sets=[str], write=False)
     collect = {"learned": of_questions, "code": of_code, "messages": of_messages}[options.model]
-    defaults = {"learned": list(SETS["learned"]), "code": sorted({*asked_of()}), "messages": []}
+    defaults = {"learned": list(SETS["learned"]), "code": repositories(), "messages": []}
     sets = dict(collect(options.sets or defaults[options.model], RememberingEmbedding()))
     names, shrink, shipped = TRAINED[options.model], SHRINK[options.model], shipped_weights(options.model)
     before = np.array([shipped[name] for name in names])
     rows: list[list[object]] = []
     for name, pools in sets.items():
-        weights = (
-            train([others for other, others in sets.items() if other != name], shrink)
-            if sets.keys() - {name}
-            else before
-        )
+        others = [one for other, one in sets.items() if other != name]
+        weights = train(others, shrink) if others else before
         new, old = (np.array([one.measure(some) for one in pools]) for some in (weights, before))
         rows += [[f"{name}, {len(pools)}", *new.mean(axis=0)], ["less the shipped weights", *intervals(new - old)]]
     weights = train(list(sets.values()), shrink)

@@ -73,7 +73,7 @@ def test_a_finding_is_made_small_and_comes_back_by_its_number(monkeypatch, capsy
     def use(source):
         fuzz.promise("|" not in source or "漢字" not in source, "both")
 
-    monkeypatch.setitem(fuzz.KINDS, "messages", fuzz.Kind(fuzz.text, use))
+    monkeypatch.setitem(fuzz.KINDS, "messages", fuzz.Kind(use))
     [(what, (number, less))] = fuzz.run(["messages"], seed=7, documents=300)["messages"].findings.items()
     assert what.startswith("AssertionError both in ")
     assert sorted(less) == ["|", "字", "漢"]
