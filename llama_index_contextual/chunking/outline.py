@@ -63,8 +63,8 @@ _ENDING: Final = re.compile(
 )
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
 _DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
-_SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo's {{% heading "whatsnext" %}}
-_ANY_SHORTCODE: Final = re.compile(r"\{\{[%<][^{}\n]*[%>]\}\}")
+# Hugo's {{% heading "whatsnext" %}}, {{< badge >}}: its first text in quotes is shown.
+_SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*(?:"([^"{}\n]*)"[^{}\n]*)?[%>]\}\}')
 _NO_TITLE: Final = re.compile(r"!\[\[[^\[\]\n]+\]\]|\[[¶§#]\]\(#[^()\n]*\)")  # a file, a link to itself
 _MARKED: Final = re.compile(r"(?<![\w=])==(?=\S)([^=]+)(?<=\S)==(?![\w=])")
 _BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
@@ -441,7 +441,7 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
         source = _NO_TITLE.sub("", source) if "[" in source else source
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
         if "{{" in title:
-            title = " ".join(_ANY_SHORTCODE.sub("", _SHORTCODE.sub(r"\1", title)).split())
+            title = " ".join(_SHORTCODE.sub(r"\1", title).split())
         title = _MARKED.sub(r"\1", title) if "==" in title else title
         if "[" in title:
             if defined is None:

@@ -199,7 +199,8 @@ def test_a_container_that_is_code_or_ends_nowhere_is_none():
 
 
 @pytest.mark.parametrize(
-    "heading", ["==Real==", "![[img.png]] Real", 'Real [¶](#x "Permalink")', "Real {{< badge >}}", "Real {{% new 2 %}}"]
+    "heading",
+    ["==Real==", "![[img.png]] Real", 'Real [¶](#x "Permalink")', "Real {{< badge >}}", '{{< tip id="Real" >}}'],
 )
 def test_marks_files_links_to_itself_and_shortcodes_are_none_of_a_title(heading):
     [node] = HeadingAwareMarkdownNodeParser()([Document(text=f"# {heading}\n\nText.\n", metadata={"path": "a.md"})])
