@@ -212,7 +212,7 @@ def matches(ascending: Numbers, wanted: Numbers) -> tuple[Ints, Ints]:
     if not len(ascending):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     at = np.minimum(ascending.searchsorted(wanted), len(ascending) - 1)
-    hit = np.flatnonzero(ascending[at] == wanted)
+    hit = (ascending[at] == wanted).nonzero()[0]
     return at[hit], hit
 
 

@@ -209,14 +209,16 @@ class TermArrays(RowArrays):
         """Where the tokens of each row begin, and where the last ones end."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
 
-    def numbers_of(self, group: Group) -> Ints:
+    def numbers_of(self, group: Group) -> list[int]:
         """Places in ``terms`` of those of a term's alternatives that a row holds."""
-        numbers = np.array([*map(term_number, dict.fromkeys(group))], np.uint64)
-        return matches(self.terms, numbers)[0]
+        numbers = [*map(term_number, dict.fromkeys(group))]
+        at = self.terms.searchsorted(np.array(numbers, np.uint64)).tolist()
+        known = zip(numbers, at, strict=True)
+        return [place for number, place in known if place < len(self.terms) and self.terms[place] == number]
 
     def postings(self, group: Group) -> tuple[Numbers, Numbers]:
         """Places of the rows that hold any of a term's alternatives, ascending, and how often each does."""
-        found = [slice(int(self.starts[one]), int(self.starts[one + 1])) for one in self.numbers_of(group).tolist()]
+        found = [slice(int(self.starts[one]), int(self.starts[one + 1])) for one in self.numbers_of(group)]
         if len(found) == 1:
             return self.places[found[0]], self.counts[found[0]]
         of_all = np.concatenate([self.places[:0], *(self.places[one] for one in found)])
@@ -369,7 +371,7 @@ class Bm25Index(ArrayIndex):
         found, start = [(self.every[:0], np.empty(0))], 0
         for part in self.parts:
             places, tf = part.arrays.postings(group)
-            alive = part.live[places]
+            alive = slice(None) if len(self) == len(self.every) else part.live[places]  # mostly all rows live
             found.append((places[alive] + start, tf[alive].astype(np.float64)))
             start += len(part.live)
         places, tf = map(np.concatenate, zip(*found, strict=True))

@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -370,7 +371,7 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
         }
         for one in batch:
             if (node := nodes.get(one.node_id)) is not None:
-                is_new = len(results) >= compared or not met.has(node.get_content(), day_of(node.metadata))
+                is_new = len(results) >= compared or not met.has(node.get_content(), partial(day_of, node.metadata))
                 (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
     lowest = results[-1].score or 0.0 if results else 0.0
     for hit in again[: most - len(results)]:
@@ -379,17 +380,17 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
 
 
 class NearDuplicates:
-    """The texts so far, each with its kind: texts of different kinds are not equal."""
+    """The texts so far, each with a function for its kind: texts of different kinds are not equal."""
 
     def __init__(self) -> None:
-        self._texts: list[tuple[str, frozenset[str], object]] = []
+        self._texts: list[tuple[str, frozenset[str], Callable[[], object]]] = []
 
-    def has(self, text: str, kind: object = None) -> bool:
+    def has(self, text: str, kind: Callable[[], object] = lambda: None) -> bool:
         """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
         words = frozenset(text.casefold().split())
         for other, words_of_other, kind_of_other in self._texts:
-            alike = kind == kind_of_other and (text == other or similarity(words, words_of_other) >= _ALIKE)
-            if alike and similarity(_pairs(text), _pairs(other)) >= _SAME:
+            alike = text == other or similarity(words, words_of_other) >= _ALIKE
+            if alike and similarity(_pairs(text), _pairs(other)) >= _SAME and kind() == kind_of_other():
                 return True
         self._texts.append((text, words, kind))
         return False
