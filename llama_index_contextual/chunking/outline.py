@@ -58,8 +58,9 @@ _TITLE_PARSER: Final = pyromark.Markdown(
 )
 # What ends a heading: hashes, and attributes, {#id .class key=value}, kramdown's {: #id}, Pandoc's {-}. "{id}" is text.
 _ENDING: Final = re.compile(
-    r"""(?:[ \t]+\#+(?=\s*(?:\{|\Z))|\s\{:?\s*(?:(?:[#.][^\s{}]+|[\w-]+=(?:"[^"{}]*"|[^\s{}]+)|-)\s*)+\})+"""
-    r"""\s*(?=\Z|\n\s*(?:=+|-+)\s*\Z)"""
+    r"""(?:[ \t]{1,20}\#{1,20}(?=\s{0,20}(?:\{|\Z))"""
+    r"""|\s\{:?\s{0,20}(?:(?:[#.][^\s{}]{1,200}|[\w-]{1,50}=(?:"[^"{}]{0,200}"|[^\s{}]{1,200})|-)\s{0,20}){1,20}\}){1,3}"""
+    r"""\s{0,20}(?=\Z|\n\s{0,20}(?:=+|-+)\s*\Z)"""
 )
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
 _DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
