@@ -360,3 +360,13 @@ def test_a_drawn_grid_of_words_is_a_table(tmp_path, rows, read):
     text = "".join(document.text for document in DocumentReader().load_data(tmp_path / "a.pdf"))
     assert text.startswith(f"{PROSE}\n\n| ")
     assert read in text
+
+
+def test_raised_digits_before_a_comma_or_with_a_sign_are_raised(tmp_path):
+    from reportlab.lib.styles import getSampleStyleSheet
+    from reportlab.platypus import Paragraph, SimpleDocTemplate
+
+    text = "Only $5<super>99</super>, or 10<super>-3</super> on the 1st day, he says, by the book"
+    SimpleDocTemplate(str(tmp_path / "a.pdf")).build([Paragraph(text, getSampleStyleSheet()["BodyText"])])
+    [document] = DocumentReader().load_data(tmp_path / "a.pdf")
+    assert document.text == "Only $5.99, or 10^-3 on the 1st day, he says, by the book"

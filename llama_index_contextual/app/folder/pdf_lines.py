@@ -30,6 +30,7 @@ _Rule = tuple[float, float, float]  # where a drawn line stands, and from where 
 _MOST_RULES: Final = 2_000  # of a page with tables; others have drawings
 _LONGEST_CELL: Final = 600  # characters in a cell of a drawn grid
 _LONGEST_VALUE: Final = 10_000  # characters in a field of a form
+_MARKS: Final = ".,;:!?"  # behind a word
 _GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
 _HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
@@ -144,11 +145,11 @@ def _words(page: Any) -> dict[int, list[Word]]:
             begin, base = x.value * along + y.value * across, y.value * along - x.value * across
             end = max(one.value * along + other.value * across for one in (left, right) for other in (bottom, top))
             size = size if abs(along) > abs(across) else abs(box.right - box.left)
-        elif len(text) > 1 and text[-1].isdecimal():  # its last digits may be raised
-            cut, above = len(text), base + 0.25 * size
-            while cut > 1 and text[cut - 1].isdecimal() and _is_above(raw, first + cut - 1, above):
+        elif (stop := len(text.rstrip(_MARKS))) > 1 and text[stop - 1].isdecimal():  # its last digits may be raised
+            cut, above = stop, base + 0.25 * size
+            while cut > 1 and _is_above(raw, first + cut - 1, above):
                 cut -= 1
-            text = _raised(text[:cut], text[cut:])
+            text = _raised(text[:cut], text[cut:stop]) + text[stop:]
         words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
     return words
 
