@@ -211,6 +211,8 @@ class SqliteFile:
                     return None
             except LayoutError:
                 return self.set_aside()
+            except DamagedError:
+                return None
 
     def remove(self) -> None:
         """Delete the file and its log."""
