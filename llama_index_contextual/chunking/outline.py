@@ -394,7 +394,8 @@ def _joins(group: list[Section], section: Section, sums: Sequence[int], min_size
         return tokens < size
     if tokens >= min_size or not _related(group[0], section):
         return False
-    return _tokens(section, section, sums) < min_size and _tokens(group[0], section, sums) <= size
+    more = _tokens(section, section, sums)
+    return more > size or (more < min_size and _tokens(group[0], section, sums) <= size)
 
 
 def _joins_backwards(

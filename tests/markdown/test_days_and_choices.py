@@ -166,3 +166,12 @@ def test_a_section_that_is_large_enough_stands_alone():
     found = words(text, chunk_size=200, min_chunk_size=20)
     assert [part.split("\n")[0] for part in found] == ["# Notes", "## Large"]
     assert found[1].endswith("## Last\n\nFew words."), "a small last section joins what precedes"
+
+
+def test_a_section_that_is_cut_anyway_begins_with_the_small_one_before_it():
+    rows = "".join(f"| {number} | some more words |\n" for number in range(40))
+    text = f"# Report\n\n## Bank\n\nFew words.\n\n### Income\n\n| a | b |\n|---|---|\n{rows}"
+    found = words(text, chunk_size=100, min_chunk_size=20)
+    assert "Few words." in found[0]
+    assert "| 0 | some more words |" in found[0]
+    assert len(found) > 1
