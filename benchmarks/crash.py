@@ -191,7 +191,7 @@ class Stage:
                     index.delete(path)
             if action == "derive" and dice.random() < 0.5:
                 index.as_retriever().retrieve(QUESTION)
-            index.refresh()
+            index.refresh(confirm=True)
 
     def problems(self, action: str) -> list[str]:
         """What does not hold afterwards: it opens, answers or names what it lacks, and one refresh makes it whole."""
@@ -203,7 +203,7 @@ class Stage:
                 except StorageError as error:  # questions repair nothing, and name what does
                     if "Cure: llama-index-contextual index" not in str(error):
                         found.append(f"an error without its cure: {error}")
-            index.refresh()
+            index.refresh(confirm=True)
             status = index.status(check=True)
             found += status.problems or []
             if any(self.storage.glob("*.damaged")) or status.pending.work:
@@ -322,7 +322,7 @@ def write(stage: Stage, until: float, seed: int) -> None:
             for _ in range(3):
                 edit(stage, dice.randrange(PAGES), dice.randrange(10**9))
             with contextlib.suppress(LockedError):  # the other one writes
-                index.refresh()
+                index.refresh(confirm=True)
 
 
 def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:

@@ -194,8 +194,9 @@ def _value(lines: list[str]) -> Any:
     if is_list:
         return [item[2:].strip() for item in items]
     text = " ".join(items)
-    with contextlib.suppress(ValueError):
-        return str(json.loads(text))
+    if text.startswith('"'):
+        with contextlib.suppress(ValueError):
+            return str(json.loads(text))
     return text[1:-1] if text[1:] and text[0] == text[-1] and text[0] in "\"'" else text
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.settings.schema import Configuration
 
 EXIT_INCOMPLETE: Final = 3
+_AGAIN: Final = 20.0  # seconds after which a Ctrl-C counts again, where its work has not ended
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended
 COMMANDS: Final[list[Callable[..., None]]] = []
 
@@ -40,12 +43,22 @@ _WHICH: Final = "The folder that was indexed. Default: that of --storage, else t
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Ctrl-C raises ``KeyboardInterrupt`` within, for work that has to end in order; elsewhere it ends the process."""
-    before = signal.getsignal(signal.SIGINT)
+    before, timers = signal.getsignal(signal.SIGINT), list[threading.Timer]()
+
+    def interrupt(*_: object) -> None:
+        again = threading.Timer(_AGAIN, _thread.interrupt_main)  # Python drops what is raised in a destructor
+        again.daemon = True
+        again.start()
+        timers.append(again)
+        raise KeyboardInterrupt
+
     if before is not signal.SIG_IGN:  # a command that a shell runs in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
+        for timer in timers:
+            timer.cancel()
         signal.signal(signal.SIGINT, before)
 
 
