@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -204,6 +204,9 @@ class TermArrays(RowArrays):
             and (not len(self.tokens) or (self.tokens.min() >= 0 and self.tokens.max() < len(self.terms)))
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
+
     @cached_property
     def token_starts(self) -> Ints:
         """Where the tokens of each row begin, and where the last ones end."""
@@ -275,6 +278,9 @@ class Bm25Index(ArrayIndex):
         self.analyzer = analyzer or Analyzer()
         self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
         self._recent: dict[Group, tuple[Ints, Floats]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_recent": {}}  # a copy, while other threads ask
 
     def _of(self, parts: Iterable[Part]) -> Bm25Index:
         return Bm25Index(parts, self.analyzer, k1=self.k1, b=self.b)
