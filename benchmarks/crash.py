@@ -43,7 +43,7 @@ from llama_index.core.llms import CompletionResponse, CompletionResponseGen, Cus
 from llama_index.core.schema import Document
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.index.vectors import BATCH_TEXTS
+from llama_index_contextual.app.index.embedder import BATCH_TEXTS
 from llama_index_contextual.errors import LockedError, StorageError
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Stage:
             expected = Counter(
                 node.node_id
                 for path in (file.relative_to(self.docs).as_posix() for file in sorted(self.docs.rglob("*.md")))
-                for node in index.settings.pipeline.parse(
+                for node in index.settings.parser.get_nodes_from_documents(
                     [Document(id_=path, text=(self.docs / path).read_text(), metadata={"path": path})]
                 )
             )

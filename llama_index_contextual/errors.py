@@ -11,7 +11,6 @@
     │   ├── ConfirmationError a refresh would delete or pay for much, and nobody has agreed to that
     │   ├── LockedError       another process is writing it
     │   └── DamagedError      something on disk is lost or cannot be read, and can be made again
-    │       └── LayoutError   it is of an older layout of this package
     ├── EmbeddingError        the embedding model failed or is not what it should be
     ├── ContextError          a context generator failed and no fallback was allowed
     ├── RetrievalError        every retrieval arm failed
@@ -114,10 +113,6 @@ class LockedError(StorageError):
 
 class DamagedError(StorageError):
     """What is kept on disk, or by a server, is lost or cannot be read; it can be made again."""
-
-
-class LayoutError(DamagedError):
-    """A file has the tables of an older version of this package."""
 
 
 class EmbeddingError(ContextualError):

@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import threading
 import zlib
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from llama_index_contextual.errors import DamagedError, LayoutError, StorageError
+from llama_index_contextual.errors import DamagedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
-MAX_VARIABLES: Final = 500  # SQLite before 3.32 takes 999 in a statement
-LAYOUT: Final = 3  # of the tables of this package, the "user version" of a file
+LAYOUT: Final = 4  # of the tables of this package, the "user version" of a file
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
 _PRAGMAS: Final = (
     "PRAGMA trusted_schema=OFF",  # the file may be of somebody else
@@ -29,7 +26,7 @@ _DAMAGE: Final = (
     *("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode"),
     *("constraint failed", "unsupported file format"),
 )
-_SETTING_ASIDE: Final = threading.Lock()  # two threads must not set aside the new file, too
+AMONG: Final = "IN (SELECT value FROM json_each(?))"  # any number of values, as one JSON list
 _CURE: Final = "name another file, or delete this one (what it keeps is then paid for again)."
 
 
@@ -52,8 +49,7 @@ class SqliteFile:
     def __init__(self, path: str | os.PathLike[str], cure: str = _CURE) -> None:
         self.path, self.cure = Path(path), cure
         self.is_checked = False
-        self._guard = threading.Lock()
-        self._idle: dict[tuple[int, int], list[sqlite3.Connection]] = {}  # by the file that they have open
+        self._idle: list[tuple[tuple[int, int], sqlite3.Connection]] = []  # with the file that each has open
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.cure)
@@ -78,11 +74,7 @@ class SqliteFile:
         """
         with self.explained():
             opened = self._opened()
-            with self._guard:
-                if opened not in self._idle:
-                    self._idle = {opened: []}
-                connection = self._idle[opened].pop() if self._idle[opened] else None
-            connection = connection or self._connected(writes=writes)
+            connection = self._idle_connection(opened) or self._connected(writes=writes)
         try:
             yield connection
         except BaseException:
@@ -90,12 +82,19 @@ class SqliteFile:
             raise
         if connection.in_transaction:
             connection.rollback()
-        with self._guard:
-            is_kept = opened[1] and opened == self._opened() and opened in self._idle
-            if is_kept:
-                self._idle[opened].append(connection)
-        if not is_kept:
+        if opened[1] and opened == self._opened():
+            self._idle.append((opened, connection))
+        else:
             connection.close()
+
+    def _idle_connection(self, opened: tuple[int, int]) -> sqlite3.Connection | None:
+        """A connection that nobody uses; those of a former file or process are dropped."""
+        with contextlib.suppress(IndexError):
+            while True:
+                file, connection = self._idle.pop()
+                if file == opened:
+                    return connection
+        return None
 
     def _opened(self) -> tuple[int, int]:
         """This process and the file: neither a fork nor a file that took its place has the connections of the former.
@@ -153,12 +152,11 @@ class SqliteFile:
                 f"{self.path} has layout {layout}, this package reads up to {LAYOUT}. "
                 "Cure: upgrade llama-index-contextual, then start this process again."
             )
-        parts = _schema_of(connection)
         ours = {" ".join(statement.split()) for statement in self.tables.split(";")}
-        if layout != LAYOUT and {one.partition("(")[0] for one in parts} & {one.partition("(")[0] for one in ours}:
-            raise LayoutError(f"{self.path} is of another layout. Cure: {self.cure}")
-        if foreign := sorted(parts - ours):
+        if foreign := sorted(_schema_of(connection) - ours):
             raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
+        if layout != LAYOUT:
+            raise ValueError(f"its layout is {layout} instead of {LAYOUT}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -170,21 +168,15 @@ class SqliteFile:
             with self.explained():
                 connection.commit()
 
-    def rows(self, query: str, values: tuple[Any, ...] = (), among: Iterable[Any] | None = None) -> Iterator[Any]:
-        """Rows of a query; with ``among`` it ends in ``IN ({})``, and is asked for some of these values at a time.
-
-        Where there is no file there are none: reading makes no file.
-        """
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows of a query; none where there is no file, since reading makes none."""
         if not self.exists:
-            return
-        for part in [None] if among is None else batches(among):
-            statement = query if part is None else query.format(",".join("?" * len(part)))
-            with self.connection() as connection, self.explained():
-                found = connection.execute(statement, (*values, *(part or ()))).fetchall()
-            yield from found
+            return []
+        with self.connection() as connection, self.explained():
+            return connection.execute(query, values).fetchall()
 
     def set_aside(self) -> Path:
-        """Rename a file that is damaged or of another layout, and its log, and return the new name.
+        """Rename a damaged file and its log, and return the new name.
 
         Raises:
             StorageError: The folder cannot be written.
@@ -202,17 +194,6 @@ class SqliteFile:
                 f"{self.path} cannot be read, and cannot be set aside ({error}). Cure: make the folder writable."
             ) from error
         return aside
-
-    def set_other_layout_aside(self) -> Path | None:
-        """The new name of a file of another layout, which is renamed; None for any other file."""
-        with _SETTING_ASIDE:
-            try:
-                with self.connection() if self.exists else contextlib.nullcontext():
-                    return None
-            except LayoutError:
-                return self.set_aside()
-            except DamagedError:
-                return None
 
     def remove(self) -> None:
         """Delete the file and its log."""
@@ -241,9 +222,8 @@ class SqliteFile:
 
     def close(self) -> None:
         """Close all connections that nobody uses; the next use opens one again."""
-        with self._guard:
-            idle, self._idle = [one for each in self._idle.values() for one in each], {}
-        for connection in idle:
+        idle, self._idle = self._idle, []
+        for _, connection in idle:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
@@ -278,13 +258,6 @@ def _schema_of(connection: sqlite3.Connection) -> set[str]:
     """The SQL of the parts of a file, but for what SQLite makes by itself."""
     rows = connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'")
     return {" ".join(str(sql).split()) for (sql,) in rows}
-
-
-def batches(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """Values in lists that a statement takes."""
-    rest = iter(values)
-    while batch := list(islice(rest, MAX_VARIABLES)):
-        yield batch
 
 
 def checksum_of(*parts: str | bytes) -> int:

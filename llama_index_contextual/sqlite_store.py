@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 
-from llama_index_contextual.sqlite_file import SqliteFile, checksum_of
+from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,10 +42,10 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
 
     def get_rows(self, collection: str, keys: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
         """The present ones of some texts or bytes, by key; None for all."""
-        query = f"SELECT {COLUMNS} FROM kept WHERE collection = ?"  # noqa: S608  our own names
-        for row in self.rows(query if keys is None else f"{query} AND key IN ({{}})", (collection,), keys):
-            if is_sound(row):
-                yield row[1], row[2]
+        query, values = f"SELECT {COLUMNS} FROM kept WHERE collection = ?", [collection]  # noqa: S608  our own names
+        if keys is not None:
+            query, values = f"{query} AND key {AMONG}", [collection, json.dumps([*keys])]
+        return ((key, value) for _, key, value, *_ in filter(is_sound, self.rows(query, values)))
 
     def put_all(
         self,

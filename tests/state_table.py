@@ -5,16 +5,17 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from llama_index_contextual.app.store.database import write_state
+from llama_index_contextual.sqlite_file import checksum_of
+
+
+def opened(storage):
+    return closing(sqlite3.connect(Path(storage) / "index.sqlite3"))
 
 
 def state_in(storage):
-    """Return what an index says of itself, by key."""
-    with closing(sqlite3.connect(Path(storage) / "index.sqlite3")) as database:
-        rows = database.execute("SELECT key, value FROM state")  # SQLite has made numbers of numbers already
-        found = {key: json.loads(value) if isinstance(value, str) else value for key, value in rows}
-    del found["checksum"]
-    return found
+    """Return the state of an index, by key."""
+    with opened(storage) as database:
+        return json.loads(database.execute("SELECT value FROM state").fetchone()[0])
 
 
 def change_layout(file, layout):
@@ -25,5 +26,6 @@ def change_layout(file, layout):
 
 def change_state(storage, **values):
     """Have an index say something else of itself."""
-    with closing(sqlite3.connect(Path(storage) / "index.sqlite3")) as database, database:
-        write_state(database, values)
+    value = json.dumps({**state_in(storage), **values})
+    with opened(storage) as database, database:
+        database.execute("UPDATE state SET value = ?, checksum = ?", (value, checksum_of(value)))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from state_table import change_state
 
 from llama_index_contextual.app import ContextualIndex
 
@@ -122,27 +119,6 @@ def test_what_much_would_delete_asks_first(run, folder):
     assert done.returncode == 1
     assert "--yes" in done.stderr
     assert run("index", folder, "--include", "*.none", "--yes").returncode == 0
-
-
-@pytest.mark.process
-def test_what_another_process_indexes_is_said(run, tmp_path):
-    """The lock's file names this test's own child, which lives and does nothing."""
-    for name in "abc":
-        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nCookie loves carrots.\n")
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        owner = {"pid": child.pid, "host": socket.gethostname(), "since": "noon", "command": "index"}
-        storage = tmp_path / ".contextual"
-        storage.mkdir()
-        (storage / "write.lock.owner").write_text(json.dumps(owner))
-        assert f"process {child.pid} on" in run("search", "carrots", "-f", tmp_path).stderr
-        (tmp_path / "a.md").rename(tmp_path / "a.txt.later")
-        assert run("index", tmp_path).returncode == 0
-        change_state(storage, complete=False)
-        (tmp_path / "a.txt.later").rename(tmp_path / "a.md")
-        (storage / "write.lock.owner").write_text(json.dumps(owner))
-        assert "2 of 3 files indexed; another process goes on" in run("search", "carrots", "-f", tmp_path).stderr
-        child.communicate(b"\n")
-    assert "1 file changed since; run index" in run("search", "carrots", "-f", tmp_path).stderr
 
 
 def test_watching_without_its_package_is_refused_before_anything_is_done(tmp_path, run, monkeypatch):

@@ -140,16 +140,16 @@ class TestAnIndex:
         self.write(folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[chunks]\nchunk_size = 100\n')
         with ContextualIndex.open(folder) as index:
             assert index.settings.reading.rules == FileRules(include=("*.py",))
-            parser = index.settings.pipeline.parser
+            parser = index.settings.parser
             assert (parser.chunk_size, parser.chunk_overlap, parser.min_chunk_size) == (100, 20, 12)
-            assert index.settings.pipeline.contexts.context == "off"
+            assert index.settings.contexts.context == "off"
 
     def test_arguments_come_first(self, folder, users_own):
         self.write(folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[context_options]\nllm = "ollama:x"\n')
         users_own(folder)
         with ContextualIndex.open(folder, context="headings", files=FileRules(include=("*.md",))) as index:
             assert index.settings.reading.rules.include == ("*.md",)
-            assert index.settings.pipeline.contexts.context == "headings", "and the model waits for its mode"
+            assert index.settings.contexts.context == "headings", "and the model waits for its mode"
 
     def test_gives_the_language_model_its_settings(self, folder, users_own):
         self.write(
@@ -159,7 +159,7 @@ class TestAnIndex:
         )
         users_own(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
-            llm = index.settings.pipeline.contexts.generator
+            llm = index.settings.contexts.generator
             assert (llm.name.partition("+")[0], llm.options.batch_size) == ("llm:x", 4)
             assert llm.options.num_workers == 7
             assert llm.prompts == ("{document} says of {chunks}",)
@@ -175,10 +175,10 @@ class TestAnIndex:
         with ContextualIndex.open(folder, context="off") as index:
             index.refresh()
         with ContextualIndex.open(folder) as index:
-            assert index.settings.pipeline.contexts.context == "off"
+            assert index.settings.contexts.context == "off"
         self.write(folder, 'context = "headings"\n')
         with ContextualIndex.open(folder) as index:
-            assert index.settings.pipeline.contexts.context == "headings"
+            assert index.settings.contexts.context == "headings"
 
     def test_memory_and_retrievers_obey_the_file_in_python_too(self, folder):
         self.write(folder, "[memory]\nmax_results = 2\n[retrieval]\ntop_k = 3\nrecency = true\nhalf_life_days = 7\n")

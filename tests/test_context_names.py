@@ -33,7 +33,7 @@ def test_python_takes_the_name(name, kind, folder):
     assert ("off" if generator is None else generator.config()["spec"]) == kind
     given = {"llm": MockLLM()} if name == "llm" else {}
     with ContextualIndex.open(folder, context=name, **given) as index:
-        assert index.settings.pipeline.contexts.context == kind
+        assert index.settings.contexts.context == kind
 
 
 @pytest.mark.parametrize(("name", "kind"), NAMES.items())
@@ -62,7 +62,7 @@ def test_off_is_off(nothing, folder):
     assert resolve_generator(nothing) is None
     if nothing is not None:  # None says nothing there
         with ContextualIndex.open(folder, context=nothing) as index:
-            assert index.settings.pipeline.contexts.generator is None
+            assert index.settings.contexts.generator is None
 
 
 def test_off_in_a_folder_is_what_the_file_says_as_false(folder):

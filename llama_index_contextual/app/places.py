@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 from llama_index_contextual.app.folder.walk import Folders, collections_of
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage
-from llama_index_contextual.app.store.database import Database, IndexState, state_of
-from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
+from llama_index_contextual.app.store import DEFAULT_NAME, Layout
+from llama_index_contextual.app.store.database import Database
+from llama_index_contextual.app.store.rows import IndexState, state_of
 from llama_index_contextual.errors import DamagedError, SettingError, StorageError
 
 
@@ -70,7 +72,7 @@ def _stored_state(database: Database) -> IndexState:
 
     with contextlib.suppress(StorageError, ValueError):  # of an index that was lost
         kept = PaidStore(paid, database.cure).get("index", SETTINGS)
-        return state_of(kept or {})
+        return state_of(json.dumps(kept or {}))
     return IndexState()
 
 

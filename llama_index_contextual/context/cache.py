@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import uuid4
@@ -13,7 +12,7 @@ from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.context.base import MAX_CHARS
-from llama_index_contextual.errors import ContextualWarning, LayoutError, SettingError, StorageError
+from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import replace_surrogates, short_hash
@@ -103,17 +102,8 @@ class ContextCache:
             self.close()
 
     def _write(self, values: list[tuple[str, dict[str, Any]]], collection: str) -> None:
-        """Store values; a file of another layout is set aside before."""
-        store = self.store
-        if store is None:
-            return
-        if isinstance(store, SQLiteKVStore) and (aside := store.set_other_layout_aside()):
-            warnings.warn(
-                f"{store.path} was of another layout, and is set aside as {aside.name}. None of it was taken over.",
-                ContextualWarning,
-                stacklevel=2,
-            )
-        store.put_all(values, collection)
+        if self.store is not None:
+            self.store.put_all(values, collection)
 
     def close(self) -> None:
         """Close the store, where it is a file of ours."""
@@ -134,10 +124,7 @@ class ContextCache:
         if self.store is None:
             return {}
         get_many = getattr(self.store, "get_many", None)
-        try:
-            values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
-        except LayoutError:  # the first write sets it aside
-            return {}
+        values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
         return {key: _record(value) for key, value in values.items() if value is not None}
 
 

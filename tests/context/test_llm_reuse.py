@@ -15,7 +15,6 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llm_runs import PAID, count_by_source, make_nodes, run
-from state_table import change_layout
 
 from llama_index_contextual import sqlite_file
 from llama_index_contextual.errors import ContextualWarning, StorageError
@@ -30,25 +29,10 @@ def test_second_run_asks_nothing(step, fake_model):
     assert [n.metadata for n in first] == [n.metadata for n in again]
 
 
-def test_a_cache_of_another_layout_is_set_aside_by_a_run_and_no_file_is_opened_before(
-    step, fake_model, tmp_path, monkeypatch
-):
-    file, aside = tmp_path / "contexts.sqlite", tmp_path / "contexts.sqlite.damaged"
-    run(step(), make_nodes(2))
-    change_layout(file, 2)
-    again = step()
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite_file.sqlite3, "connect", None)
-        assert again.to_dict()["generator"]["state"] == ""
-        assert get_transformation_hash(make_nodes(2), again)
-    again.estimate(make_nodes(2))
-    assert not aside.exists(), "an estimate changes nothing"
-    with pytest.warns(ContextualWarning, match=r"sqlite was of another layout, and is set aside as contexts\."):
-        again(make_nodes(2))
-    assert aside.exists()
-    fake_model.requests.clear()
-    run(step(), make_nodes(2))
-    assert not fake_model.requests, "a new one was made"
+def test_no_file_is_opened_before_a_run(step, tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_file.sqlite3, "connect", None)
+    assert step().to_dict()["generator"]["state"] == ""
+    assert get_transformation_hash(make_nodes(2), step())
 
 
 def test_a_database_of_another_program_is_never_set_aside(step, tmp_path):

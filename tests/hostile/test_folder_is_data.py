@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 def chunk_size(folder):
     with ContextualIndex.open(folder, reindex=True) as index:
-        return index.settings.pipeline.parser.chunk_size
+        return index.settings.parser.chunk_size
 
 
 def change(folder, choices, **said):
@@ -168,7 +168,7 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
     change(indexed(folder), choices=choices)
     with ContextualIndex.open(folder) as index:
         assert not index.settings.reading.rules.hidden
-        assert index.settings.pipeline.paid_source is None
+        assert index.settings.paid_source is None
         assert index.as_retriever().retrieve("gateway")
         assert index.refresh().skipped == 1
         assert not index.settings.state().choices.keys() & choices.keys() - {"files.include"}

@@ -126,9 +126,8 @@ STRANGE = {
     "metadata that are no JSON": "UPDATE chunks SET metadata = '{'",
     "metadata that are no object": "UPDATE chunks SET metadata = '7'",
     "other fields": "UPDATE chunks SET rest = x'00'",
-    "settings that are none": "UPDATE state SET value = '[1]' WHERE key = 'settings'",
-    "settings that are no JSON": "UPDATE state SET value = '{' WHERE key = 'settings'",
-    "a change that is no number": "UPDATE state SET value = '\"x\"' WHERE key = 'change'",
+    "a state that is none": "UPDATE state SET value = '[1]'",
+    "a state that is no JSON": "UPDATE state SET value = '{'",
 }
 
 
@@ -193,7 +192,7 @@ REPAIRED = {
     ),
     "a table that went": ("paid", "DROP TABLE kept"),
     "chunks that went": ("index", "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks LIMIT 2)"),
-    "no identity": ("index", "DELETE FROM state WHERE key = 'identity'"),
+    "no state": ("index", "DELETE FROM state"),
 }
 
 

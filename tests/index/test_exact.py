@@ -11,8 +11,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.settings.embeddings import model_id
-from llama_index_contextual.app.store.caches import _CachedIndex
-from llama_index_contextual.app.store.vectors import VectorIndex
+from llama_index_contextual.app.store.caches import Caches, VectorIndex
 from llama_index_contextual.errors import FingerprintError
 from llama_index_contextual.retrieval.stores import run
 
@@ -34,7 +33,7 @@ NOTES = {
 def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
     """Ids and cosines by every vector of the database."""
     with index.settings.database.reading() as snapshot:
-        nodes = list(snapshot.nodes())
+        nodes = list(snapshot.nodes(snapshot.rows()))
     vectors = dict(index.settings.paid.vectors(model_id(embedding), [node.embed_hash for node in nodes]))
     asked = np.array(embedding.get_query_embedding(question))
     pairs = [
@@ -95,7 +94,7 @@ def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, mo
     (folder / "new.md").write_text("# Pets\n\nThe hamster eats carrots, too.\n", "utf-8")
     (folder / "faq.md").unlink()
     with monkeypatch.context() as killed:
-        killed.setattr(_CachedIndex, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(Caches, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             writer.refresh()
     for index in (reader, opened()):

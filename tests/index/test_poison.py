@@ -8,7 +8,7 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.index.vectors import BATCH_TEXTS, vector_problem
+from llama_index_contextual.app.index.embedder import BATCH_TEXTS, vector_problem
 from llama_index_contextual.errors import EmbeddingError
 
 
@@ -58,7 +58,7 @@ def index(folder, server):
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_bad_vector_is_asked_for_again_and_then_concerns_its_document_alone(index, server, answer):
+def test_a_bad_vector_concerns_its_document_alone_and_is_asked_for_by_the_next_refresh(index, server, answer):
     server.word, server.answer = "Cookie", answer
     report = index.refresh()
     [problem] = report.failed
@@ -71,15 +71,6 @@ def test_a_bad_vector_is_asked_for_again_and_then_concerns_its_document_alone(in
     again = index.refresh()
     assert (again.added, again.failed, again.embedded) == (["memory/2026-01-28.md"], [], 1)
     assert "carrots" in index.as_retriever(1).retrieve("Cookie carrots")[0].node.text
-
-
-@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_first_answer_that_is_bad_once_leaves_no_trace(index, monkeypatch, answer):
-    monkeypatch.setattr(Server, "wrong", {1: answer})
-    report = index.refresh()
-    assert (report.failed, report.chunks) == ([], 4)
-    assert len(index.as_retriever(1).retrievers[0].retrieve("carrots")) > 0
-    assert index.status(check=True).ok
 
 
 def test_a_model_that_gives_nothing_usable_is_named(folder):
@@ -141,7 +132,7 @@ def test_pages_with_the_same_label_are_pages_of_their_own(index):
 
 
 def test_ids_that_are_not_a_chunk_s_own_concern_their_document_alone(folder, server):
-    class SameId(type(ContextualIndex.open(folder, embed_model=server).settings.pipeline.parser)):
+    class SameId(type(ContextualIndex.open(folder, embed_model=server).settings.parser)):
         def get_nodes_from_documents(self, documents, **options):
             nodes = super().get_nodes_from_documents(documents, **options)
             for node in nodes:

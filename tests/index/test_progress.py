@@ -1,5 +1,7 @@
 """A refresh shows how far it is in a terminal, and nothing where nobody asks."""
 
+import sys
+
 import pytest
 
 from llama_index_contextual.app.index import ContextualIndex
@@ -13,8 +15,7 @@ def folder(tmp_path):
 
 
 def test_in_a_terminal_a_bar_counts_documents(folder, capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh(show_progress=True)
     out, err = capsys.readouterr()

@@ -100,37 +100,27 @@ def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, los
         assert "carrots" in index.as_retriever(1).retrieve("Cookie")[0].node.text
 
 
-@pytest.mark.parametrize("loss", ["damaged", "deleted"])
-def test_documents_given_by_hand_outlive_the_index(opened, folder, loss):
+def test_documents_given_by_hand_have_to_be_passed_again_and_that_is_said(opened, folder, caplog):
+    zebras = [Document(text="Zebras sleep standing.", id_="by-hand", metadata={"author": "Jo"})]
     with opened() as index:
         index.refresh()
-        index.refresh([Document(text="Zebras sleep standing.", id_="by-hand", metadata={"author": "Jo"})])
-    if loss == "deleted":
-        (folder / ".contextual/index.sqlite3").unlink()
-    else:
-        with contextlib.closing(sqlite3.connect(folder / ".contextual/index.sqlite3")) as database:
-            database.execute("UPDATE chunks SET text = 'Zebras fly.' WHERE text LIKE 'Zebras%'")
-            database.commit()
-    with opened() as index:
+        index.refresh(zebras)
+        assert index.refresh().failed == []
+    with opened(context="off") as index:
         report = index.refresh()
-        assert (report.embedded, report.chunks) == (0, 5)
-        assert index.status(check=True).ok
-        node = index.as_retriever(1).retrieve("zebras")[0].node
-        assert (node.text, node.metadata["author"]) == ("Zebras sleep standing.", "Jo")
-        assert index.documents()["by-hand"].kind == "document"
-        index.delete("by-hand")
-        assert index.refresh().chunks == 4, "what was taken out does not come back"
-
-
-def test_documents_given_by_hand_that_are_lost_are_named(opened, folder, caplog):
+        assert [str(problem) for problem in report.failed] == [
+            "by-hand: it was indexed with other settings, and is no file. Cure: pass the document again."
+        ]
+        assert index.refresh(zebras).outdated == ["by-hand"]
+        assert index.refresh().failed == []
+    with contextlib.closing(sqlite3.connect(folder / ".contextual/index.sqlite3")) as database:
+        database.execute("UPDATE chunks SET text = 'Zebras fly.' WHERE text LIKE 'Zebras%'")
+        database.commit()
     with opened() as index:
-        index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
-        index.refresh()
-    (folder / ".contextual/paid.sqlite3").write_bytes(b"torn" * 5000)
-    with opened() as index:
-        assert index.refresh().chunks == 5
+        assert index.refresh().chunks == 4
+        assert index.refresh(zebras).embedded == 0, "what was paid for is kept"
         assert index.status(check=True).ok
-    assert "have to be passed again: by-hand" in caplog.text
+    assert "passed as objects have to be passed again" in caplog.text
 
 
 def test_freshness_counts_what_changed_and_reads_no_file_that_looks_the_same(opened, folder):
@@ -220,7 +210,7 @@ def test_a_refresh_in_the_background_that_fails_is_told(opened, folder):
     index = opened()
     index.refresh()
     edit(folder)
-    index.settings.pipeline.parser.__dict__["chunk_size"] = "no number"
+    index.settings.parser.__dict__["chunk_size"] = "no number"
     with BackgroundRefresh(index, "wait") as keeper:
         assert "could not be brought up to date" in str(keeper.look())
 

@@ -81,20 +81,21 @@ def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(o
         index.refresh()
     change_layout(folder / ".contextual" / "index.sqlite3", 0)
     asked = run("search", "carrots", "--folder", folder)
-    assert "is of another layout. Cure: llama-index-contextual index" in asked.stderr
+    assert "is damaged (its layout is 0 instead of" in asked.stderr
     done = run("index", folder)
     assert "5 chunks: 4 added; 0 embedded" in done.stdout
-    assert "of another layout, and is set aside" in done.stderr
+    assert "its layout is 0 instead of" in done.stderr
+    assert "set aside as index.sqlite3.damaged" in done.stderr
     assert state_in(folder / ".contextual")["choices"]["chunks.chunk_size"] == 90, "what was chosen is kept"
     with opened() as index:
         assert index.refresh().skipped == 4
 
 
-def test_paid_values_of_another_layout_are_named_so_and_made_anew(opened, folder, run):
+def test_paid_values_of_another_layout_are_named_and_made_anew(opened, folder, run):
     with opened() as index:
         index.refresh()
     change_layout(folder / ".contextual" / "paid.sqlite3", 2)
     done = run("index", folder)
-    assert "paid.sqlite3 was of another layout, and is set aside as paid.sqlite3.damaged" in done.stderr
+    assert "paid.sqlite3 was damaged, and is set aside as paid.sqlite3.damaged" in done.stderr
     with opened() as index:
         assert index.status(check=True).ok

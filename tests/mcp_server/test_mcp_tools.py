@@ -118,7 +118,7 @@ async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folde
     )
     (folder / "zoo.md").write_text("# Zoo\n\nZebras live here.\n", "utf-8")
     with ContextualIndex.open(folder, storage=folder.parent / "s", embed_model="none") as words:
-        words.settings.pipeline.parser.chunk_size = 20
+        words.settings.parser.chunk_size = 20
         words.refresh()
         async with mcp.Client(mcp_server.NotesServer(words, refresh="never")) as client:
             answer = await client.call_tool("search", {"query": "zebras"})

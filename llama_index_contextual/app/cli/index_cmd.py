@@ -103,7 +103,7 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     """
     from llama_index_contextual.app.folder.walk import named_folders
     from llama_index_contextual.app.places import stored_folders
-    from llama_index_contextual.app.store.locking import Layout
+    from llama_index_contextual.app.store import Layout
 
     is_one = len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists())
     known = stored_folders(Layout(storage.expanduser().resolve())) if storage else {}
@@ -145,7 +145,7 @@ def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
             would be empty.
         FingerprintError: The index was made with settings that are not known here.
     """
-    mode = opened.settings.pipeline.contexts.context
+    mode = opened.settings.contexts.context
     if mode != "llm" and any(value for key, value in settings.items() if key.startswith("context_options.")):
         raise SettingError(f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     found = opened.settings.reading.find()
@@ -191,8 +191,8 @@ def _is_local(opened: ContextualIndex) -> bool:
 
 def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:
     """The report of a refresh, whose faults are written, as data and in words, and the exit code."""
-    pipeline, started = opened.settings.pipeline, time.monotonic()
-    model = pipeline.model
+    settings, started = opened.settings, time.monotonic()
+    model = settings.model
     if model is not None:
         model.require_key()
     with interruptible(), warnings.catch_warnings():  # of each group of documents; here there is one, of all
@@ -202,7 +202,7 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
         output.tell(str(repair), "repaired:")
     for failure in report.failed:
         output.tell(str(failure), "not indexed:")
-    paid = pipeline.paid_source
+    paid = settings.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if waiting and model is not None:
         reasons = ", ".join(f"{count} {why}" for why, count in Counter(model.usage.failed).most_common())
@@ -225,8 +225,8 @@ def _next(opened: ContextualIndex) -> str:
 
 def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
     """What a refresh would take, as data and in words."""
-    cost, pipeline = opened.estimate(), opened.settings.pipeline
-    if pipeline.paid_source is not None:
+    cost, settings = opened.estimate(), opened.settings
+    if settings.paid_source is not None:
         lines = [
             f"{counted(cost.chunks, 'chunk')} without a context, {cost.from_cache:,} with one in the cache",
             f"{counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in and {cost.tokens.completion:,} out",
@@ -238,6 +238,6 @@ def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
     size, disk = sum(waiting.values()), _EMPTY_BYTES + _DISK_A_BYTE * sum(waiting.values())
     took = f"about {_minutes(size):.1f} min here" if _is_local(opened) else "as long as the server takes"
     work = f"{counted(len(waiting), 'document')} of {size / 1e6:.1f} MB to index: {took}"
-    free = f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM"
+    free = f"--context {settings.contexts.context} costs nothing: only --context llm asks an LLM"
     data = {**asdict(cost), "documents": len(waiting), "bytes": size, "disk": disk}
     return data, f"{free}\n{work}, about {max(disk / 1e6, 1):.0f} MB on disk"

@@ -83,9 +83,9 @@ def preview(
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
     with target.open(folder=target.named or (None if target.storage else file.parent), reindex=True) as index:
-        pipeline = index.settings.pipeline
-        contexts = pipeline.contexts if context or html else None
-        result = preview_of(*index.settings.reading.load_file(file), pipeline.parser, contexts)
+        settings = index.settings
+        contexts = settings.contexts if context or html else None
+        result = preview_of(*settings.reading.load_file(file), settings.parser, contexts)
     if html:
         output.write_page(html, result.to_html())
     elif as_json:

@@ -340,14 +340,14 @@ def _opened(
 ) -> ContextualIndex:
     """An index with the settings of the folder's own one but for some; paid contexts are kept with that."""
     target = ContextualIndex.open(folder, **{**shared, **changes, "reindex": True}).settings
-    if target.pipeline.model is not None:
-        target.pipeline.model.require_key()
+    if target.model is not None:
+        target.model.require_key()
     settings = {
         **shared,
         **_known(changes),
         "storage": storage,
-        "context": target.pipeline.contexts.generator or "off",
-        "node_parser": target.pipeline.parser,
+        "context": target.contexts.generator or "off",
+        "node_parser": target.parser,
         "embed_model": shared["embed_model"],
         "config": target.configuration,
     }
@@ -356,7 +356,7 @@ def _opened(
 
 def _work(indexes: Mapping[str, ContextualIndex]) -> str:
     """The work of a run: documents, and calls of a language model."""
-    paid = [index.estimate() for index in indexes.values() if index.settings.pipeline.paid_source]
+    paid = [index.estimate() for index in indexes.values() if index.settings.paid_source]
     calls = "".join(f"; {counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in" for cost in paid)
     return f"{counted(len(indexes[BASELINE].files()), 'document')} in {len(indexes)} indexes{calls}"
 

@@ -269,11 +269,14 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
     return documents
 
 
-def file_sources(files: Sequence[FolderFile], reading: Reading, known: Mapping[str, Any]) -> list[Source]:
+def file_sources(
+    files: Sequence[FolderFile], reading: Reading, known: Mapping[str, Any], until: float = math.inf
+) -> list[Source]:
     """A source for each file.
 
     A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
-    where it is new and another one is missing, which may be the same under another name.
+    where it is new and another one is missing, which may be the same under another name; and not after the time
+    ``until``.
     """
     names = {file.path for file in files}
     moved = any(entry.kind == "file" and key not in names for key, entry in known.items())
@@ -281,7 +284,7 @@ def file_sources(files: Sequence[FolderFile], reading: Reading, known: Mapping[s
     for file in files:
         entry = known.get(file.path)
         sha256 = entry.sha256 if entry is not None and entry.stamp == file.stamp and not entry.failed else ""
-        if not sha256 and (entry is not None or moved):
+        if not sha256 and (entry is not None or moved) and time.monotonic() <= until:
             with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
         sources.append(Source(file.path, sha256, "file", partial(reading.content, file), file.stamp))

@@ -5,7 +5,6 @@ from llama_index_contextual.app.index.background import BackgroundRefresh, is_re
 from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.index.plan import RefreshReport
 from llama_index_contextual.app.index.status import Freshness, IndexStatus
-from llama_index_contextual.app.store.locking import DEFAULT_NAME, Layout
 
 __all__ = [  # what users import
     "BackgroundRefresh",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index.query import IndexReader
-from llama_index_contextual.app.index.resolve import open_settings
-from llama_index_contextual.app.index.settings import IndexSettings
-from llama_index_contextual.app.index.status import PATIENCE, Freshness, index_status, look_at, planned
+from llama_index_contextual.app.index.settings import IndexSettings, open_settings
+from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
 from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import (
     DamagedError,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.folder.walk import Discovery, FileRules
     from llama_index_contextual.app.index.plan import RefreshReport
-    from llama_index_contextual.app.index.query import IndexView
     from llama_index_contextual.app.index.status import IndexStatus
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.schema import Configuration
@@ -65,11 +63,9 @@ class ContextualIndex:
             for hit in index.as_retriever().retrieve("How do I pin a version?"):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
-    Two files hold the index, and what was paid for; the cache beside them is derived. One process writes at a
-    time. Readers in other processes notice what was written. An object may be used by many threads.
-
-    Only :meth:`refresh` and :meth:`delete` change an index. Questions change nothing on disk, embed no document and ask
-    no context model. :meth:`freshness` says how far the index is behind its folder.
+    One process writes at a time; readers in other processes notice what was written. An object may be used by many
+    threads. Only :meth:`refresh` and :meth:`delete` change an index: questions change nothing on disk, embed no
+    document and ask no context model.
     """
 
     def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
@@ -104,12 +100,11 @@ class ContextualIndex:
         Args:
             folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
                 perhaps ``description``, ``include``, ``exclude`` and ``weight``; the paths of their documents begin
-                with the name, and they join those that the storage has already. None is what ``storage`` was made
-                from; without a storage the folders of ``[collections]`` in the user's own configuration.
+                with the name, and they join those of the storage. None is what ``storage`` was made from, or without
+                one the folders of ``[collections]`` in the user's own configuration.
             storage: Where the index lives; ``FOLDER/.contextual`` by default.
-            embed_model: ``"local"``, ``"e5"`` (many languages), ``"none"`` (keywords alone), ``"ollama:MODEL"``,
-                ``"openai:MODEL"``, another name of docs/embeddings.md, or any LlamaIndex embedding. By default what
-                the index was made with, else ``"local"``.
+            embed_model: A name of docs/embeddings.md, or any LlamaIndex embedding. By default what the index was made
+                with, else ``"local"``.
             context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator of your own.
                 By default what the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
@@ -117,11 +112,10 @@ class ContextualIndex:
             files: Which files of the folder are read.
             show_context_to_llm: Whether an answering LLM sees contexts.
             reindex: Whether another embedding model than that of the index is applied to everything at the next
-                refresh, in a file beside the index that replaces it at the end. Else it is an error. Other settings
-                are always applied at the next refresh.
+                refresh, in a file that replaces the index at the end. Else it is an error.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
-                folder. By default ``contextual.toml`` in the folder; of a folder that you do not trust only what
-                docs/security.md lists as safe. Arguments come before it, and it before what the index was made with.
+                folder. By default ``contextual.toml`` in the folder, of which only what docs/security.md lists as safe
+                counts. Arguments come before it, and it before what the index was made with.
             create: Whether an index that does not exist may be made; else it is an error.
             lock_timeout: Seconds to wait while another process writes.
             **context_options: Of the context generator, such as ``llm=``; and ``keep_keys`` and ``leave_out_keys`` of
@@ -133,18 +127,16 @@ class ContextualIndex:
             StorageError: The storage cannot be read.
         """
         lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
+        passed = {
+            "embed_model": embed_model,
+            "context": context,
+            "node_parser": node_parser,
+            "readers": readers,
+            "files": files,
+            "show_context_to_llm": show_context_to_llm,
+        }
         settings = open_settings(
-            folder,
-            storage,
-            config,
-            context_options,
-            reindex=reindex,
-            embed_model=embed_model,
-            context=context,
-            node_parser=node_parser,
-            readers=readers,
-            files=files,
-            show_context_to_llm=show_context_to_llm,
+            folder, storage, config, reindex=reindex, passed=passed, context_options=context_options
         )
         index = cls(settings, lock_timeout)
         try:
@@ -177,8 +169,8 @@ class ContextualIndex:
         """Close the databases and the context generator; what was written is safe already."""
         self.settings.database.close()
         self.settings.paid.close()
-        if self.settings.pipeline.contexts.generator is not None:
-            self.settings.pipeline.contexts.generator.close()
+        if self.settings.contexts.generator is not None:
+            self.settings.contexts.generator.close()
 
     @property
     def folder(self) -> Path:
@@ -224,8 +216,9 @@ class ContextualIndex:
         """
         from llama_index_contextual.app.index.refresh import refresh_index  # what a question needs not is not imported
 
-        options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
-        return refresh_index(self._reader, source, **options)
+        return refresh_index(
+            self._reader, source, show_progress=show_progress, retry_contexts=retry_contexts, confirm=confirm
+        )
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index; returns how many chunks it had.
@@ -256,7 +249,7 @@ class ContextualIndex:
         Raises:
             StorageError: The database cannot be read.
         """
-        return look_at(self.settings, self._reader.documents(), budget)
+        return freshness_of(self.settings, self._reader.documents(), budget)
 
     def status(self, *, check: bool = False) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is; nothing is changed.
@@ -275,8 +268,9 @@ class ContextualIndex:
 
         A file that cannot be read is left out, with a line in the log.
         """
-        documents, pipeline = readable_documents(self.settings.reading), self.settings.pipeline
-        estimate: ContextEstimate = pipeline.contexts.estimate(pipeline.parse(documents), documents)
+        documents, settings = readable_documents(self.settings.reading), self.settings
+        nodes = settings.parser.get_nodes_from_documents(documents)
+        estimate: ContextEstimate = settings.contexts.estimate(nodes, documents)
         return estimate
 
     def waiting(self) -> dict[str, int]:
@@ -298,10 +292,9 @@ class ContextualIndex:
         """
         from llama_index_contextual.app.preview import preview_of
 
-        pipeline = self.settings.pipeline
-        place = Path(path) if Path(path).is_absolute() else self.settings.folders.place(Path(path).as_posix())
-        documents = self.settings.reading.load_file(place.resolve())
-        return preview_of(*documents, pipeline.parser, pipeline.contexts)
+        settings = self.settings
+        place = Path(path) if Path(path).is_absolute() else settings.folders.place(Path(path).as_posix())
+        return preview_of(*settings.reading.load_file(place.resolve()), settings.parser, settings.contexts)
 
     def documents(self) -> dict[str, DocumentRow]:
         """What is indexed, by path or id: hashes, numbers of nodes."""
@@ -358,16 +351,14 @@ class ContextualIndex:
         Args:
             document: Only those of this path or id.
         """
-
-        def read(view: IndexView) -> list[BaseNode]:
-            rows = None if document is None else view.snapshot.rows_of_documents([document])
-            return [to_node(row) for row in view.snapshot.nodes(rows)]
-
-        return self._reader.ask(read)
+        with self._reader.opened() as snapshot:
+            rows = snapshot.rows() if document is None else snapshot.rows_of_document(document)
+            return [to_node(row) for row in snapshot.nodes(rows)]
 
     def values(self, key: str) -> list[Any]:
         """The value of a metadata key of every node; None where one has none."""
-        return self._reader.ask(lambda view: view.snapshot.values(key, view.snapshot.rows()))
+        with self._reader.opened() as snapshot:
+            return snapshot.values(key, snapshot.rows())
 
     # Asking it
 

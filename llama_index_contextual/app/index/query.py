@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import json
-import threading
-from contextlib import ExitStack
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from llama_index_contextual.app.index.vectors import check_vectors
+from llama_index_contextual.app.index.embedder import check_vectors
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
-from llama_index_contextual.app.store.caches import Caches, revision_of
-from llama_index_contextual.app.store.locking import WriteLock
+from llama_index_contextual.app.store import WriteLock
+from llama_index_contextual.app.store.caches import Caches
 from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import CopyError, StorageError
 from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
@@ -29,10 +26,8 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.caches import Moment
     from llama_index_contextual.app.store.database import Rows, Snapshot
     from llama_index_contextual.app.store.rows import DocumentRow
-    from llama_index_contextual.keyword import Analyzer, Bm25Index
 
 _T = TypeVar("_T")
 _ID: Final = "\0id"  # keys that no metadata has
@@ -40,75 +35,24 @@ _RECORD: Final = "\0record"
 
 
 class IndexView(KeywordView):
-    """One moment of an index, as retrievers read it.
+    """One moment of an index, as retrievers read it."""
 
-    Args:
-        snapshot: The database.
-        reader: Of the index.
-        leave: Ends the transaction.
-    """
-
-    def __init__(self, snapshot: Snapshot, reader: IndexReader, leave: Callable[[], object]) -> None:
-        self.snapshot, self._reader, self._caches, self._leave = snapshot, reader, reader.caches, leave
-        self._users, self._guard = 1, threading.Lock()
+    def __init__(self, snapshot: Snapshot, reader: IndexReader) -> None:
+        self.snapshot, self._reader, self._caches = snapshot, reader, reader.caches
+        _, self.engine, self.vectors, self.answers = reader.caches.at(snapshot)
         self._row_of: dict[str, int] = {}  # of nodes that were found
-
-    def enter(self) -> bool:
-        """Keep the transaction open; False where it has ended, as for a thread that outlived its question."""
-        with self._guard:
-            self._users += self._users > 0
-            return self._users > 0
-
-    def exit(self) -> None:
-        """End the transaction once nobody uses it any more."""
-        with self._guard:
-            self._users -= 1
-            is_last = not self._users
-        if is_last:
-            self._leave()
 
     # Nodes and filters
 
-    @cached_property
-    def _moment(self) -> Moment:
-        return self._caches.moment(self.snapshot)
-
-    @property
-    def rows(self) -> Rows:
-        """The numbers of all nodes, ascending."""
-        return self._moment.rows
-
-    @property
-    def answers(self) -> dict[str, Any]:  # type: ignore[override]
-        """What was found among all nodes."""
-        return self._moment.answers
-
-    @property
-    def engine(self) -> Bm25Index:  # type: ignore[override]
-        """BM25 over all nodes."""
-        return self._caches.keywords(self.snapshot)
-
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
-        known = sorted(set(self.rows_of(node_ids).values()))
-        nodes = {one.node_id: to_node(one) for one in self.snapshot.nodes(known)}
-        if len(nodes) < len(known):
-            self.snapshot.refuse("nodes are lost")
-        return nodes
-
-    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
-        """The nodes' values of a metadata key; None where one has none."""
-        rows = self.rows_of(node_ids)
-        return dict(zip(rows, self._caches.values(key, list(rows.values()), self._values), strict=True))
+        return {one.node_id: to_node(one) for one in self.snapshot.nodes(sorted({*self.rows_of(node_ids).values()}))}
 
     def records(self, node_ids: Sequence[str], make: Callable[[dict[str, Any], str], _T]) -> Sequence[_T | None]:
         """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
 
         def read(_: str, numbers: Rows) -> list[_T]:
-            nodes = list(self.snapshot.nodes(numbers))
-            if len(nodes) < len(numbers):
-                self.snapshot.refuse("nodes are lost")
-            return [make(json.loads(one.metadata), one.text) for one in nodes]
+            return [make(json.loads(one.metadata), one.text) for one in self.snapshot.nodes(numbers)]
 
         rows = self.rows_of(node_ids)
         made = dict(zip(rows, self._caches.values(_RECORD, list(rows.values()), read), strict=True))
@@ -129,7 +73,7 @@ class IndexView(KeywordView):
     def texts(self, rows: Rows) -> list[str]:
         """The texts of nodes, as the keyword arm reads them."""
         texts = {one.row: lexical_text(to_node(one)) for one in self.snapshot.nodes(np.sort(rows))}
-        return [texts.get(row, "") for row in rows.tolist()]
+        return [texts[row] for row in rows.tolist()]
 
     # Numbers and ids
 
@@ -146,11 +90,6 @@ class IndexView(KeywordView):
             self._row_of.update(self.snapshot.rows_of(missing))
         return {node_id: self._row_of[node_id] for node_id in wanted if node_id in self._row_of}
 
-    @property
-    def analyzer(self) -> Analyzer:
-        """Analyzer of questions and texts."""
-        return self._caches.analyzer
-
     # Vectors
 
     def dense_queries(
@@ -163,13 +102,8 @@ class IndexView(KeywordView):
         """
         self._reader.check_model(self.snapshot)
         among = None if filters is None else self.admitted(filters)
-        hits = self._caches.vectors(self.snapshot).nearest(embeddings, top_k, among) if embeddings else []
+        hits = self.vectors.nearest(embeddings, top_k, among) if embeddings else []
         return [self.best(rows, scores, top_k) for rows, scores in hits]
-
-    def cached_rows(self) -> dict[str, Rows]:
-        """The rows of each cache, by its name."""
-        vectors = self._caches.vectors(self.snapshot)
-        return {"cache of words": self.engine.rows, "cache of vectors": vectors.rows}
 
 
 class IndexReader:
@@ -211,8 +145,8 @@ class IndexReader:
         if not self.settings.database.exists:
             return {}
         with self.settings.database.reading() as snapshot:
-            if self._documents[0] != revision_of(snapshot):  # those of 100,000 files take a third of a second
-                self._documents = revision_of(snapshot), snapshot.documents()
+            if self._documents[0] != snapshot.state.revision:  # those of 100,000 files take a third of a second
+                self._documents = snapshot.state.revision, snapshot.documents()
             return self._documents[1]
 
     def check_model(self, snapshot: Snapshot) -> None:
@@ -223,7 +157,7 @@ class IndexReader:
             StorageError: The index was made again since with another embedding; words find in it as before.
         """
         model = snapshot.state.model
-        if model not in ("", self.caches.model):
+        if model != self.caches.model:
             raise StorageError(
                 f"the index in {self.settings.database.path} was made with the embedding {model}, not with "
                 f"{self.caches.model}: their vectors do not compare. Cure: open it again, with the former."
@@ -233,6 +167,17 @@ class IndexReader:
             self._is_checked = True
 
     @contextlib.contextmanager
+    def opened(self) -> Iterator[Snapshot]:
+        """The newest moment of the database.
+
+        Raises:
+            StorageError: There is no index, or it cannot be read.
+        """
+        with self.settings.database.reading() as snapshot:
+            self.settings.require_index(snapshot.state)
+            yield snapshot
+
+    @contextlib.contextmanager
     def reading(self) -> Iterator[IndexView]:
         """The view that :meth:`snapshot` opened, else one of the newest moment.
 
@@ -240,20 +185,11 @@ class IndexReader:
             StorageError: There is no index, or it cannot be read.
         """
         view = self._current.get()
-        if view is None or not view.enter():
-            view = self._opened()
-        try:
+        if view is not None and not view.snapshot.has_ended:  # else a thread outlived its question
             yield view
-        finally:
-            view.exit()
-
-    def _opened(self) -> IndexView:
-        if not self.settings.database.exists:
-            self.settings.require_index(self.settings.state())
-        with ExitStack() as stack:
-            snapshot = stack.enter_context(self.settings.database.reading())
-            self.settings.require_index(snapshot.state)
-            return IndexView(snapshot, self, stack.pop_all().close)
+            return
+        with self.opened() as snapshot:
+            yield IndexView(snapshot, self)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:

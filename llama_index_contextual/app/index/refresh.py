@@ -7,27 +7,24 @@ kept, so doing it again embeds nothing twice.
 
 from __future__ import annotations
 
-import contextlib
-import logging
+import sys
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from llama_index.core.schema import Document
 from llama_index.core.utils import iter_batch
+from tqdm import tqdm
 
 from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
+from llama_index_contextual.app.index.embedder import chunks_of
 from llama_index_contextual.app.index.plan import RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
-from llama_index_contextual.app.index.vectors import attach_document_windows
 from llama_index_contextual.app.index.writer import set_index_aside, writing
 from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
-from llama_index_contextual.app.store.paid import DOCUMENTS
-from llama_index_contextual.app.store.rows import Chunk, DocumentRow
+from llama_index_contextual.app.store.rows import DocumentRow
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,
@@ -35,30 +32,27 @@ from llama_index_contextual.errors import (
     EmbeddingError,
     SettingError,
 )
-from llama_index_contextual.text import counted, storable
+from llama_index_contextual.text import storable
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index.core.schema import BaseNode
+    from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.writer import Writer
-    from llama_index_contextual.app.store.rows import Indexed
+    from llama_index_contextual.app.index.writer import Indexed, Writer
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
-    Report = Callable[[int, int], None]
-
-logger = logging.getLogger(__name__)
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
 BATCH_CHUNKS: Final = 256  # chunks that are written together
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without a confirmation
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
 _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
+_OTHER_SETTINGS: Final = "it was indexed with other settings, and is no file. Cure: pass the document again."
 
 
 def refresh_index(
@@ -87,43 +81,25 @@ def refresh_index(
         settings.embedding.require_key()  # before files are read, and a language model is paid
 
     def refreshed() -> RefreshReport:
-        with writing(reader) as writer, _progress(settings, show=show_progress) as shown:
+        with writing(reader) as writer:
             if checked is not None and writer.database is not settings.database:
                 raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
-            return Refresh(settings, writer, shown).run(checked, retry_contexts=retry_contexts, confirm=confirm)
+            is_shown = show_progress and sys.stderr.isatty()
+            refresh = Refresh(settings, writer, is_shown=is_shown)
+            return refresh.run(checked, retry_contexts=retry_contexts, confirm=confirm)
 
     with step("refresh") as facts:
         try:
             report = refreshed()
         except DamagedError as error:  # deeper than the first look
-            logger.info("%s", error)
             if str(error).startswith(str(settings.database.path)):
                 with reader.lock.hold():
-                    set_index_aside(reader)
+                    set_index_aside(reader, error)
             report = refreshed()
         names = ("added", "changed", "outdated", "moved", "deleted", "failed")
         facts |= {name: len(getattr(report, name)) for name in names}
         facts |= {"chunks": report.chunks, "embedded": report.embedded}
     return report
-
-
-@contextlib.contextmanager
-def _progress(settings: IndexSettings, *, show: bool) -> Iterator[Report]:
-    """A bar of documents on a terminal's standard error; yields what is called with how many are done, of how many."""
-    from rich.console import Console  # slow, and no question needs it
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    columns = *Progress.get_default_columns(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
-        task = bar.add_task("Indexing", total=None, visible=False, rate="")
-
-        def shown(done: int, total: int) -> None:
-            calls = settings.pipeline.contexts.usage.calls
-            rate = f"{bar.tasks[task].speed or 0:.1f}/s" + (f", {counted(calls, 'call')} of the model" if calls else "")
-            bar.update(task, completed=done, total=total, visible=total > 0, rate=rate)
-
-        yield shown
 
 
 class Refresh:
@@ -132,13 +108,12 @@ class Refresh:
     Args:
         settings: Of the index.
         writer: Documents and vectors.
-        progress: Called with how many documents are done, of how many.
+        is_shown: Whether a bar shows how many documents are done.
     """
 
-    def __init__(self, settings: IndexSettings, writer: Writer, progress: Report) -> None:
-        self.settings, self.writer, self.progress = settings, writer, progress
-        self.report = RefreshReport()
-        self._done = self._total = 0
+    def __init__(self, settings: IndexSettings, writer: Writer, *, is_shown: bool) -> None:
+        self.settings, self.writer, self.is_shown = settings, writer, is_shown
+        self.report, self.bar = RefreshReport(), tqdm(disable=True)
         self._is_stopped = False
 
     def run(
@@ -148,36 +123,42 @@ class Refresh:
         settings, writer, failed = self.settings, self.writer, list[Problem]()
         reading = replace(settings.reading, converter=settings.reading.converter.keeping())
         found, covered = gather(source, reading, writer.documents, failed)
-        sources = {one.id: one for one in found}
-        if covered == "":
-            sources |= {one.id: one for one in _kept_documents(settings, writer.documents, sources)}
-        now, known = {key: one.sha256 for key, one in sources.items()}, self._indexed(retry_contexts=retry_contexts)
-        self.report = make_plan(known, now, settings.made_with, covered, failed)
+        sources, made_with = {one.id: one for one in found}, settings.made_with
+        known = self._indexed(retry_contexts=retry_contexts)
+        now = {key: one.sha256 for key, one in sources.items()}
+        self.report = make_plan(known, now, made_with, covered, failed)
         self.report.embedded = writer.embedded_again
         to_index, to_delete = self.report.to_index, self.report.to_delete
         if not confirm:
             self._ask()
-        writer.leaving, self._total = set(to_delete), len(to_index)
-        self._index([sources[key] for key in to_index])
+        is_hidden = not (self.is_shown and to_index)
+        with tqdm(total=len(to_index), desc="Indexing", unit=" documents", disable=is_hidden) as self.bar:
+            self._index([sources[key] for key in to_index])
         for group in iter_batch(to_delete, 500):
             writer.delete(group)
         writer.record(self._noted(sources, sources.keys() - set(to_index), covered))
+        rows = {**writer.reader.documents(), **writer.documents}
+        passed = [key for key, row in rows.items() if row.kind == "document" and key not in sources]
+        made = {key: row.made_with for key, row in writer.documents.items()}
         writer.finish()
         with writer.database.reading() as snapshot:
             self.report.context_sources = snapshot.context_sources()
+        self.report.failed += [Problem(key, _OTHER_SETTINGS) for key in passed if made.get(key) != made_with(key)]
         self.report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
         return self.report
 
     def _ask(self) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
-        documents, lost = sum(one.is_indexed for one in self.writer.documents.values()), len(self.report.deleted)
+        settings, state, report = self.settings, self.writer.state, self.report
+        documents, lost = sum(one.is_indexed for one in self.writer.documents.values()), len(report.deleted)
         if lost > documents * _MOST_DELETED:
             raise ConfirmationError(
                 f"this refresh would delete {lost} of {documents} documents, because the file rules of this "
                 "process no longer find them. Cure: check that the folder is mounted, and that rules and readers are "
                 "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
-        if not self.report.outdated or not self.settings.replaces_paid_contexts(self.writer.state):
+        former = str(state.settings.get("context.generator", ""))
+        if not report.outdated or not former.startswith(PAID) or former == settings.contexts.fingerprint:
             return
         with self.writer.database.reading() as snapshot:
             sources = snapshot.context_sources()
@@ -186,7 +167,7 @@ class Refresh:
             raise ConfirmationError(
                 f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language model, because "
                 "context, model, prompt or settings differ from those that made them. Cure: the former settings, by "
-                f'options or under [folders."{self.settings.folders.root}"] in {user_folder() / USER_FILE}. To replace '
+                f'options or under [folders."{settings.folders.root}"] in {user_folder() / USER_FILE}. To replace '
                 "these contexts, and to pay for them where a model makes them: refresh(confirm=True), or index --yes."
             )
 
@@ -196,7 +177,7 @@ class Refresh:
         Only their missing contexts are asked for again: the others are kept.
         """
         documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
-        wanted = self.settings.pipeline.paid_source
+        wanted = self.settings.paid_source
         if wanted is None or not retry_contexts or not documents:
             return documents
         query = "SELECT key FROM documents WHERE id IN (SELECT document FROM chunks WHERE context_source != ?)"
@@ -209,7 +190,7 @@ class Refresh:
     ) -> dict[str, DocumentRow | None]:
         """Documents that cannot be indexed for what they hold, those that no longer fail, and today's size and times.
 
-        A file that was read in vain is so not read again. None is a document to forget.
+        None is a document to forget.
         """
         documents, changes = self.writer.documents, dict[str, DocumentRow | None]()
         failed = {one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)}
@@ -258,26 +239,25 @@ class Refresh:
         for source in sources:
             try:
                 content = source.load()
-                yield source, content, self.settings.pipeline.parse(content.documents)
+                yield source, content, self.settings.parser.get_nodes_from_documents(content.documents)
             except DocumentError as error:  # noqa: PERF203  the next one may be read
                 self.report.fail(source.id, str(error))
-                self._count(1)
+                self.bar.update()
 
     def _prepared(self, group: Sequence[_Parsed]) -> Iterator[Indexed]:
         """Put nodes into context, and yield what is to be written of each source."""
-        settings, made_with = self.settings, self.settings.made_with
+        contexts, made_with = self.settings.contexts, self.settings.made_with
         documents = [document for _, content, _ in group for document in content.documents]
-        settings.pipeline.contextualize([node for *_, nodes in group for node in nodes], documents, self._show)
-        _keep_documents(settings, group)
-        for source, content, nodes in group:
+        nodes = [node for *_, nodes_of in group for node in nodes_of]
+        if nodes:  # calls for several documents go to a model together
+            with step("context", source=contexts.fingerprint, documents=len(documents), chunks=len(nodes)):
+                contexts(nodes, documents, progress=self._show)
+        del nodes
+        for source, content, nodes_of in group:
             if content.repair:
                 self.report.repaired.append(Problem(source.id, content.repair))
-            nodes.reverse()
-            chunks = []
-            while nodes:  # of a large document nodes and rows do not fit into memory together
-                chunks.append(Chunk.of(nodes.pop()))
             try:
-                attach_document_windows(settings.embedding, chunks)
+                chunks = chunks_of(nodes_of, self.settings.embedding)
             except EmbeddingError as error:  # one of its chunks is too long for the model
                 self.report.fail(source.id, str(error))
                 continue
@@ -287,17 +267,14 @@ class Refresh:
     def _write(self, batch: Sequence[Indexed]) -> None:
         """Embed a batch and write it."""
         self.writer.write(batch, self.report, self._show)
-        self._count(len(batch))
+        self.bar.update(len(batch))
 
     def _show(self, _: object) -> None:
-        """Show how far it is; end where the user wants that."""
-        self._count(0)
+        """Show how many calls a model has had; end where the user wants that."""
+        if calls := self.settings.contexts.usage.calls:
+            self.bar.set_postfix(calls=calls)
         if self._is_stopped:
             raise CancelledError
-
-    def _count(self, documents: int) -> None:
-        self._done += documents
-        self.progress(self._done, self._total)
 
 
 def _finish(written: Future[None] | None) -> None:
@@ -306,31 +283,3 @@ def _finish(written: Future[None] | None) -> None:
         while not wait([written], timeout=1.0).done:
             pass
         written.result()
-
-
-# Documents without a file are kept with what was paid for, so that they outlive an index and its settings.
-
-
-def _keep_documents(settings: IndexSettings, group: Iterable[tuple[Source, SourceContent, Any]]) -> None:
-    """Keep the documents of those sources that are no files."""
-    values = [
-        (source.id, {"documents": [one.model_dump(mode="json") for one in content.documents], "sha256": content.sha256})
-        for source, content, _ in group
-        if source.kind == "document"
-    ]
-    if values:
-        settings.paid.put_all(values, DOCUMENTS)
-
-
-def _kept_documents(
-    settings: IndexSettings, indexed: Mapping[str, DocumentRow], files: Mapping[str, Source]
-) -> Iterator[Source]:
-    """Documents without a file that are not indexed with today's settings, as after the loss of an index."""
-    made_with = settings.made_with
-    for key, value in sorted(settings.paid.get_all(DOCUMENTS).items()):
-        one = indexed.get(key)
-        if key in files:  # a file of the folder has taken its place
-            settings.paid.delete(key, DOCUMENTS)
-        elif one is None or not one.sha256 or one.made_with != made_with(key):
-            documents = [Document.model_validate(each) for each in value["documents"]]
-            yield Source(key, value["sha256"], "document", partial(SourceContent, documents, value["sha256"], 0))

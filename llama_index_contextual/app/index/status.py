@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -11,22 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from llama_index_contextual.app.folder.files import UNREAD
-from llama_index_contextual.app.folder.sources import gather, sha256_of
+from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
+from llama_index_contextual.app.index.embedder import rows_without_vector
 from llama_index_contextual.app.index.plan import RefreshReport, is_spared, make_plan
-from llama_index_contextual.app.index.vectors import rows_without_vector
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.store.database import MISCOUNTED
-from llama_index_contextual.app.store.locking import WriteLock
-from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.app.folder.sources import Source
-    from llama_index_contextual.app.index.query import IndexReader, IndexView
+    from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.index.settings import IndexSettings
+    from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.rows import DocumentRow
 
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
@@ -129,14 +129,12 @@ class Freshness:
         certain: False where the time ended before all files were compared.
         refreshing: Whether they are being indexed now.
         error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
-        files: Files of the folder, where another process is making the index; else 0.
     """
 
     changed: int = 0
     certain: bool = True
     refreshing: bool = False
     error: str = ""
-    files: int = 0
 
     def __bool__(self) -> bool:
         """Whether the index is behind, or may be."""
@@ -147,69 +145,44 @@ class Freshness:
         changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
         if self.error:
             return f"{changed}the index could not be brought up to date: {self.error}"
-        if self.files:
-            return f"{self.files - self.changed:,} of {counted(self.files, 'file')} indexed; another process goes on"
-        if self.refreshing:
-            return f"{changed}being indexed"
-        return f"{changed}run index" if self.changed else ""
+        return f"{changed}being indexed" if self.refreshing else f"{changed}run index" * bool(changed)
 
 
-def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budget: float) -> Freshness:
-    """Compare a folder with what is indexed of it: by size and times, and by content only where these differ.
-
-    Args:
-        settings: Folder and file rules.
-        documents: What is indexed, and which files failed.
-        budget: Seconds that this may take.
-    """
+def freshness_of(settings: IndexSettings, rows: Mapping[str, DocumentRow], budget: float) -> Freshness:
+    """How far an index is behind its folder, as far as is seen in so many seconds; see :func:`planned`."""
     if settings.folders.missing_folders_message:
         return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
     until = time.monotonic() + budget
-    discovery = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
-    changed, certain = 0, not discovery.unfinished
-    for file in discovery.files:
-        entry = documents.get(file.path)
-        if entry is not None and entry.stamp == file.stamp:  # also of one that cannot be indexed
-            continue
-        if entry is None or not entry.is_indexed:
-            changed += os.access(file.place, os.R_OK)  # one that nobody can read is not waited for
-        elif time.monotonic() > until:
-            certain = False
-        else:
-            try:
-                changed += sha256_of(settings.reading.read(file)) != entry.sha256
-            except DocumentError:
-                certain = False
-    if not discovery.unfinished:
-        names, spared = {file.path for file in discovery.files}, tuple(problem.path for problem in discovery.problems)
-        changed += sum(
-            entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
-            for key, entry in documents.items()
-        )
-    is_other = changed and not settings.state().complete and WriteLock(settings.database.path.parent).other_writer()
-    return Freshness(changed, certain, files=len(discovery.files) if is_other else 0)
+    plan, _ = planned(settings, rows, until)
+    changed = len(plan.added) + len(plan.changed) + len(plan.moved) + len(plan.deleted)
+    return Freshness(changed, certain=time.monotonic() <= until)
 
 
-def planned(settings: IndexSettings, rows: Mapping[str, DocumentRow]) -> tuple[RefreshReport, list[Source]]:
-    """What a refresh would do, with the files that cannot be indexed, and all sources that there are.
+def planned(
+    settings: IndexSettings, rows: Mapping[str, DocumentRow], until: float = math.inf
+) -> tuple[RefreshReport, list[Source]]:
+    """What a refresh would do, with the files that cannot be indexed, and the sources that there are.
+
+    Files are compared by size and times, and read only where these differ.
 
     Args:
         settings: Of the index.
         rows: What is indexed, and which files failed.
+        until: When to stop, by ``time.monotonic``; what was not seen then is not compared.
     """
-    failed: list[Problem] = []
-    sources, _ = gather(None, settings.reading, rows, failed)
+    discovery = settings.reading.find(until=until, known=[key for key, row in rows.items() if row.kind == "file"])
+    sources, failed = file_sources(discovery.files, settings.reading, rows, until), [*discovery.problems]
     for one in sources:
         row = rows.get(one.id)
         if row is not None and row.failed and row.stamp == one.stamp:
             failed.append(Problem(one.id, row.failed))
-        elif one.kind == "file" and not one.sha256 and not os.access(settings.folders.place(one.id), os.R_OK):
+        elif not one.sha256 and not os.access(settings.folders.place(one.id), os.R_OK):
             failed.append(Problem(one.id, f"{UNREAD} (Permission denied)."))
-    failed.sort(key=lambda one: one.path)
     unread = {problem.path for problem in failed}
     documents = {key: one for key, one in rows.items() if one.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}
-    return make_plan(documents, now, settings.made_with, "", failed), sources
+    covered = None if discovery.unfinished else ""
+    return make_plan(documents, now, settings.made_with, covered, sorted(failed)), sources
 
 
 def index_status(reader: IndexReader, *, check: bool) -> IndexStatus:
@@ -223,8 +196,8 @@ def index_status(reader: IndexReader, *, check: bool) -> IndexStatus:
         StorageError: There is no index, or it is damaged.
     """
     settings = reader.settings
-    with reader.reading() as view:
-        state, rows = view.snapshot.state, view.snapshot.documents()
+    with reader.opened() as snapshot:
+        state, rows = snapshot.state, snapshot.documents()
         plan, _ = planned(settings, rows)
         documents = [key for key, one in rows.items() if one.is_indexed]
         by_folder = Counter(key.partition("/")[0] for key in documents)
@@ -233,40 +206,41 @@ def index_status(reader: IndexReader, *, check: bool) -> IndexStatus:
             for name, one in settings.folders.collections.items()
         }
         whole = {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
-        sample = view.snapshot.nodes(sample_of(view.snapshot.rows()))
+        sample = snapshot.nodes(sample_of(snapshot.rows()))
         return IndexStatus(
             folders=folders or whole,
             storage=str(settings.layout.root),
             languages=shares_of_languages(one.text for one in sample),
-            contexts=view.snapshot.context_sources(),
+            contexts=snapshot.context_sources(),
             bytes_on_disk=settings.layout.sizes(),
             settings=state.settings,
             complete=state.complete,
             differences=settings.differences(state),
             pending=plan,
-            problems=_problems(settings, view, plan) if check else None,
+            problems=_problems(reader, snapshot, plan) if check else None,
         )
 
 
-def _problems(settings: IndexSettings, view: IndexView, plan: RefreshReport) -> list[str]:
+def _problems(reader: IndexReader, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
     """What does not agree among the files, the databases and the caches, a sentence each; all of it is read."""
+    settings, known = reader.settings, snapshot.documents()
     settings.database.check()
     settings.paid.check()
-    snapshot, known = view.snapshot, view.snapshot.documents()
     found = [] if snapshot.state.complete else ["A refresh was interrupted."]
     found += [
         f"{key}: it should have {counted(wanted, 'chunk')}, and {count} are there."
         for key, wanted, count in snapshot.fetch(MISCOUNTED)
     ]
-    rows, cached = snapshot.rows(), view.cached_rows()
-    if isinstance(settings.embedding, NoEmbedding):
-        del cached["cache of vectors"]
     if lost := rows_without_vector(snapshot, settings.paid, settings.embedding):
         found.append(f"{counted(len(lost), 'chunk')} without a vector, which was lost.")
+    moment, rows = reader.caches.at(snapshot), snapshot.rows()
+    caches = {"words": moment.words.rows} | (
+        {} if isinstance(settings.embedding, NoEmbedding) else {"vectors": moment.vectors.rows}
+    )
     found += [
-        f"The {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
+        f"The cache of {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
         f"{len(np.setdiff1d(shown, rows))} too many."
-        for name, shown in cached.items()
+        for name, shown in caches.items()
         if not np.array_equal(rows, shown)
     ]
     there = {key for key in plan.deleted if os.path.lexists(settings.folders.place(key))}

@@ -2,6 +2,11 @@
 
 A cache is behind by the rows that it lacks and by those that it has too many: two set differences, since a row never
 changes. Writers keep the arrays on disk; where they are missing or damaged, whoever asks derives them in memory.
+
+Each vector is compared with a question: no graph of neighbours, which would lose some. All are compared by a byte a
+number first. What the bytes leave out of a vector has a known length, so those that can be among the nearest are known,
+too, some hundreds of real texts. These are compared in float64, so that equal vectors have equal scores whatever stands
+beside them. The answer is the same as if all were.
 """
 
 from __future__ import annotations
@@ -9,16 +14,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from llama_index.core.utils import iter_batch
+import numpy.typing as npt
 
 from llama_index_contextual.app.store.rows import to_node
-from llama_index_contextual.app.store.vectors import VectorIndex
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
-from llama_index_contextual.keyword.arrays import DAMAGE
+from llama_index_contextual.keyword.arrays import DAMAGE, ArrayIndex, RowArrays
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -27,12 +34,29 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.store.database import Rows, Snapshot
     from llama_index_contextual.app.store.paid import PaidStore
+    from llama_index_contextual.keyword.arrays import Floats, Ints
 
 logger = logging.getLogger(__name__)
 
 _PART: Final = 16_384  # rows that are in memory while arrays are derived
 _TEXTS: Final = 1000  # nodes that are in memory at once
 _REMEMBERED: Final = 50_000  # rows whose ids, or values of a metadata key, are remembered: some 15 MB
+
+
+class Moment(NamedTuple):
+    """What is derived from an index at one moment.
+
+    Attributes:
+        revision: Of the index.
+        words: BM25 over all chunks.
+        vectors: Vectors of all chunks; none without an embedding, or with another than made the index.
+        answers: What was found among all chunks.
+    """
+
+    revision: tuple[str, int]
+    words: Bm25Index
+    vectors: VectorIndex
+    answers: dict[str, Any]
 
 
 class Caches:
@@ -45,30 +69,59 @@ class Caches:
     """
 
     def __init__(self, folder: Path, paid: PaidStore, model: str) -> None:
-        self.model, self._paid = model, paid
+        self.model, self._folder, self._paid = model, folder, paid
         self.analyzer = Analyzer()
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._moment: Moment | None = None
+        self._saved = dict[str, tuple[str, int]]()  # the revision on disk, by kind
         self._values: dict[str, dict[int, Any]] = {}
-        of_words, no_words = self.analyzer.fingerprint, Bm25Index((), self.analyzer)
-        self._keywords = _CachedIndex(folder, "bm25", of_words, no_words, _with_texts)
-        self._vectors = _CachedIndex(folder, "vectors", model, VectorIndex(), self._with_vectors)
+        self._kinds: dict[str, tuple[str, Any, Callable[..., Any]]] = {
+            "bm25": (self.analyzer.fingerprint, Bm25Index((), self.analyzer), _with_texts),
+            "vectors": (model, VectorIndex(), self._with_vectors),
+        }
 
-    def moment(self, snapshot: Snapshot) -> Moment:
-        """The rows at a moment of the index."""
-        with self._guard:
-            if self._moment is None or self._moment.revision != revision_of(snapshot):
-                self._moment = Moment(revision_of(snapshot), snapshot.rows(), {})
-            return self._moment
+    def at(self, snapshot: Snapshot) -> Moment:
+        """What is derived at a moment of the index. That of an earlier one than before is made for this call."""
+        wanted = snapshot.state.revision
+        with self._lock:
+            now = self._moment
+            if now is not None and now.revision == wanted:
+                return now
+            rows = snapshot.rows()
+            if now is None or now.revision[0] != wanted[0]:
+                words, vectors = (self._load(kind, snapshot, rows) for kind in self._kinds)
+                now = Moment((wanted[0], 0), words, vectors, {})
+            embedded = rows if snapshot.state.model == self.model else rows[:0]
+            words = self._derived("bm25", now.words, snapshot, rows)
+            made = Moment(wanted, words, self._derived("vectors", now.vectors, snapshot, embedded), {})
+            if wanted >= now.revision:
+                self._moment = made
+            return made
 
-    def keywords(self, snapshot: Snapshot) -> Bm25Index:
-        """BM25 at a moment of the index."""
-        index: Bm25Index = self._keywords.at(snapshot, self.moment(snapshot).rows)
+    def _load(self, kind: str, snapshot: Snapshot, rows: Rows) -> Any:
+        """The arrays on disk, where they are of this index; else those of no rows."""
+        made_with, empty, _ = self._kinds[kind]
+        self._saved.pop(kind, None)
+        try:
+            index, content = empty.load(self._folder, kind)
+            identity, change = content["revision"]
+            makers, size = (content["made_with"], identity), int(content["rows"])
+        except DAMAGE:
+            return empty
+        if makers != (made_with, snapshot.state.identity):
+            return empty
+        if change == snapshot.state.change and len(rows) < size:
+            snapshot.refuse("it lacks chunks that its caches have")
+        self._saved[kind] = identity, change
         return index
 
-    def vectors(self, snapshot: Snapshot) -> VectorIndex:
-        """All vectors at a moment of the index."""
-        index: VectorIndex = self._vectors.at(snapshot, self.moment(snapshot).rows)
+    def _derived(self, kind: str, index: Any, snapshot: Snapshot, rows: Rows) -> Any:
+        """Arrays of some rows, from those of others."""
+        add = self._kinds[kind][2]
+        index = index.without(np.setdiff1d(index.rows, rows, assume_unique=True))
+        lacking = np.setdiff1d(rows, index.rows, assume_unique=True)
+        for start in range(0, len(lacking), _PART):
+            index = add(index, snapshot, lacking[start : start + _PART])
         return index
 
     def values(self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]) -> list[Any]:
@@ -86,18 +139,21 @@ class Caches:
             known.update(zip(missing, read(key, np.array(missing, np.int64)), strict=True))
         return [known[row] for row in rows]
 
-    def save(self, snapshot: Snapshot, *, embeds: bool) -> None:
+    def save(self, snapshot: Snapshot) -> None:
         """Bring the arrays up to date and keep them on disk. Where that fails, the next process derives them."""
-        rows = self.moment(snapshot).rows
-        self._keywords.save(snapshot, rows)
-        if embeds:
-            self._vectors.save(snapshot, rows)
+        now, kept = self.at(snapshot), dict[str, Any]()
+        for kind, index in (("bm25", now.words), ("vectors", now.vectors)):
+            if len(index) and self._saved.get(kind) != now.revision:
+                content = {"made_with": self._kinds[kind][0], "revision": now.revision, "rows": len(index)}
+                with contextlib.suppress(StorageError):
+                    kept[kind] = index.save(self._folder, kind, content)
+                    self._saved[kind] = now.revision
+        with self._lock:
+            self._moment = now._replace(words=kept.get("bm25", now.words), vectors=kept.get("vectors", now.vectors))
 
     def forget(self) -> None:
         """Read all of it again at the next question."""
         self._moment, self._values = None, {}
-        self._keywords.forget()
-        self._vectors.forget()
 
     def _with_vectors(self, index: VectorIndex, snapshot: Snapshot, rows: Rows) -> VectorIndex:
         found = 0
@@ -117,99 +173,127 @@ class Caches:
         return index
 
 
-class Moment(NamedTuple):
-    """The rows of an index at one moment.
-
-    Args:
-        revision: Of the index.
-        rows: Numbers of all chunks, ascending.
-        answers: What was found among all of them.
-    """
-
-    revision: tuple[str, int]
-    rows: Rows
-    answers: dict[str, Any]
-
-
-class _CachedIndex:
-    """Arrays of one kind, the revision that they show, and that of their copy on disk.
-
-    Args:
-        folder: Where a writer keeps the copy.
-        kind: The beginning of its files' names.
-        made_with: What makes the arrays: those of something else are not taken.
-        empty: The arrays of no rows.
-        add: Returns arrays with more rows.
-    """
-
-    def __init__(
-        self, folder: Path, kind: str, made_with: str, empty: Any, add: Callable[[Any, Snapshot, Rows], Any]
-    ) -> None:
-        self._folder, self._kind, self._made_with = folder, kind, made_with
-        self._empty, self._add = empty, add
-        self._current: tuple[tuple[str, int], Any] | None = None  # the revision, and the arrays
-        self._saved: tuple[str, int] | None = None  # the revision on disk
-        self._lock = threading.Lock()
-
-    def at(self, snapshot: Snapshot, rows: Rows) -> Any:
-        """The arrays at a moment, which has these rows. Those of an earlier one than before are made for this call."""
-        wanted, current = revision_of(snapshot), self._current
-        if current is not None and current[0] == wanted:
-            return current[1]
-        with self._lock:
-            if self._current is None or self._current[0][0] != wanted[0]:
-                self._current = (wanted[0], 0), self._read(snapshot, rows)
-            revision, index = self._current
-            index = index.without(np.setdiff1d(index.rows, rows, assume_unique=True))
-            lacking = np.setdiff1d(rows, index.rows, assume_unique=True)
-            for start in range(0, len(lacking), _PART):
-                index = self._add(index, snapshot, lacking[start : start + _PART])
-            if wanted >= revision:
-                self._current = wanted, index
-            return index
-
-    def _read(self, snapshot: Snapshot, rows: Rows) -> Any:
-        """The copy on disk, where it is of this index; else an empty one."""
-        self._saved = None
-        try:
-            index, content = self._empty.load(self._folder, self._kind)
-            identity, change = content["revision"]
-            makers, size = (content["made_with"], identity), int(content["rows"])
-        except DAMAGE:
-            return self._empty
-        if makers != (self._made_with, snapshot.state.identity):
-            return self._empty
-        if change == snapshot.state.change and len(rows) < size:
-            snapshot.refuse("it lacks chunks that its caches have")
-        self._saved = identity, change
-        return index
-
-    def save(self, snapshot: Snapshot, rows: Rows) -> None:
-        """Keep the arrays on disk as of a moment, and go on with that copy."""
-        index, revision = self.at(snapshot, rows), revision_of(snapshot)
-        if self._saved == revision:
-            return
-        with contextlib.suppress(StorageError):
-            content = {"made_with": self._made_with, "revision": revision, "rows": len(rows)}
-            written = index.save(self._folder, self._kind, content)
-            with self._lock:
-                self._current, self._saved = (revision, written), revision
-
-    def forget(self) -> None:
-        """Derive the arrays again."""
-        self._current = None
-
-
-def revision_of(snapshot: Snapshot) -> tuple[str, int]:
-    """Identity of an index, and the number of its last change."""
-    return snapshot.state.identity, snapshot.state.change
-
-
 def _with_texts(index: Bm25Index, snapshot: Snapshot, rows: Rows) -> Bm25Index:
-    texts = (
-        lexical_text(to_node(row)) for part in iter_batch(rows.tolist(), _TEXTS) for row in list(snapshot.nodes(part))
-    )
-    try:
-        return index.with_texts(rows, texts)
-    except ValueError as error:  # chunks went
-        snapshot.refuse(str(error))
+    return index.with_texts(rows, (lexical_text(to_node(row)) for row in snapshot.nodes(rows)))
+
+
+# Vectors
+
+Singles = npt.NDArray[np.float32]
+
+# Multiplies bytes; where it is not installed, numpy compares all in float32, which takes some five times as long.
+simsimd: Any = import_module("simsimd") if find_spec("simsimd") is not None else None
+# How far a cosine may be from the true one by rounding in float32; measured: below 1e-6.
+_MARGIN: Final = 5e-5
+_BYTE: Final = 127
+_FEW: Final = 250  # rows that are compared in full without a first look
+_MANY: Final = 4096  # rows from which on there is a second look in float32
+_COPIED: Final = 512  # rows that are copied at once: they fit into a cache
+
+
+def unit_vectors(vectors: npt.ArrayLike) -> Singles:
+    """Vectors of length 1 in their directions; those of length 0 stay."""
+    array = np.asarray(vectors, np.float64)
+    lengths = np.linalg.norm(array, axis=-1, keepdims=True)
+    return (array / np.where(lengths == 0, 1.0, lengths)).astype(np.float32)
+
+
+def coarse_vectors(units: Singles) -> tuple[npt.NDArray[np.int8], Singles, Singles]:
+    """Vectors as bytes, what to multiply them by, and the length of what that leaves out of each."""
+    scales = (np.abs(units).max(axis=1, initial=0) / _BYTE).astype(np.float32)
+    coarse = np.rint(units / np.where(scales == 0, 1, scales)[:, None]).astype(np.int8)
+    rests = np.linalg.norm(units - coarse * scales[:, None], axis=1).astype(np.float32)
+    return coarse, scales, rests
+
+
+@dataclass(frozen=True, eq=False)
+class UnitVectors(RowArrays):
+    """Unit vectors of some rows.
+
+    Args:
+        ids: Number of each row, ascending.
+        units: Shape (rows, dimensions).
+        coarse: The same as bytes, as :func:`coarse_vectors` makes them.
+        scales: What to multiply the bytes by.
+        rests: Length of what that leaves out of each.
+    """
+
+    units: Singles
+    coarse: npt.NDArray[np.int8]
+    scales: Singles
+    rests: Singles
+
+    def is_sound(self) -> bool:
+        """Whether the arrays fit together."""
+        kinds = [(one.dtype.name, one.ndim) for one in (self.units, self.coarse, self.scales, self.rests)]
+        return (
+            kinds == [("float32", 2), ("int8", 2), ("float32", 1), ("float32", 1)]
+            and self.units.shape == self.coarse.shape
+            and self.ids.shape == self.scales.shape == self.rests.shape == self.units.shape[:1]
+        )
+
+    def bounds(self, question: Singles) -> tuple[Singles, Singles]:
+        """Least and greatest cosine that each row can have with a question, of length 1."""
+        if simsimd is None:
+            middle, reach = np.einsum("ij,j->i", self.units, question), np.full(len(self.ids), _MARGIN, np.float32)
+        else:
+            [coarse], [scale], [rest] = coarse_vectors(question[None])
+            products = np.asarray(simsimd.cdist(coarse[None], self.coarse, "dot"), np.float32).reshape(-1)
+            middle, reach = products * (self.scales * scale), self.rests * (1 + rest) + rest + _MARGIN
+        return middle - reach, middle + reach
+
+
+class VectorIndex(ArrayIndex):
+    """Unit vectors by row number."""
+
+    made_of = UnitVectors
+
+    def with_vectors(self, rows: Ints, vectors: npt.ArrayLike) -> VectorIndex:
+        """Index with more rows, whose numbers ascend."""
+        units = unit_vectors(vectors)
+        return self.with_arrays(UnitVectors(rows, units, *coarse_vectors(units))) if len(rows) else self
+
+    def nearest(
+        self, questions: Sequence[Sequence[float]], top_k: int, among: Ints | None = None
+    ) -> list[tuple[Ints, Floats]]:
+        """For each of some vectors the nearest rows and their cosines, best first.
+
+        Args:
+            questions: The vectors.
+            top_k: How many rows. Those that tie with the last of them are added, so that the caller can break ties.
+            among: Only these rows; those that are not there are ignored. By default all.
+
+        Raises:
+            FingerprintError: A vector has another length than those of the index.
+        """
+        live = self.live if among is None else self.live & np.isin(self.every, among)
+        places = np.flatnonzero(live)
+        if not len(places) or top_k <= 0:
+            return [(self.every[:0], np.empty(0)) for _ in questions]
+        for length in {len(question) for question in questions}:
+            if wanted := {part.arrays.units.shape[1] for part in self.parts} - {length}:
+                raise FingerprintError(
+                    f"a vector of {length} dimensions does not compare with vectors of {wanted.pop()}. Cure: the "
+                    "embedding that the index was made with."
+                )
+        return [self._nearest_to(question, top_k, places) for question in unit_vectors(questions)]
+
+    def _nearest_to(self, question: Singles, top_k: int, places: Ints) -> tuple[Ints, Floats]:
+        """The nearest of the rows at some places, and their cosines."""
+        if len(places) > max(_FEW, top_k):
+            bounds = [part.arrays.bounds(question) for part in self.parts]
+            least, greatest = (np.concatenate(values)[places] for values in zip(*bounds, strict=True))
+            places = places[greatest >= np.partition(least, len(least) - top_k)[len(least) - top_k]]
+        if len(places) > max(_MANY, top_k):  # where vectors are alike
+            near = self._cosines(question, places)
+            places = places[near >= np.partition(near, len(near) - top_k)[len(near) - top_k] - _MARGIN]
+        return self.best(self._cosines(question.astype(np.float64), places), top_k, places)
+
+    def _cosines(self, question: npt.NDArray[Any], places: Ints) -> npt.NDArray[Any]:
+        """Cosines of a question and the rows at some places, as precise as the question's numbers."""
+        cosines = np.empty(len(places), question.dtype)
+        for arrays, inside, at in self.by_part(places):
+            for start in range(0, len(at), _COPIED):
+                units = arrays.units[inside[start : start + _COPIED]].astype(question.dtype)
+                cosines[at[start : start + _COPIED]] = np.einsum("ij,j->i", units, question)
+        return cosines

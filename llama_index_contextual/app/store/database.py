@@ -15,21 +15,20 @@ import json
 import threading
 import time
 import uuid
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-from llama_index_contextual.app.store.rows import DocumentRow, NodeRow
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.app.store.rows import DocumentRow, IndexState, NodeRow, state_of
+from llama_index_contextual.errors import DocumentError, StorageError
 from llama_index_contextual.metadata import REF_DOC_ID
-from llama_index_contextual.sqlite_file import MAX_VARIABLES, SqliteFile, batches, checksum_of
+from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of
 from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 _TABLES: Final = """
-CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE state (value TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE documents (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, sha256 TEXT NOT NULL, stamp TEXT NOT NULL,
     made_with TEXT NOT NULL, nodes INTEGER NOT NULL, failed TEXT NOT NULL
@@ -50,48 +49,10 @@ CREATE TABLE chunks (
 CREATE INDEX chunks_of_document ON chunks (document)"""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexState:
-    """What is true of the whole index.
-
-    Attributes:
-        settings: Those that made it, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
-        choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
-        folders: Of the documents, by name: ``path`` and more of each; the name of an only one is "".
-        complete: False while a refresh is at work or was killed.
-        change: Grows with every write, and is the highest number that a node ever had, or higher.
-        identity: Tells it from all others.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
-
-    settings: dict[str, Any] = field(default_factory=dict)
-    choices: dict[str, Any] = field(default_factory=dict)
-    folders: dict[str, dict[str, Any]] = field(default_factory=dict)
-    complete: bool = True
-    change: int = 0
-    identity: str = ""
-
-    @property
-    def model(self) -> str:
-        """The identity of the embedding model; "" where nothing was indexed."""
-        return str(self.settings.get("embedding.model", ""))
-
-
-_STATE: Final = TypeAdapter(IndexState)
-
-
-def state_of(values: Mapping[str, Any]) -> IndexState:
-    """The state of the values of the table ``state``; a ValueError where they make no sense."""
-    try:
-        return _STATE.validate_json(json.dumps(dict(values)))
-    except ValidationError as error:
-        raise ValueError(error.errors(include_url=False)[0]["msg"]) from error
-
-
 _PAGE: Final = 2000  # rows that are in memory together
-_CHUNK: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
+_NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
 _DOCUMENT: Final = ", ".join(DocumentRow._fields)
+_JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
 MISCOUNTED: Final = (
     "SELECT key, nodes, count(chunks.id) AS found FROM documents LEFT JOIN chunks ON document = documents.id "
     "GROUP BY documents.id HAVING found != nodes"
@@ -133,7 +94,11 @@ class Database(SqliteFile):
         with self.connection() as connection:
             with self.explained():
                 connection.execute("BEGIN")
-            yield Snapshot(connection, self)
+            snapshot = Snapshot(connection, self)
+            try:
+                yield snapshot
+            finally:
+                snapshot.end()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -146,7 +111,7 @@ class Database(SqliteFile):
         with self.transaction() as connection:
             with self.explained():
                 if not connection.execute("SELECT 1 FROM state").fetchone():
-                    write_state(connection, {"identity": uuid.uuid4().hex, "change": 0})
+                    write_state(connection, IndexState(identity=uuid.uuid4().hex))
             yield Transaction(connection, self)
 
     def replace_content(self, source: Database) -> None:
@@ -155,7 +120,7 @@ class Database(SqliteFile):
             other.backup(connection)
 
     def _check_rows(self, connection: sqlite3.Connection) -> None:
-        for values in connection.execute(f"SELECT {_CHUNK} FROM chunks"):  # noqa: S608  our own names
+        for values in connection.execute(f"SELECT {_NODE} FROM chunks"):  # noqa: S608  our own names
             _node_row(values)
         if Snapshot(connection, self).state.complete:
             for query, problem in _NEVER.items():
@@ -164,25 +129,17 @@ class Database(SqliteFile):
 
 
 @lru_cache(maxsize=8)  # most questions find the index as the one before found it
-def _state_of_rows(*rows: tuple[str, str]) -> IndexState:
-    values = {key: json.loads(value) for key, value in rows}
-    if values.pop("checksum", None) != _checksum_of_state(rows):
+def _checked_state(value: str, checksum: int) -> IndexState:
+    if checksum != checksum_of(value):
         raise ValueError("its state has another checksum")
-    if not values.keys() >= {"identity", "change"}:
-        raise ValueError("it has no identity")
-    return state_of(values)
+    return state_of(value)
 
 
-def _checksum_of_state(rows: Iterable[tuple[str, str]]) -> int:
-    return checksum_of(*(part for row in sorted(rows) if row[0] != "checksum" for part in row))
-
-
-def write_state(connection: sqlite3.Connection, values: Mapping[str, Any]) -> None:
-    """Write values of the table ``state``, and the checksum of all of them."""
-    statement = "INSERT OR REPLACE INTO state VALUES (?, ?)"
-    connection.executemany(statement, [(key, json.dumps(value)) for key, value in values.items()])
-    checksum = _checksum_of_state(connection.execute("SELECT key, value FROM state"))
-    connection.execute(statement, ("checksum", json.dumps(checksum)))
+def write_state(connection: sqlite3.Connection, state: IndexState) -> None:
+    """Replace the state of an index."""
+    value = json.dumps(asdict(state))
+    connection.execute("DELETE FROM state")
+    connection.execute("INSERT INTO state VALUES (?, ?)", (value, checksum_of(value)))
 
 
 def _node_row(values: Sequence[Any]) -> NodeRow:
@@ -205,24 +162,33 @@ class Snapshot:
 
     Attributes:
         state: What is true of the whole index.
+        has_ended: Whether its transaction is over, as for a thread that outlived its question.
     """
 
     def __init__(self, connection: sqlite3.Connection, file: Database) -> None:
         self._connection, self._file = connection, file
         self._lock = threading.Lock()
-        rows = self.fetch("SELECT key, value FROM state")
+        self.has_ended = False
+        rows = self.fetch("SELECT value, checksum FROM state")
         with file.explained():
-            self.state = _state_of_rows(*rows)
+            [[value, checksum]] = rows
+            self.state = _checked_state(value, checksum)
+
+    def end(self) -> None:
+        """Let nobody read any more, after those who read now."""
+        with self._lock:
+            self.has_ended = True
 
     def fetch(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a query."""
         with self._lock, self._file.explained():
+            if self.has_ended:
+                raise StorageError(f"a question to {self._file.path} has ended. Cure: ask it again.")
             return self._connection.execute(query, values).fetchall()
 
-    def among(self, query: str, values: Iterable[Any]) -> Iterator[Any]:
-        """Rows of a query that ends in ``IN ({})``, for some values."""
-        for part in batches(values):
-            yield from self.fetch(query.format(",".join("?" * len(part))), part)
+    def among(self, query: str, values: Iterable[Any]) -> list[Any]:
+        """Rows of a query that ends in :data:`AMONG`, for some values."""
+        return self.fetch(query, [json.dumps([*values])])
 
     def refuse(self, problem: str) -> NoReturn:
         """Refuse the file as damaged.
@@ -254,117 +220,110 @@ class Snapshot:
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of chunks by id; unknown ids are absent."""
         keepable = (one for one in node_ids if not storable(one)[1])
-        return dict(self.among("SELECT node_id, id FROM chunks WHERE node_id IN ({})", keepable))
+        return dict(self.among(f"SELECT node_id, id FROM chunks WHERE node_id {AMONG}", keepable))  # noqa: S608
 
-    def nodes(self, rows: Iterable[int] | Rows | None = None) -> Iterator[NodeRow]:
-        """Chunks by number, or all of them, in the order of their numbers."""
-        import numpy as np
+    def rows_of_document(self, key: str) -> list[int]:
+        """Numbers of the chunks of a document, ascending."""
+        return sorted(row for (row,) in self.fetch(f"SELECT chunks.id {_JOINED} WHERE key = ?", [key]))
 
-        wanted = self.rows() if rows is None else rows
-        for values in self.among(
-            f"SELECT {_CHUNK} FROM chunks WHERE id IN ({{}}) ORDER BY id",  # noqa: S608  our own names
-            wanted.tolist() if isinstance(wanted, np.ndarray) else wanted,
-        ):
+    def nodes(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
+        """Some chunks, ascending by number."""
+        for values in self._selected(_NODE, rows):
             with self._file.explained():
                 row = _node_row(values)
             yield row
 
-    def rows_of_documents(self, keys: Iterable[str]) -> list[int]:
-        """Numbers of the chunks of documents."""
-        query = "SELECT chunks.id FROM chunks JOIN documents ON documents.id = document WHERE key IN ({})"
-        return sorted(row for (row,) in self.among(query, keys))
-
-    def values(self, key: str, rows: Rows) -> list[Any]:
-        """Value of a metadata key of some chunks, ascending; None where one has none."""
+    def values(self, key: str, rows: Sequence[int] | Rows) -> list[Any]:
+        """Value of a metadata key of some chunks, ascending by number; None where one has none."""
         values: list[Any] = []
-        for found in self._pages("metadata, ref_doc_id, metadata_checksum", rows):
+        for metadata, document, checksum in self._selected("metadata, ref_doc_id, metadata_checksum", rows):
             with self._file.explained():
-                if any(checksum_of(metadata, document or "") != checksum for metadata, document, checksum in found):
+                if checksum_of(metadata, document or "") != checksum:
                     raise ValueError("the metadata of a chunk has another checksum")
-            if key == REF_DOC_ID:
-                values += [document for _, document, _ in found]
-            else:
-                values += [json.loads(metadata).get(key) for metadata, *_ in found]
+                values.append(document if key == REF_DOC_ID else json.loads(metadata).get(key))
         return values
 
-    def column(self, column: str, rows: Rows) -> list[Any]:
-        """A column of some chunks, ascending."""
-        return [value for page in self._pages(column, rows) for (value,) in page]
+    def column(self, column: str, rows: Sequence[int] | Rows) -> list[Any]:
+        """A column of some chunks, ascending by number."""
+        return [value for (value,) in self._selected(column, rows)]
 
-    def _pages(self, columns: str, rows: Rows) -> Iterator[list[Any]]:
-        """Columns of some chunks, ascending, some thousand at a time."""
+    def _selected(self, columns: str, rows: Sequence[int] | Rows) -> Iterator[Any]:
+        """Columns of some chunks, ascending by number."""
+        query = f"SELECT {columns} FROM chunks WHERE id {AMONG} ORDER BY id"  # noqa: S608  our own names
         for start in range(0, len(rows), _PAGE):
-            part = rows[start : start + _PAGE].tolist()
-            query = f"SELECT id, {columns} FROM chunks WHERE id "  # noqa: S608  our own names
-            if len(part) > MAX_VARIABLES:
-                found = self.fetch(f"{query} BETWEEN ? AND ?", (part[0], part[-1]))
-            else:
-                found = list(self.among(f"{query} IN ({{}})", part))
-            by_id = {row: values for row, *values in found}
-            try:
-                yield [by_id[row] for row in part]
-            except KeyError:
+            part = [int(row) for row in rows[start : start + _PAGE]]
+            found = self.among(query, part)
+            if len(found) < len(part):
                 self.refuse("chunks are lost")
+            yield from found
 
 
 class Transaction(Snapshot):
     """A moment that is being written. Leave it with an error, and nothing of it happened."""
 
-    _is_counted = False
-
     def _run(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
         """Write, and return how many rows that concerned."""
         with self._lock, self._file.explained():
-            return self._connection.executemany(statement, rows).rowcount
+            return max(self._connection.executemany(statement, rows).rowcount, 0)
 
-    def count_change(self) -> None:
-        """Take the next number of change, once: readers see that the chunks are others when it grows."""
-        if not self._is_counted:
-            self._is_counted = True
-            self.set_state(change=max(self.state.change + 1, time.time_ns()))
+    def count_change(self, nodes: int = 0) -> int:
+        """Take the number of a change, and those of some nodes above it; readers see that it grows."""
+        number = max(self.state.change + 1, time.time_ns())
+        self.set_state(change=number + nodes)
+        return number
 
     def set_state(self, **values: Any) -> None:
         """Write what is true of the whole index."""
-        with self._lock, self._file.explained():
-            write_state(self._connection, values)
         self.state = replace(self.state, **values)
+        with self._lock, self._file.explained():
+            write_state(self._connection, self.state)
 
-    def put_documents(self, documents: Iterable[DocumentRow]) -> dict[str, int]:
-        """Write documents, new or known, and return their numbers by key. Their chunks stay."""
+    def put_documents(self, documents: Iterable[DocumentRow]) -> None:
+        """Write documents, new or known; their chunks stay."""
         self.count_change()
-        rows = list(documents)
         updates = ", ".join(f"{name} = excluded.{name}" for name in DocumentRow._fields[1:])
         self._run(
             f"INSERT INTO documents ({_DOCUMENT}) VALUES ({','.join('?' * len(DocumentRow._fields))}) "  # noqa: S608
             f"ON CONFLICT (key) DO UPDATE SET {updates}",
-            rows,
+            documents,
         )
-        return self._numbers(row.key for row in rows)
 
-    def _numbers(self, keys: Iterable[str]) -> dict[str, int]:
-        return dict(self.among("SELECT key, id FROM documents WHERE key IN ({})", keys))
+    def replace_document(self, document: DocumentRow, nodes: Sequence[NodeRow]) -> tuple[int, int, int]:
+        """Write a document whole; chunks of which nothing changed stay as they are.
+
+        Returns:
+            How many chunks are new, changed and deleted.
+
+        Raises:
+            DocumentError: Two of its chunks have one id, or a chunk of another document has it.
+        """
+        counts = Counter(node.node_id for node in nodes)
+        owners = self.among(f"SELECT node_id, key {_JOINED} WHERE node_id {AMONG}", counts)
+        taken = [*(one for one, key in owners if key != document.key), *(one for one in counts if counts[one] > 1)]
+        if taken:
+            raise DocumentError(
+                f"two of its chunks, or one of another document, have the id {taken[0]!r}. Cure: a node parser whose "
+                "id_func gives each chunk an id of its own."
+            )
+        self.put_documents([document])
+        [(number,)] = self.fetch("SELECT id FROM documents WHERE key = ?", [document.key])
+        before = {node.node_id: node for node in self.nodes(self.rows_of_document(document.key))}
+        new = [node for node in nodes if node.node_id not in before or before[node.node_id][1:] != node[1:]]
+        changed = [before[node.node_id] for node in new if node.node_id in before]
+        deleted = [node for node_id, node in before.items() if node_id not in counts]
+        self._run("DELETE FROM chunks WHERE id = ?", [(node.row,) for node in (*changed, *deleted)])
+        rows = [
+            (number, row, *node[1:], _checksum(node), checksum_of(node.metadata, node.ref_doc_id or ""))
+            for row, node in enumerate(new, start=self.count_change(len(new)) + 1)
+        ]
+        marks = ",".join("?" * 11)
+        self._run(f"INSERT INTO chunks (document, {_NODE}, metadata_checksum) VALUES ({marks})", rows)  # noqa: S608
+        return len(new) - len(changed), len(changed), len(deleted)
 
     def delete_documents(self, keys: Iterable[str]) -> int:
         """Delete documents with their chunks; return how many chunks there were."""
         self.count_change()
-        numbers = [(number,) for number in self._numbers(keys).values()]
+        numbers = self.among(f"SELECT id FROM documents WHERE key {AMONG}", keys)  # noqa: S608
         removed = self._run("DELETE FROM chunks WHERE document = ?", numbers)
         self._run("DELETE FROM documents WHERE id = ?", numbers)
-        return max(removed, 0)
-
-    def put_nodes(self, nodes: Iterable[tuple[int, NodeRow]]) -> None:
-        """Write chunks, each with the number of its document; they get numbers of their own."""
-        self.count_change()
-        number = self.state.change
-        rows = [
-            (document, number + at, *row[1:], _checksum(row), checksum_of(row.metadata, row.ref_doc_id or ""))
-            for at, (document, row) in enumerate(nodes, start=1)
-        ]
-        marks = ",".join("?" * 11)
-        self._run(f"INSERT INTO chunks (document, {_CHUNK}, metadata_checksum) VALUES ({marks})", rows)  # noqa: S608
-        self.set_state(change=number + len(rows))
-
-    def delete_nodes(self, rows: Iterable[int]) -> None:
-        """Delete chunks by number."""
-        self.count_change()
-        self._run("DELETE FROM chunks WHERE id = ?", [(row,) for row in rows])
+        return removed

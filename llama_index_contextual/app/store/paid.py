@@ -7,11 +7,13 @@ and the settings of the index: with it and the files an index is made again for 
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from llama_index_contextual.errors import DamagedError
+from llama_index_contextual.sqlite_file import AMONG
 from llama_index_contextual.sqlite_store import COLUMNS, SQLiteKVStore, is_sound
 from llama_index_contextual.text import short_hash
 
@@ -33,8 +35,8 @@ class PaidStore(SQLiteKVStore):
 
     def with_vectors(self, model: str, hashes: Iterable[str]) -> set[str]:
         """Those hashes of embedded texts whose vector is there."""
-        query = "SELECT key FROM kept WHERE collection = ? AND key IN ({})"
-        return {key for (key,) in self.rows(query, (_collection(model),), hashes)}
+        query = f"SELECT key FROM kept WHERE collection = ? AND key {AMONG}"  # noqa: S608  our own names
+        return {key for (key,) in self.rows(query, (_collection(model), json.dumps([*hashes])))}
 
     def vectors(self, model: str, hashes: Iterable[str]) -> Iterator[tuple[str, Floats]]:
         """Vectors of embedded texts by the hash of the text; those that are not known are left out."""
@@ -52,13 +54,9 @@ class PaidStore(SQLiteKVStore):
     def repair(self) -> str:
         """Set a damaged file aside and take over what can be read of it; a sentence about that, "" where it is sound.
 
-        Of another layout nothing is taken over.
-
         Raises:
             StorageError: The folder cannot be written.
         """
-        if aside := self.set_other_layout_aside():
-            return f"{self.path} was of another layout, and is set aside as {aside.name}. None of it was taken over."
         try:
             self.check()
         except DamagedError:

@@ -1,17 +1,19 @@
-"""Documents and nodes as rows of ``index.sqlite3``."""
+"""The state, documents and nodes of an index as rows of ``index.sqlite3``."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from llama_index_contextual.errors import DamagedError
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
-from llama_index_contextual.text import readable, storable
+from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
@@ -70,34 +72,48 @@ class NodeRow(NamedTuple):
     context_source: str
 
 
-@dataclass(slots=True)
-class Chunk:
-    """A node on its way into the database; as an object it takes four times as much memory.
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What is true of the whole index.
 
     Attributes:
-        text: What is embedded of it: its text with its context.
-        row: Its row, without a number.
-        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
-            alone.
+        settings: Those that made it, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
+        choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
+        folders: Of the documents, by name: ``path`` and more of each; the name of an only one is "".
+        complete: False while a refresh is at work or was killed.
+        change: Grows with every write, and is the highest number that a node ever had, or higher.
+        identity: Tells it from all others.
     """
 
-    text: str
-    row: NodeRow
-    window: tuple[tuple[str, ...], int] | None = None
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
-    @classmethod
-    def of(cls, node: BaseNode) -> Chunk:
-        """The chunk of a node."""
-        text = text_of(node)
-        return cls(text, row_of(node, text))
+    settings: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, Any] = field(default_factory=dict)
+    folders: dict[str, dict[str, Any]] = field(default_factory=dict)
+    complete: bool = True
+    change: int = 0
+    identity: str = ""
 
     @property
-    def embed_hash(self) -> str:
-        """The hash of its embedded text."""
-        return self.row.embed_hash
+    def model(self) -> str:
+        """The identity of the embedding model; "" where nothing was indexed."""
+        return str(self.settings.get("embedding.model", ""))
+
+    @property
+    def revision(self) -> tuple[str, int]:
+        """Identity of the index, and the number of its last change."""
+        return self.identity, self.change
 
 
-Indexed = tuple[DocumentRow, list[Chunk]]  # a document as it is to be written
+_STATE: Final = TypeAdapter(IndexState)
+
+
+def state_of(text: str) -> IndexState:
+    """The state that JSON holds; a ValueError where it makes no sense."""
+    try:
+        return _STATE.validate_json(text)
+    except ValidationError as error:
+        raise ValueError(error.errors(include_url=False)[0]["msg"]) from error
 
 
 @cache
@@ -107,17 +123,10 @@ def _classes() -> dict[str, type[BaseNode]]:
     return {cls.class_name(): cls for cls in (TextNode, IndexNode, ImageNode, Node)}
 
 
-def text_of(node: BaseNode) -> str:
-    """The embedded text of a node: its text with its context."""
-    from llama_index.core.schema import MetadataMode
-
-    return readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
-
-
 def row_of(node: BaseNode, embedded: str) -> NodeRow:
-    """The row of a node.
+    """The row of a node, without a number.
 
-    NUL and lone surrogates become U+FFFD, and numbers that JSON lacks, such as infinity, become text.
+    In ids and texts NUL and lone surrogates become U+FFFD. Numbers that JSON lacks, such as infinity, become text.
 
     Args:
         node: The node. Of a class that is not LlamaIndex's it becomes what a vector store makes of it.
@@ -144,19 +153,11 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
         node_id,
         None if ref_doc_id is None else storable(ref_doc_id)[0],
         storable(text)[0],
-        json.dumps(_storable(metadata)),
+        json.dumps(metadata),
         zlib.compress(content.encode(), 6),
         hashlib.sha256(embedded.encode("utf-8", "backslashreplace")).hexdigest()[:32],
         str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
     )
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return storable(value)[0]
-    if isinstance(value, dict):
-        return {storable(key)[0]: _storable(part) for key, part in value.items()}
-    return [_storable(part) for part in value] if isinstance(value, list) else value
 
 
 def to_node(row: NodeRow) -> BaseNode:

@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.settings.embeddings import UNNAMED, NoEmbedding, model_id
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.store.rows import text_of, to_node
+from llama_index_contextual.app.store.rows import row_of, to_node
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
-from llama_index_contextual.text import counted, short_hash
+from llama_index_contextual.text import counted, readable, short_hash
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.paid import PaidStore
-    from llama_index_contextual.app.store.rows import Chunk
+    from llama_index_contextual.app.store.rows import NodeRow
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
 _ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 _SHOWN: Final = 60  # characters of a text in a message
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A node on its way into the database; as an object it takes four times as much memory.
+
+    Attributes:
+        text: What is embedded of it: its text with its context.
+        row: Its row.
+        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
+            alone.
+    """
+
+    text: str
+    row: NodeRow
+    window: tuple[tuple[str, ...], int] | None = None
+
+    @property
+    def embed_hash(self) -> str:
+        """The hash of its embedded text."""
+        return self.row.embed_hash
+
+
+def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
+    """The chunks of a document, of which the list of nodes is emptied: both do not always fit into memory together.
+
+    Where the embedding reads chunks together, the hash of a chunk is that of its window and its place, so that an edit
+    embeds its whole window anew.
+
+    Raises:
+        EmbeddingError: A chunk is longer than what the model reads.
+    """
+    chunks = []
+    nodes.reverse()
+    while nodes:
+        node = nodes.pop()
+        text = embedded_text(node)
+        chunks.append(Chunk(text, row_of(node, text)))
+    if isinstance(embedding, DocumentEmbedding):
+        texts = [chunk.text for chunk in chunks]
+        for window in embedding.windows(texts):
+            together = tuple(texts[window.start : window.end])
+            name, first = short_hash(together), window.first - window.start
+            for place, chunk in enumerate(chunks[window.first : window.last], start=first):
+                chunk.window = together, place
+                chunk.row = chunk.row._replace(embed_hash=short_hash([name, place]))
+    return chunks
+
+
+def embedded_text(node: BaseNode) -> str:
+    """The text of a node with its context, as it is embedded."""
+    return readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
 
 
 def check_vectors(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> None:
@@ -43,7 +98,7 @@ def check_vectors(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding)
     if embedding.model_name != UNNAMED or snapshot.state.model != model:
         return
     for row in snapshot.nodes(snapshot.rows()[:1]):
-        text, kept = text_of(to_node(row)), dict(paid.vectors(model, [row.embed_hash])).get(row.embed_hash)
+        text, kept = embedded_text(to_node(row)), dict(paid.vectors(model, [row.embed_hash])).get(row.embed_hash)
         if kept is None or isinstance(embedding, DocumentEmbedding):
             continue
         now = np.asarray(embed_texts(embedding, [text])[0], np.float32)
@@ -95,19 +150,14 @@ def embed_missing(
         known, dimensions = paid.with_vectors(model, {chunk.embed_hash for chunk in chunks}), 0
         missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
         for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
-            answers, problems = embed_texts(embedding, texts), dict[str, str]()
+            answers = embed_texts(embedding, texts)
             dimensions = (
                 dimensions
                 or paid.dimensions(model)
                 or len(_answer(embedding, "a query", embedding.get_query_embedding, "length"))
             )
             vectors = {key: answers[place] for key, place in places.items()}
-            for key, place in places.items():
-                if vector_problem(vectors[key], dimensions):  # once more, alone: a server may have been wrong
-                    window, at = missing[key].window or ((texts[place],), 0)
-                    vectors[key] = embed_texts(embedding, list(window))[at]
-                    if problem := vector_problem(vectors[key], dimensions):
-                        problems[key] = problem
+            problems = {key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))}
             if len(problems) == len(places) >= _HOPELESS:
                 raise EmbeddingError(
                     f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
@@ -141,26 +191,6 @@ def vector_problem(vector: Sequence[float], dimensions: int = 0) -> str:
     if not np.isfinite(square):
         return "its numbers are too large or no numbers"
     return "" if square > 0 else "all its numbers are 0"
-
-
-def attach_document_windows(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
-    """Give the chunks of one document the texts that they are embedded with, if the embedding reads chunks together.
-
-    The hash of a chunk is then that of its window and its place, so that an edit embeds its whole window anew.
-
-    Raises:
-        EmbeddingError: A chunk is longer than what the model reads.
-    """
-    if not isinstance(embedding, DocumentEmbedding):
-        return
-    texts = [chunk.text for chunk in chunks]
-    for window in embedding.windows(texts):
-        together = tuple(texts[window.start : window.end])
-        name = short_hash(together)
-        for at in range(window.first, window.last):
-            place = at - window.start
-            chunks[at].window = together, place
-            chunks[at].row = chunks[at].row._replace(embed_hash=short_hash([name, place]))
 
 
 def _requests(chunks: Mapping[str, Chunk], *, alone: bool) -> Iterator[tuple[list[str], dict[str, int]]]:
