@@ -141,13 +141,6 @@ def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folder
         ContextualIndex.open(folders["docs"], storage=tmp_path / "storage")
 
 
-def test_a_storage_that_is_taken_for_a_folder_is_named(index, tmp_path):
-    message = "is where an index is kept.*Cure: --storage .*storage "
-    storage = tmp_path / "storage"
-    with ContextualIndex.open(storage, embed_model="none") as taken, pytest.raises(StorageError, match=message):
-        taken.as_retriever().retrieve("cashews")
-
-
 def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folders, tmp_path):
     storage = tmp_path / "storage"
     run("index", folders["notes"], f"handbook={folders['docs']}", "--storage", storage, "--embed-model", "none")

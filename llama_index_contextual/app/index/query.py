@@ -117,7 +117,8 @@ class IndexReader:
     def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
         self.settings = settings
         self.lock = WriteLock(settings.layout.root, lock_timeout)
-        self.caches = Caches(settings.layout.cache, settings.paid, model_id(settings.embedding))
+        model = "" if isinstance(settings.embedding, NoEmbedding) else model_id(settings.embedding)
+        self.caches = Caches(settings.layout.cache, settings.paid, model)
         self._current = contextvars.ContextVar[IndexView | None]("view of a question", default=None)
         self._documents: tuple[object, dict[str, DocumentRow]] = None, {}
         self._is_checked, self.is_first_write = False, True

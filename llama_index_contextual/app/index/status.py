@@ -16,7 +16,6 @@ from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.embedder import rows_without_vector
 from llama_index_contextual.app.index.plan import RefreshReport, is_spared, make_plan
-from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
@@ -234,9 +233,7 @@ def _problems(reader: IndexReader, snapshot: Snapshot, plan: RefreshReport) -> l
     if lost := rows_without_vector(snapshot, settings.paid, settings.embedding):
         found.append(f"{counted(len(lost), 'chunk')} without a vector, which was lost.")
     moment, rows = reader.caches.at(snapshot), snapshot.rows()
-    caches = {"words": moment.words.rows} | (
-        {} if isinstance(settings.embedding, NoEmbedding) else {"vectors": moment.vectors.rows}
-    )
+    caches = {"words": moment.words.rows, **({"vectors": moment.vectors.rows} if reader.caches.model else {})}
     found += [
         f"The cache of {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
         f"{len(np.setdiff1d(shown, rows))} too many."

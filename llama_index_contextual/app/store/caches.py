@@ -65,7 +65,7 @@ class Caches:
     Args:
         folder: Where writers keep the arrays.
         paid: Has the vectors.
-        model: Identity of the embedding model.
+        model: Identity of the embedding model; "" for none.
     """
 
     def __init__(self, folder: Path, paid: PaidStore, model: str) -> None:
