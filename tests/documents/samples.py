@@ -114,7 +114,7 @@ def notebook(path: Path) -> None:
         },
         {"cell_type": "markdown", "metadata": {}, "source": "- spring tide\n- neap tide"},
     ]
-    about = {"language_info": {"name": "python"}, "title": "Harbour", "authors": [{"name": "Iris Vale"}]}
+    about = {"language_info": {"name": "python"}, "title": "Harbour"}
     path.write_text(json.dumps({"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}), "utf-8")
 
 

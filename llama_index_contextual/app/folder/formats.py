@@ -100,14 +100,13 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-REVISION: Final = 3  # raised when the same file gives another text, so that it is converted again
+REVISION: Final = 4  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
     "word": ".docx .odt",
     "rtf": ".rtf",
-    "office": ".pptx .xlsx .csv",
+    "office": ".pptx .xlsx .csv .eml .msg",
     "html": ".html .htm .epub",
-    "mail": ".eml .msg",
     "markup": ".ipynb .rst .org .tex",
 }
 FORMATS: Final = {suffix: module for module, suffixes in _MODULES.items() for suffix in suffixes.split()}

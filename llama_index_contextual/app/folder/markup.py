@@ -9,6 +9,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,34 +19,33 @@ from llama_index_contextual.text import decode
 
 _UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
 _RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")
+_RST_CODE: Final = re.compile(r"\s*\.\. (?:(?:code-block|code|sourcecode|math)::\s*([\w+-]*)|parsed-literal::)")
 _EXPLICIT: Final = re.compile(r"(\s*)\.\.(?:\s+(?![\w:.+-]+::|\[|\|[^|]+\||_)|\s*$|\s+_[^:]*:\s*$)")
 _RST_ROLE: Final = re.compile(
     r"(?<![\w:.+`-])(?::[\w:.+-]{1,60}:)?`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`_{0,2}(?!`)"
 )
-_ORG_HEADING: Final = re.compile(r"(\*+)\s+(.*?)(?:\s+:[\w@:]+:)?\s*$")
-_ORG_STATES: Final = re.compile(r"^#\+(?:SEQ_|TYP_)?TODO:(.*)$", re.IGNORECASE | re.MULTILINE)
+_ORG_HEADING: Final = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$")
 _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
-_ORG_COOKIE: Final = re.compile(r"^\[#\w\]\s+|[ \t]{0,9}\[\d{0,9}(?:/\d{0,9}|%)\]")
 _ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*(\w*)", re.IGNORECASE)
+_ORG_KEYWORD: Final = re.compile(r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE)
 _LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
 _BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTIONS: Final = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
-_TEX_HEADING: Final = re.compile(rf"\\(?:({'|'.join(_LEVELS)})\*?|frametitle|begin\{{frame\}}){_OPTIONS}{_BRACES}")
-_TEX_BLOCK: Final = re.compile(rf"\\begin\{{(?:alert|example)?block\}}{_OPTIONS}{_BRACES}")
-_TEX_NAMED: Final = re.compile(r"\\begin\{\w+\*?\}\[(?=[^][=]*[A-Z ])([^][=]{3,200})\](?!\{)\s*")  # a theorem
-_TEX_CODE: Final = re.compile(
-    r"\\(?:verb\*?|(?:lstinline|mintinline)(?:\[[^][]*\])?(?:\{\w+\}(?=[^\w\s]))?)(?:([^\w\s{*])(.*?)\1|\{([^{}]*)\})"
+# Code, comments, and what holds a percent sign that begins none.
+_TEX_HIDDEN: Final = re.compile(
+    r"(\\(?:url|href|path)\{[^{}]*\}|\\verb\*?([^\w\s*]).{0,200}?\2)"
+    r"|\\begin\{(comment|[BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}([\s\S]*?)(?:\\end\{\3\}|\Z)"
+    r"|\\iffalse\b[\s\S]*?(?:\\fi\b|\Z)|(?<!\\)%.*"
 )
-_KEPT: Final = {ord(sign): 0xE000 + ord(sign) for sign in "\\{}%&~$_#^"}  # signs of code, until the text is written
-_SIGNS: Final = {kept: sign for sign, kept in _KEPT.items()}
-_TEX_OPENS: Final = re.compile(
-    r"\\begin\{(comment|[BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}|\\(comment|iffalse)\b|(?<!\\)%"
+_CODE: Final = "\ue000"  # where code stands, until the text is written
+_TEX_HEADING: Final = re.compile(
+    rf"\\(?:({'|'.join(_LEVELS)})\*?|frametitle|begin\{{(?:frame|\w*block)\}}){_OPTIONS}{_BRACES}"
 )
 # Where a line is divided: before what begins a thing of its own, and after a heading or a row.
 _TEX_BEFORE: Final = re.compile(
-    r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{|frametitle\{))"
+    rf"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{{|end\{{|(?:sub)*section\*?\{{|chapter\*?\{{|frametitle\{{)|{_CODE})"
 )
-_TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|\\begin\{{document\}}|\\\\)[ \t]*(?=[^\s\[])")
+_TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|{_CODE}|\\\\)[ \t]*(?=[^\s\[])")
 # Braces after a command of style, or that only group.
 _TEX_STYLE: Final = re.compile(
     r"(?:\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text)|(?<![\w\\}\])^*$]))\{([^{}]*)\}"
@@ -56,12 +56,12 @@ _TEX_DROPPED: Final = re.compile(
     r"|midrule|bottomrule|tableofcontents|addlinespace|endhead|endfirsthead|endfoot|endlastfoot)\b"
     r"|\\(?:cmidrule|cline)(?:\([^()]*\))?\{[^{}]*\}"
     rf"|\\begin\{{tabular[x*]\}}{_BRACES}{_BRACES}"
-    rf"|\\(?:begin|end)\{{\w+\*?\}}(?:\[[^][]{{0,200}}\])?(?:{_BRACES})?"
+    rf"|\\(?:begin|end)\{{\w+\*?\}}(?:\[(?:[!htbpHc\d]{{1,6}}|[^][=]{{0,200}}=[^][]{{0,200}})\])?(?:{_BRACES})?"
 )
 _TEX_FORMULA: Final = re.compile(r"\\(begin|end)\{(?:align|flalign|alignat|eqnarray|gather|multline|equation)\*?\}")
 _TEX_SPAN: Final = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_BRACES}{_BRACES}")
 _TEX_ACCENT: Final = re.compile(
-    r"(?<!\\)\\(?:([\"'`^~=.])\s*(?:\{\\?([a-zA-Z])\}|\\([ij])(?![a-zA-Z])\s*|([a-zA-Z]))|([cHvukr])\s*\{\\?([a-zA-Z])\})"
+    r"(?<!\\)\\([\"'`^~=.]|[cHvukr](?=\s{0,9}\{))\s{0,9}(\{)?(?:\\(?=[ij](?![a-zA-Z])))?([a-zA-Z])(?(2)\})"
 )
 _ACCENTS: Final = dict(
     zip("\"'`^~=.cHvukr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0327\u030b\u030c\u0306\u0328\u030a", strict=True)
@@ -69,7 +69,6 @@ _ACCENTS: Final = dict(
 _TEX_LETTER: Final = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?")
 _LETTERS: Final = dict(zip("ss ae AE oe OE aa AA o O l L i".split(), "ßæÆœŒåÅøØłŁi", strict=True))  # noqa: SIM905
 _TEX_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
-_TEX_COMMENT: Final = re.compile(r"(\\(?:url|href|path)\{[^{}]*\})|(?<!\\)%.*$")
 _TEX_CELL: Final = re.compile(r"(?<!\\)&")
 _TEX_TITLE: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
@@ -77,112 +76,76 @@ _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
 _DATA: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 
 
-class _Markup:
-    """Writes the lines of a text, one by one or some at once, as Markdown."""
-
-    def __init__(self, text: str) -> None:
-        self.lines = text.splitlines()
-        self.result: list[str] = []
-        self.metadata: dict[str, str] = {}
-        self.left_out: Counter[str] = Counter()
-        self._endless: set[str] = set()
-
-    def converted(self) -> Conversion:
-        """The whole text."""
-        at = 0
-        while at < len(self.lines):
-            at = self.read(at)
-        return Conversion([Part("\n".join(self.result) + "\n")], self.metadata, self.left_out)
-
-    def read(self, at: int) -> int:
-        """Write what begins on a line; the number of the next line."""
-        raise NotImplementedError
-
-    def skip(self, at: int, end: int, what: str = "") -> int:
-        """Leave lines out, so that those behind them keep their numbers."""
-        self.result += [""] * (end - at)
-        self.left_out[what] += bool(what)
-        return end
-
-    def end(self, at: int, text: str) -> int:
-        """The first line from ``at`` on that holds a text, in any case; 0 for none."""
-        following = () if text in self._endless else range(at, len(self.lines))
-        end = next((number for number in following if text in self.lines[number].lower()), 0)
-        self._endless |= set() if end else {text}
-        return end
-
-
 def read_rst(path: Path) -> Conversion:
     """ReStructuredText with Markdown's headings, fences and tables."""
-    return _Rst(decode(path.read_bytes()).text.expandtabs(8)).converted()
+    lines = decode(path.read_bytes()).text.expandtabs(8).splitlines()
+    result, styles, numbers, at = list[str](), list[str](), dict[int, int](), 0
+    while at < len(lines):
+        line, end = lines[at], _block_end(lines, at)
+        literal = _RST_CODE.match(line)
+        is_code = line.rstrip().endswith("::") and end > at + 1 and not line.lstrip().startswith(".. ")
+        if _RST_RULE.match(line):
+            end = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
+            result += _rst_table(lines[at:end])
+        elif literal or is_code:
+            if not literal and line.strip() != "::":
+                result.append(_rst_line(line.rstrip()[:-1], numbers))
+                at += 1
+            # The first line becomes the begin of a fence, the empty one behind the block its end.
+            result += [f"```{(literal and literal[1]) or ''}", *lines[at + 1 : end], "```"]
+            end += end < len(lines) and not lines[end].strip()
+        elif _EXPLICIT.match(line):  # a comment or a target
+            result += [""] * (end - at)
+        else:
+            found = _rst_heading([*lines[at : at + 3], "", ""], styles) or [_rst_line(line, numbers)]
+            result += found
+            end = at + len(found)
+        at = end
+    return Conversion([Part("\n".join(result) + "\n")])
+
+
+def _block_end(lines: list[str], at: int) -> int:
+    """The end of the lines that are indented below a line, without empty ones behind them."""
+    end = at + 1
+    for number in range(at + 1, len(lines)):
+        if lines[number].strip():
+            if _indent(lines[number]) <= _indent(lines[at]):
+                break
+            end = number + 1
+    return end
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-class _Rst(_Markup):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._styles: list[str] = []
-        self._numbers: dict[int, int] = {}
+def _rst_line(line: str, numbers: dict[int, int]) -> str:
+    """A line of text; ``numbers`` are the last ones of numbered items, by their indents."""
+    if item := re.match(r"(\s*)#\.(?=\s)", line):
+        indent = len(item[1])
+        for deeper in [at for at in numbers if at > indent]:
+            del numbers[deeper]
+        numbers[indent] = numbers.get(indent, 0) + 1
+        return f"{item[1]}{numbers[indent]}.{line[item.end() :]}"
+    if line.strip() and not line[:1].isspace():
+        numbers.clear()
+    return "" if _UNDERLINE.match(line.strip()) else escape(line, keep_lists=True)
 
-    def read(self, at: int) -> int:
-        line = self.lines[at]
-        if _RST_RULE.match(line):
-            end = next((n for n in range(at, len(self.lines)) if not self.lines[n].strip()), len(self.lines))
-            self.result += _rst_table(self.lines[at:end])
-            return end
-        literal = re.match(r"\s*\.\. (?:(?:code-block|code|sourcecode|math)::\s*([\w+-]*)|parsed-literal::)", line)
-        if literal or (line.rstrip().endswith("::") and not line.lstrip().startswith(".. ")):
-            end = self._block_end(at)
-            if literal or end > at + 1:
-                if not literal and line.strip() != "::":
-                    self.result.append(self._text(line.rstrip()[:-1]))
-                    at += 1
-                # The first line becomes the begin of a fence, the empty one behind the block its end.
-                self.result += [f"```{(literal and literal[1]) or ''}", *self.lines[at + 1 : end], "```"]
-                return end + (end < len(self.lines) and not self.lines[end].strip())
-        if _EXPLICIT.match(line):  # a comment or a target
-            return self.skip(at, self._block_end(at))
-        found = self._heading(at) or [self._text(line)]
-        self.result += found
-        return at + len(found)
 
-    def _block_end(self, at: int) -> int:
-        """The end of the lines that are indented below a line, without empty ones behind them."""
-        end = at + 1
-        for number in range(at + 1, len(self.lines)):
-            if self.lines[number].strip():
-                if _indent(self.lines[number]) <= _indent(self.lines[at]):
-                    break
-                end = number + 1
-        return end
-
-    def _text(self, line: str) -> str:
-        if number := re.match(r"(\s*)#\.(?=\s)", line):
-            indent = len(number[1])
-            self._numbers = {at: count for at, count in self._numbers.items() if at <= indent}
-            self._numbers[indent] = self._numbers.get(indent, 0) + 1
-            return f"{number[1]}{self._numbers[indent]}.{line[number.end() :]}"
-        if line.strip() and not line[:1].isspace():
-            self._numbers.clear()
-        return "" if _UNDERLINE.match(line.strip()) else escape(line, keep_lists=True)
-
-    def _heading(self, at: int) -> list[str]:
-        """The heading that begins on a line, as many lines as it has there; none where none begins."""
-        line, after, third = [*self.lines[at : at + 3], "", ""][:3]
-        title, style = "", ""
-        if _UNDERLINE.match(line):
-            title, style = (after, line[0] * 2) if third.rstrip() == line.rstrip() else ("", "")
-        elif _UNDERLINE.match(after) and line[:1].strip() and len(after.rstrip()) >= len(line.rstrip()) - 1:
-            title, style = line, after[0]
-        if not title.strip():
-            return []
-        if style not in self._styles:
-            self._styles.append(style)
-        written = heading(self._styles.index(style) + 1, _RST_ROLE.sub(r"\1", title))
-        return ["", written, ""] if title == after else [written, ""]
+def _rst_heading(lines: list[str], styles: list[str]) -> list[str]:
+    """The heading that begins on a line, as many lines as it has there; none where none begins."""
+    line, after, third = lines[:3]
+    title, style = "", ""
+    if _UNDERLINE.match(line):
+        title, style = (after, line[0] * 2) if third.rstrip() == line.rstrip() else ("", "")
+    elif _UNDERLINE.match(after) and line[:1].strip() and len(after.rstrip()) >= len(line.rstrip()) - 1:
+        title, style = line, after[0]
+    if not title.strip():
+        return []
+    if style not in styles:
+        styles.append(style)
+    written = heading(styles.index(style) + 1, _RST_ROLE.sub(r"\1", title))
+    return ["", written, ""] if title == after else [written, ""]
 
 
 def _rst_table(lines: list[str]) -> list[str]:
@@ -207,139 +170,117 @@ def _rst_table(lines: list[str]) -> list[str]:
 
 def read_org(path: Path) -> Conversion:
     """An Org file with Markdown's headings, fences and tables; comments and drawers are left out."""
-    return _Org(decode(path.read_bytes()).text).converted()
-
-
-class _Org(_Markup):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        words = re.findall(r"[^\s|()]+(?=[\s|(]|$)", " ".join(["TODO DONE", *_ORG_STATES.findall(text)]))
-        self._state = re.compile(rf"(?:{'|'.join(map(re.escape, words))})(?:\s+|$)")
-
-    def read(self, at: int) -> int:
-        line, text, found = self.lines[at], self.lines[at].strip(), _ORG_HEADING.match(self.lines[at])
+    lines = decode(path.read_bytes()).text.splitlines()
+    result, metadata, left_out, at = list[str](), dict[str, str](), Counter[str](), 0
+    while at < len(lines):
+        line, text, found = lines[at], lines[at].strip(), _ORG_HEADING.match(lines[at])
         kind, language = block.groups() if (block := _ORG_BLOCK.match(line)) else ("", "")
-        if kind and (end := self.end(at, f"#+end_{kind.lower()}")):
-            if kind.lower() == "comment":
-                return self.skip(at, end + 1, "comment")
-            body = [re.sub(r"^(\s*),(?=[*#])", r"\1", line) for line in self.lines[at + 1 : end]]
-            self.result += [f"```{language if kind.lower() == 'src' else ''}", *body, "```"]
-            return end + 1
-        if text.startswith(":") and text.endswith(":"):  # a drawer, in the text below one heading
-            following = range(at + 1, min(at + 1000, len(self.lines)))
-            end = next((n for n in following if self.lines[n].strip().lower().startswith((":end:", "*"))), at)
-            if self.lines[end].strip().lower() == ":end:":
-                return self.skip(at, end + 1)
-        if found and found[2].startswith("COMMENT"):
+        is_comment = kind.lower() == "comment" or (found is not None and found[2].startswith("COMMENT"))
+        end = 0
+        if kind:
+            end = next((n + 1 for n in range(at, len(lines)) if f"#+end_{kind.lower()}" in lines[n].lower()), 0)
+        elif text.startswith(":") and text.endswith(":"):  # a drawer, in the text below one heading
+            following = range(at + 1, min(at + 1000, len(lines)))
+            last = next((n for n in following if lines[n].strip().lower().startswith((":end:", "*"))), at)
+            end = last + 1 if lines[last].strip().lower() == ":end:" else 0
+        elif found and is_comment:
             above = re.compile(rf"\*{{1,{min(len(found[1]), 99)}}}\s")
-            following = range(at + 1, len(self.lines))
-            end = next((n for n in following if above.match(self.lines[n])), len(self.lines))
-            return self.skip(at, end, "comment")
-        if keyword := re.match(r"(?i)#\+(title|author|date):\s*(.*)$", line):
-            self.metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip()
-        if found:
-            state = self._state.match(found[2])
-            title = _ORG_COOKIE.sub("", found[2][state.end() if state else 0 :])
-            line = heading(len(found[1]), _ORG_LINK.sub(r"\1", title))
-        elif caption := re.match(r"(?i)\s*#\+caption(?:\[.*?\])?:\s*", line):
-            line = escape(line[caption.end() :])
-        elif text.startswith("|"):
-            line = line.replace("+", "|") if re.match(r"\s*\|[-+]+\|?\s*$", line) else line
+            end = next((n for n in range(at + 1, len(lines)) if above.match(lines[n])), len(lines))
+        if end and (is_comment or not kind):
+            left_out["comment"] += is_comment
+            result += [""] * (end - at)
+        elif end:
+            result += [f"```{language if kind.lower() == 'src' else ''}", *lines[at + 1 : end - 1], "```"]
         else:
-            line = "" if re.match(r"\s*#(?:\s|\+|$)", line) else escape(line, keep_lists=True)
-        self.result.append(line)
-        return at + 1
+            result.append(_org_line(line, found, metadata))
+        at = end or at + 1
+    return Conversion([Part("\n".join(result) + "\n")], metadata, left_out)
+
+
+def _org_line(line: str, found: re.Match[str] | None, metadata: dict[str, str]) -> str:
+    """A line outside of blocks; title, author and date go to the metadata."""
+    keyword = _ORG_KEYWORD.match(line)
+    if keyword and keyword[1].lower() != "caption":
+        metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip()
+    elif keyword:
+        return escape(keyword[2])
+    if found:
+        return heading(len(found[1]), _ORG_LINK.sub(r"\1", found[2]))
+    if line.strip().startswith("|"):
+        return line.replace("+", "|") if re.match(r"\s*\|[-+]+\|?\s*$", line) else line
+    return "" if re.match(r"\s*#(?:\s|\+|$)", line) else escape(line, keep_lists=True)
 
 
 def read_tex(path: Path) -> Conversion:
     """LaTeX with Markdown's headings, lists, tables and fences; formulas stay as they are."""
-    return _Tex(decode(path.read_bytes()).text).converted()
+    text = decode(path.read_bytes()).text.replace("\r\n", "\n").replace(_CODE, "")
+    preamble, begin, body = text.partition("\\begin{document}")
+    body, end, rest = (body if begin else text).rpartition("\\end{document}")
+    found = ((key, " ".join(_plain(value).split())) for key, value in _TEX_TITLE.findall(text))
+    metadata = {{"date": "created"}.get(key, key): value for key, value in found}
+    codes, left_out = list[str](), Counter(comment=int(bool(end and rest.strip())))
+
+    def hide(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        if match[3] and match[3] != "comment":
+            codes.append(match[4])
+            return _CODE
+        left_out["comment"] += not match[0].startswith("%")
+        return "\n" * match[0].count("\n")
+
+    body = _TEX_HIDDEN.sub(hide, body if end else rest)
+    pieces = _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", body)).splitlines()
+    result = [""] * (preamble.count("\n") if begin else 0)
+    for line in _tex_lines(pieces):
+        result += ["```", *codes.pop(0).split("\n")[1:-1], "```"] if line == _CODE else [line]
+    return Conversion([Part("\n".join(result) + "\n")], metadata, left_out)
 
 
-class _Tex(_Markup):
-    def __init__(self, text: str) -> None:
-        preamble, begin, body = text.partition("\\begin{document}")
-        body, end, rest = (body if begin else text).rpartition("\\end{document}")
-        super().__init__(body if end else rest)
-        self.left_out["comment"] += bool(end and rest.strip())
-        self.result = [""] * (preamble.count("\n") if begin else 0)
-        found = ((key, " ".join(_plain(value).split())) for key, value in _TEX_TITLE.findall(text))
-        self.metadata = {{"date": "created"}.get(key, key): value for key, value in found}
-        self._lists: list[tuple[str, int]] = []  # of the open lists: their kind, and how many items they have
-        self._is_row = self._is_formula = False
-
-    def read(self, at: int) -> int:
-        line = self.lines[at] = _TEX_CODE.sub(
-            lambda code: f"`{(code[2] or code[3] or '').translate(_KEPT)}`", self.lines[at]
-        )
-        opened = _TEX_OPENS.search(line)
-        if opened and (kind := opened[1] or opened[2]):  # a comment, or code
-            closing = f"\\end{{{kind}}}" if opened[1] else {"iffalse": "\\fi"}.get(kind, "\\endcomment")
-            before, rest = line[: opened.start()], line[opened.end() :]
-            is_here = closing in rest
-            end = at if is_here else self.end(at + 1, closing.lower())
-            if is_here or end:
-                after = (rest if is_here else self.lines[end]).partition(closing)[2]
-                if kind in ("comment", "iffalse"):
-                    self.left_out["comment"] += 1
-                    self.result += [escape(_plain(before)), *[""] * (end - at - 1)][: end - at]
-                    self.lines[end] = before * is_here + after
-                    return end
-                if before.strip():
-                    self._write(before)
-                self.result += ["```", *([rest.partition(closing)[0]] if is_here else self.lines[at + 1 : end]), "```"]
-                self.lines[end] = after
-                return end + (not after.strip())
-        self._write(_TEX_COMMENT.sub(r"\1", line))
-        return at + 1
-
-    def _write(self, line: str) -> None:
-        """Write a line in pieces that have one heading, item, row or environment at most."""
-        for piece in _TEX_AFTER.sub(
-            r"\1\n", _TEX_BEFORE.sub("\n", _TEX_BLOCK.sub(r"\1. ", _TEX_NAMED.sub(r"\1. ", line)))
-        ).split("\n"):
-            self._piece(piece)
-
-    def _piece(self, line: str) -> None:
-        for kind, name in re.findall(r"\\(begin|end)\{(itemize|enumerate)\}", line):
-            if kind == "begin":
-                self._lists.append((name, 0))
-            elif self._lists:
-                self._lists.pop()
-        if found := _TEX_HEADING.search(line):
-            self.result.append(heading(_LEVELS.get(found[1], 4), _plain(found[2])))
-            return
+def _tex_lines(pieces: list[str]) -> Iterator[str]:
+    """Lines that have one heading, item, row or environment at most, as Markdown."""
+    lists: list[tuple[str, int]] = []
+    is_row = is_formula = False
+    for line in pieces:
         if formula := _TEX_FORMULA.search(line):
-            self._is_formula = formula[1] == "begin"
+            is_formula = formula[1] == "begin"
         kept = _TEX_DROPPED.sub("", _TEX_SPAN.sub(lambda span: span[3] + "&" * (int(span[1]) - 1), line))
-        if self._is_row and line.strip() and not kept.strip() and "\\end{" not in line:  # a rule between rows
-            return
-        was_row, self._is_row = self._is_row, not self._is_formula and _TEX_CELL.search(kept) is not None
-        if self._is_row:
+        bullet = _bullet(line, lists)
+        if is_row and line.strip() and not kept.strip() and "\\end{" not in line:  # a rule between rows
+            continue
+        was_row, is_row = is_row, not is_formula and _TEX_CELL.search(kept) is not None
+        if found := _TEX_HEADING.search(line):
+            yield heading(_LEVELS.get(found[1], 4 + ("block" in found[0])), _plain(found[2]))
+        elif is_row:
             cells = [_plain(cell).strip().replace("|", r"\|") for cell in _TEX_CELL.split(kept)]
-            self.result += [f"| {' | '.join(cells)} |", *([] if was_row else [f"|{' --- |' * len(cells)}"])]
+            yield f"| {' | '.join(cells)} |" + f"\n|{' --- |' * len(cells)}" * (not was_row)
         elif item := _TEX_ITEM.match(kept):
-            kind, count = self._lists.pop() if self._lists else ("", 0)
-            self._lists.append((kind, count + 1))
-            bullet = f"{count + 1}." if kind == "enumerate" else "-"
-            words = (bullet, _plain(item[1] or ""), escape(_plain(kept[item.end() :])))
-            self.result.append("   " * (len(self._lists) - 1) + " ".join(filter(None, words)))
+            yield " ".join(filter(None, (bullet, _plain(item[1] or ""), escape(_plain(kept[item.end() :])))))
         elif kept.strip() or not was_row:  # else a rule between rows
-            self.result.append(escape(_plain(kept).rstrip()))
+            yield escape(_plain(kept).rstrip())
+
+
+def _bullet(line: str, lists: list[tuple[str, int]]) -> str:
+    """The sign or number of an item on a line; ``lists`` are those that are open, and how many items they have."""
+    for kind, name in re.findall(r"\\(begin|end|item)\b(?:\{(itemize|enumerate)\})?", line):
+        if kind == "begin" and name:
+            lists.append((name, 0))
+        elif kind == "end" and name and lists:
+            lists.pop()
+        elif kind == "item":
+            last, count = lists.pop() if lists else ("", 0)
+            lists.append((last, count + 1))
+    last, count = lists[-1] if lists else ("", 0)
+    return "   " * (len(lists) - 1) + (f"{count}." if last == "enumerate" else "-")
 
 
 def _plain(text: str) -> str:
     """A text without commands of style."""
-
-    def accented(found: re.Match[str]) -> str:
-        sign, letter = found[1] or found[5], found[2] or found[3] or found[4] or found[6]
-        return unicodedata.normalize("NFC", letter + _ACCENTS[sign])
-
-    text = _TEX_ACCENT.sub(accented, text)
+    text = _TEX_ACCENT.sub(lambda at: unicodedata.normalize("NFC", at[3] + _ACCENTS[at[1]]), text)
     for _ in range(4):  # in one another
         text = _TEX_STYLE.sub(r"\1", text)
     text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], re.sub(r"\\\\(?:\[[^][]*\])?\s*$", "", text))
-    return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ").translate(_SIGNS)
+    return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ")
 
 
 def read_ipynb(path: Path) -> Conversion:
@@ -355,8 +296,7 @@ def read_ipynb(path: Path) -> Conversion:
         raise ConversionError("it is no Jupyter notebook of version 4. Cure: save it anew, or ignore it.")
     about: dict[str, Any] = notebook.get("metadata") or {}
     language = str((about.get("language_info") or about.get("kernelspec") or {}).get("name") or "python")
-    parts: list[tuple[int, list[str]]] = []
-    left_out: Counter[str] = Counter()
+    parts, left_out = list[tuple[int, list[str]]](), Counter[str]()
     for number, cell in enumerate(notebook["cells"], start=1):
         text, pictures = _DATA.subn("", _joined(cell.get("source")).rstrip())
         left_out["picture"] += pictures
@@ -364,18 +304,13 @@ def read_ipynb(path: Path) -> Conversion:
             continue
         if not parts or re.match(r"\s*#{1,6}\s", text) or sum(map(len, parts[-1][1])) > _LONG_PART:
             parts.append((number, []))
-        blocks, kind = parts[-1][1], cell.get("cell_type")
-        if kind != "code":
-            blocks.append(escape(text, keep_lists=True) if kind == "raw" else text)
-            continue
         outputs = "\n".join(filter(None, (_output(one, left_out) for one in cell.get("outputs") or [])))
-        blocks += [formats.fence(text, language), *([formats.fence(outputs)] if outputs.strip() else [])]
-    authors = (
-        str(author["name"]) for author in about.get("authors") or [] if isinstance(author, dict) and "name" in author
-    )
-    metadata = {"title": str(about.get("title") or ""), "author": ", ".join(authors)}
+        kind = cell.get("cell_type")
+        text = formats.fence(text, language) if kind == "code" else text
+        parts[-1][1].append(escape(text, keep_lists=True) if kind == "raw" else text)
+        parts[-1][1].extend([formats.fence(outputs)] if outputs.strip() else [])
     pages = [Part("\n\n".join(texts) + "\n", {"cell": number}) for number, texts in parts]
-    return Conversion(pages, metadata, left_out)
+    return Conversion(pages, {"title": str(about.get("title") or "")}, left_out)
 
 
 def _joined(source: Any) -> str:

@@ -1,16 +1,19 @@
-"""Presentations, workbooks and CSV: slides through HTML, sheets as tables of values as the program shows them."""
+"""Presentations and mail through HTML; workbooks and CSV as tables of values as the program shows them."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime as dt
+import email
+import email.policy
 import io
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from fractions import Fraction
+from email.message import EmailMessage, MIMEPart
+from email.utils import parsedate_to_datetime
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -18,25 +21,21 @@ from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, power
+from llama_index_contextual.app.folder.html import NUMBER, decoded, html_to_markdown
+from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import decode
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
-# A format of numbers: text, digits, decimals, text. Text is quoted, escaped, a currency, a colour, a space, or a sign.
-_WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[^0#?.,"\\\[_*])*)"""
-_FORM: Final = re.compile(rf"{_WORDS}([0#?,]*)(?:\.([0#?]+)(,*))?{_WORDS}")
-_WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
-_MARK: Final = re.compile(rf"{_WORD.pattern}|.")
-_BOUND: Final = re.compile(r"\[([<>=]{1,2})(-?\d+(?:\.\d+)?)\]")
+_FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value
 _MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
-# Raised letters behind others in a text of a workbook.
-_RUN: Final = r"(?:(?!</rPr>).){0,200}"
-_RAISED: Final = re.compile(
-    rf"(?<=[\w)\]])(</t></r><r><rPr>{_RUN}<vertAlign val=\"superscript\" ?/>{_RUN}</rPr><t[^<>]{{0,50}}>)([^<]+)",
-    re.DOTALL,
-)
-_SCIENTIFIC: Final = re.compile(r"[0#?]+(?:\.([0#?]+))?E([+-])(0+)")
-_FRACTION: Final = re.compile(r"(?:([0#?]+)[ _?]+)?[0#?]+/(?:(\d+)|([?#]+))")
+# A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs.
+_WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
+_FORM: Final = re.compile(rf"{_WORDS}([0#?][0#?,]*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}")
+_WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
+_MARKED: Final = ("text/html", "text/enriched", "text/richtext")
+
+
+# Presentations
 
 
 def read_pptx(path: Path) -> Conversion:
@@ -86,18 +85,14 @@ def _slide(slide: Any) -> tuple[str, list[str]]:
 
 
 def _table(table: Any) -> str:
-    """A table as HTML; names of columns go on below one that spans several."""
-    lines, tag = list[str](), "th"
+    html, tag = "", "th"
     for row in table.iter("{*}tr"):
-        merged = ((cell, {cell.get("hMerge"), cell.get("vMerge")}) for cell in row.iterfind("{*}tc"))
-        cells = [cell for cell, values in merged if values <= {None, "0", "false"}]
-        texts = [_runs(cell).strip() for cell in cells]
-        tag = "td" if lines and any(map(str.isdigit, "".join(texts))) else tag
-        spans = [f'colspan="{cell.get("gridSpan")}" rowspan="{cell.get("rowSpan")}"' for cell in cells]
-        inner = (f"<{tag} {span}>{text}</{tag}>" for span, text in zip(spans, texts, strict=True))
-        lines.append(f"<tr>{''.join(inner)}</tr>")
-        tag = tag if any(integer(cell.get("gridSpan")) > 1 for cell in cells) else "td"
-    return f"<table>{''.join(lines)}</table>"
+        cells = [cell for cell in row.iterfind("{*}tc") if not {cell.get("hMerge"), cell.get("vMerge")} & {"1", "true"}]
+        spans = (f'colspan="{cell.get("gridSpan")}" rowspan="{cell.get("rowSpan")}"' for cell in cells)
+        inner = (f"<{tag} {span}>{_runs(cell).strip()}</{tag}>" for span, cell in zip(spans, cells, strict=True))
+        html += f"<tr>{''.join(inner)}</tr>"
+        tag = "th" if html.count("<tr>") == 1 and any(integer(cell.get("gridSpan")) > 1 for cell in cells) else "td"
+    return f"<table>{html}</table>"
 
 
 def _placeholder(shape: Any) -> str:
@@ -140,20 +135,18 @@ def _runs(element: Any) -> str:
     return "".join(pieces)
 
 
+# Workbooks and CSV
+
+
 def read_csv(path: Path) -> Conversion:
     """A table; the first line is its header, and empty ones mean nothing."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(1_000_000)
-    separator = re.match(r'"?sep=(.)"?\r?\n', text)
-    text = text[separator.end() :] if separator else text
-
-    def rank(delimiter: str) -> tuple[float, int]:  # the one that gives lines of the same length, and most cells
-        rows = csv.reader(io.StringIO(text[:20_000], newline=""), delimiter=delimiter)
-        widths = [len(row) for row in rows if row][:50]
-        common = max(set(widths), key=widths.count, default=1)
-        return (widths.count(common) / len(widths) if common > 1 else 0.0, common)
-
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator[1] if separator else max(",;\t|", key=rank))
+    first, _, rest = text.lstrip().partition("\n")
+    delimiter = max(",;\t|", key=re.sub('"[^"]*"', "", first).count)
+    if first.startswith("sep="):  # of Excel
+        delimiter, text = first[4:5], rest
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return Conversion([Part(_tables(row for row in rows if _count(row)))])
 
 
@@ -165,35 +158,31 @@ def read_xlsx(path: Path) -> Conversion:
     """
     import openpyxl
 
-    has_formulas, left_out, merged = False, Counter[str](), dict[str, set[bytes]]()
-    prepared = io.BytesIO()
-    with formats.open_archive(path) as archive, zipfile.ZipFile(prepared, "w") as written:
+    left_out, merged = Counter[str](), dict[str, set[bytes]]()
+    with formats.open_archive(path) as archive:
         for name in archive.namelist():
             left_out.update(picture=name.startswith("xl/media/"), chart=name.startswith("xl/charts/chart"))
-            if not name.endswith((".xml", ".rels")):
-                continue
-            data = archive.read(name)
             if name.startswith("xl/worksheets/sheet"):
-                has_formulas |= b"<f" in data
+                data = archive.read(name)
                 merged[name] = set(_MERGED.findall(data))
+                left_out["formula without a value"] += len(_FORMULA.findall(data))
                 if b"<!" in data[:2000].replace(b"\0", b""):  # before the data
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
-            else:
+            elif name.endswith((".xml", ".rels")):
                 root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
                 left_out["comment"] += len(root.findall(".//{*}comment")) * name.startswith("xl/comments")
                 left_out["text box"] += len(root.findall(".//{*}txBody")) * name.startswith("xl/drawings/")
-            if b"superscript" in data:
-                data = _RAISED.sub(lambda run: run[1] + power(run[2]), data.decode("utf-8", "replace")).encode()
-            written.writestr(name, data)
-    book = openpyxl.load_workbook(prepared, read_only=True, data_only=True)
-    formulas = openpyxl.load_workbook(prepared, read_only=True) if has_formulas else book
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     about, parts = book.properties, []
-    for sheet, other in zip(book.worksheets, formulas.worksheets, strict=True):
+    for sheet in book.worksheets:
         sheet.reset_dimensions()  # those in the file may be wrong
-        other.reset_dimensions()
-        rows = list(_rows(sheet, other))
-        ranges = merged.get(sheet._worksheet_path, ())  # noqa: SLF001  it does not show them
-        _merge(rows, [openpyxl.utils.range_boundaries(cells.decode()) for cells in ranges])
+        rows = list(_rows(sheet))
+        for cells in merged.get(sheet._worksheet_path, ()):  # noqa: SLF001  it does not show them
+            left, top, _, bottom = openpyxl.utils.range_boundaries(cells.decode())
+            text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
+            for row in filter(None, rows[top:bottom] if len(text) <= formats.REPEATED else ()):
+                row.extend([""] * (left - len(row)))
+                row[left - 1] = row[left - 1] or text
         if (text := _tables(rows)).strip():
             parts.append(Part(f"{formats.heading(1, sheet.title)}\n\n{text}", {"sheet": sheet.title}))
     metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
@@ -201,58 +190,16 @@ def read_xlsx(path: Path) -> Conversion:
     return Conversion(parts, metadata, left_out)
 
 
-def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
-    """The rows of a sheet as text, at their places; a formula whose value was never computed is shown itself."""
+def _rows(sheet: Any) -> Iterator[list[str]]:
+    """The rows of a sheet as text, at their places."""
     count = 0
-    rows = ((row, row) for row in sheet.iter_rows())
-    for row, others in rows if formulas is sheet else zip(sheet.iter_rows(), formulas.iter_rows(), strict=True):
-        values = [
-            shown(cell.value if cell.value is not None else other.value, (cell.number_format or "General")[:255])
-            for cell, other in zip(row, others, strict=True)
-        ]
+    for row in sheet.iter_rows():
+        values = [shown(cell.value, (cell.number_format or "General")[:255]) for cell in row]
         while values and not values[-1]:
             values.pop()
         count += len(values)
         formats.check_size(count)
         yield values
-
-
-def _merge(rows: list[list[str]], spans: Sequence[tuple[int, int, int, int]]) -> None:
-    """Write what spans rows into each of them; names of columns above others are joined to these.
-
-    Args:
-        rows: Changed in place.
-        spans: First column and row, last column and row, from 1.
-    """
-    width = max(map(len, rows), default=0)
-    if not spans or width * len(rows) > formats.MOST_CELLS:
-        return
-    rows[:] = [[*row, *[""] * (width - len(row))] for row in rows]
-    starts: dict[tuple[int, int], int] = {}  # of cells over several columns: where each one begins
-    for left, top, right, bottom in spans:
-        if left <= width and top <= len(rows):
-            text = rows[top - 1][left - 1]
-            for row in rows[top:bottom] if len(text) <= formats.REPEATED else ():
-                row[left - 1] = row[left - 1] or text * any(row)
-            if right > left:
-                starts.update({(top - 1, column): left - 1 for column in range(left - 1, min(right, width))})
-    heads: list[int] = []
-    for at in sorted({row for row, _ in starts}):
-        if at + 1 == len(rows) or _count(rows[at]) < 2 or (at and at - 1 not in heads and _count(rows[at - 1]) > 1):  # noqa: PLR2004
-            continue
-        above = [rows[at][starts.get((at, column), column)] for column in range(width)]
-        cells = [
-            (name, cell, (at, column) in starts)
-            for column, (name, cell) in enumerate(zip(above, rows[at + 1], strict=True))
-        ]
-        under = [cell for _, cell, is_below in cells if is_below and cell]
-        is_beside = all(cell in ("", name) for name, cell, is_below in cells if not is_below)
-        if under and is_beside and all(re.match(r"[^\W\d]|<|(?:19|20)\d\d$", cell) for cell in under):  # names
-            rows[at] = above
-            heads.append(at)
-    for at in reversed(heads):
-        pairs = zip(*rows[at : at + 2], strict=True)
-        rows[at : at + 2] = [[" ".join(dict.fromkeys(filter(None, pair))) for pair in pairs]]
 
 
 def _tables(rows: Iterable[Sequence[str]]) -> str:
@@ -267,7 +214,7 @@ def _tables(rows: Iterable[Sequence[str]]) -> str:
     blocks = []
     for table in tables:
         first = min(at for row in table for at, cell in enumerate(row) if cell.strip())
-        if all(_count(row) == 1 for row in table) and len(table) <= (1 if len(tables) == 1 else 4):  # titles
+        if all(_count(row) == 1 for row in table) and len(table) <= 4:  # noqa: PLR2004  titles
             blocks += [formats.escape("".join(row).strip()) for row in table]
         else:
             blocks.append(formats.table_of(row[first:] for row in table))
@@ -294,98 +241,137 @@ def shown(value: Any, form: str = "General") -> str:
     if value is None or isinstance(value, bool | str):
         text = "" if value is None else str(value)
         return text.upper() if isinstance(value, bool) else re.sub(r"_x00[01][0-9A-Fa-f]_", " ", text)  # of Excel
-    elapsed = re.search(r"\[(h+|m+|s+)\]", form.lower())
-    if isinstance(value, dt.timedelta) or elapsed:
-        return _duration(value, form, elapsed[1] if elapsed else "h")
     if isinstance(value, int | float):
         return _number(value, form)
-    time = value if isinstance(value, dt.time) else value.time()
-    clock = f"{time:%H:%M:%S}" if time.second or "s" in form.lower() else f"{time:%H:%M}"
-    if isinstance(value, dt.time) or (value.year <= 1900 and not re.search("[yYdD]", form)):  # noqa: PLR2004
-        return clock
     signs = {*_WORD.sub("", form).lower()}
-    if time == dt.time() and not signs & {*"dh"} and "y" in signs:
+    if isinstance(value, dt.timedelta):
+        seconds = round(value.total_seconds())
+        end = f":{abs(seconds) % 60:02}" if seconds % 60 or "s" in signs else ""
+        return f"{'-' * (seconds < 0)}{abs(seconds) // 3600}:{abs(seconds) // 60 % 60:02}{end}"
+    time = value if isinstance(value, dt.time) else value.time() if isinstance(value, dt.datetime) else dt.time()
+    clock = f"{time:%H:%M:%S}" if time.second or "s" in signs else f"{time:%H:%M}"
+    if isinstance(value, dt.time) or (value.year <= 1900 and not signs & {*"yd"}):  # noqa: PLR2004
+        return clock
+    if time == dt.time() and "y" in signs and not signs & {*"dh"}:
         return f"{value:%Y-%m}" if "m" in signs else f"{value:%Y}"
     return f"{value:%Y-%m-%d}" if time == dt.time() else f"{value:%Y-%m-%d} {clock}"
 
 
-def _duration(value: Any, form: str, unit: str) -> str:
-    """Hours or another unit that may be more than a day's, minutes, and seconds where there are some."""
-    from openpyxl.utils.datetime import to_excel
-
-    seconds = round(86400 * (value if isinstance(value, int | float) else to_excel(value)))
-    sign, seconds = "-" * (seconds < 0), abs(seconds)
-    minutes = f"{seconds // 60}" if unit[0] == "m" else f"{seconds // 3600}:{seconds // 60 % 60:02}"
-    minutes += f":{seconds % 60:02}" if seconds % 60 or "s" in form.lower() else ""
-    return sign + (f"{seconds}" if unit[0] == "s" else minutes)
-
-
-def _number(value: Any, form: str) -> str:
-    """A number with the places, thousands, percent, leading zeros and words of its format."""
+def _number(value: float, form: str) -> str:
+    """A number with the places, thousands, percent, leading zeros and words of its format; else as it is."""
     sections = form.split(";")
     at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0  # noqa: PLR2004
-    if _BOUND.search(form):
-        at = next((n for n, section in enumerate(sections) if _is_within(value, _BOUND.search(section))), 0)
     match = _FORM.fullmatch(sections[at])
-    signs = _WORD.sub("", sections[at])
-    unsigned = abs(value) if at == 1 else value  # where the section has signs of its own
-    if "E" in signs and (match := _SCIENTIFIC.search(sections[at])):
-        mantissa, _, exponent = f"{unsigned:.{len(match[1] or '')}E}".partition("E")
-        sign = "-" if int(exponent) < 0 else match[2].strip("-")
-        text = f"{mantissa}E{sign}{abs(int(exponent)):0{len(match[3])}}"
-        return f"{_words(sections[at][: match.start()])}{text}{_words(sections[at][match.end() :])}".strip()
-    if "/" in signs and (match := _FRACTION.search(signs)):
-        return _fraction(unsigned, match)
-    if {*"E/@"} & {*signs} or "General" in signs or abs(value) > 1e15 or (match is None and {*".,"} & {*signs}):  # noqa: PLR2004
-        return f"{value:.15g}" if isinstance(value, float) else str(value)
-    if match is None:
-        return _masked(value, sections[at])
-    whole, places = match[2].rstrip(","), (match[3] or "")[:40]
-    thousands = len(match[2]) - len(whole) + len(match[4] or "")
+    text = f"{value:.15g}" if isinstance(value, float) else str(value)
+    if match is None or abs(value) > 1e15 or re.search(r"\[[<>=]", form):  # noqa: PLR2004  more digits than Excel has
+        return text
+    before, digits, places, commas, after = match.groups(default="")
+    whole = digits.rstrip(",")
+    words, end = (_WORD.sub(lambda word: word[1] or word[2] or word[3] or "", one) for one in (before, after))
     if not whole and not places:
-        return _words(match[1]).strip()
-    number = Decimal(repr(abs(value))).scaleb(2 * ("%" in signs) - 3 * thousands)
-    number = number.quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
+        return words.strip() or text
+    power = 2 * ("%" in _WORD.sub("", before + after)) - 3 * (len(digits) - len(whole) + len(commas))
+    number = Decimal(repr(abs(value))).scaleb(power).quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
     units, _, decimals = f"{number:{',' * (',' in whole)}f}".partition(".")
     least = len(places.rstrip("#?"))
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
-    sign = "-" if unsigned < 0 and number else ""
-    return f"{sign}{_words(match[1])}{units}{'.' * bool(decimals)}{decimals}{_words(match[5])}".strip()
+    return f"{'-' * (at == 0 and value < 0 and number > 0)}{words}{units}{'.' * bool(decimals)}{decimals}{end}".strip()
 
 
-def _fraction(value: float, form: re.Match[str]) -> str:
-    least = int(form[2] or 0)
-    number = Fraction(abs(value)).limit_denominator(10 ** len(form[3] or "?") - 1)
-    above, below = number.numerator, number.denominator
-    if least:
-        above, below = round(abs(value) * least), least
-    whole, above = divmod(above, below) if form[1] else (0, above)
-    text = f"{whole or ''}{f' {above}/{below}' if above or not form[1] else ''}".strip()
-    return f"{'-' * (value < 0)}{text or 0}"
+# Mail
 
 
-def _is_within(value: float, bound: re.Match[str] | None) -> bool:
-    if bound is None:
-        return True
-    sign, most = bound[1], float(bound[2])
-    return (
-        ("<" in sign and value < most)
-        or (">" in sign and value > most)
-        or (sign != "<>" and "=" in sign and value == most)
+def read_eml(path: Path) -> Conversion:
+    """A mail as it is sent: its texts, mails in it, and the names of its attachments.
+
+    Raises:
+        ConversionError: It has no headers.
+    """
+    message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+    if not isinstance(message, EmailMessage) or not message.keys():
+        raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
+    others: list[MIMEPart] = []
+    pages = _pages(message, others)
+    is_shown = [one.get_content_maintype() == "image" and not one.is_attachment() for one in others]
+    names = [
+        one.get_filename() or one.get_content_type() * (one.is_attachment() or one.get_content_maintype() == "text")
+        for one in others
+    ]
+    return _mail([*pages, Conversion([], {}, {"picture": sum(is_shown)})], names, _about(message))
+
+
+def read_msg(path: Path) -> Conversion:
+    """A mail as Outlook keeps it."""
+    from oxmsg import Message
+
+    message = Message.load(str(path))
+    headers = {name.lower(): value for name, value in message.message_headers.items()}
+    people = ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients)
+    about = {
+        "subject": " ".join((message.subject or "").split()),
+        "sender": message.sender or headers.get("from", ""),
+        "to": headers.get("to", "") or people,
+        "cc": headers.get("cc", ""),
+        "date": message.sent_date.date().isoformat() if message.sent_date else "",
+    }
+    bodies = {"text/plain": message.body or "", "text/html": message.html_body or ""}
+    pages = _fullest([(kind, [_page(text, kind)]) for kind, text in bodies.items()])
+    return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], about)
+
+
+def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, str]) -> Conversion:
+    subject, attached = about["subject"], ", ".join(filter(None, (" ".join(name.split()) for name in names)))
+    head, tail = formats.heading(1, subject) if subject else "", f"Attached: {attached}" if attached else ""
+    blocks = filter(None, (head, *(page.text.strip() for page in pages), tail))
+    left_out = sum((Counter(page.left_out) for page in pages), Counter[str]())
+    return Conversion(
+        [Part("\n\n".join(blocks) + "\n")], {"title": subject, formats.ATTACHED: attached, **about}, left_out
     )
 
 
-def _words(form: str) -> str:
-    return _WORD.sub(lambda word: word[1] or word[2] or word[3] or "", form)
+def _about(message: Any) -> dict[str, str]:
+    headers = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
+    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in headers.items()}
+    with contextlib.suppress(ValueError, TypeError):
+        about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
+    return about
 
 
-def _masked(value: Any, form: str) -> str:
-    """A number whose digits stand between signs, as of a telephone."""
-    marks = [mark[0] for mark in _MARK.finditer(form)]
-    count = sum(mark in "0#?" for mark in marks)
-    number = f"{abs(value):.0f}".rjust(count)
-    first = len(number) - count + 1  # digits at the first place
-    digits = iter([number[:first], *number[first:]])
-    pieces = (next(digits).strip() or "0" * (mark == "0") if mark in "0#?" else _words(mark) for mark in marks)
-    return f"{'-' * (value < 0 and ';' not in form)}{''.join(pieces)}".strip()
+def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Conversion]:
+    """The texts of a part in their order, and of alternatives one; what is no text is added to ``others``."""
+    kind, inner = part.get_content_type(), part.get_payload() if part.is_multipart() else []
+    if inner and kind == "message/rfc822":
+        about = _about(inner[0])
+        facts = {"From": about["sender"], "Date": about.get("date")}
+        lines = [f"{name}: {value}" for name, value in facts.items() if value]
+        head = "\n".join((formats.heading(depth + 1, about["subject"] or "Mail"), "", *lines))
+        return [Conversion([Part(head)]), *_pages(inner[0], others, depth + 1)]
+    if inner:
+        found = [(one.get_content_type(), _pages(one, others, depth)) for one in inner]
+        return _fullest(found) if kind == "multipart/alternative" else [page for _, pages in found for page in pages]
+    is_text = part.get_content_maintype() in ("text", "multipart") and kind != "text/calendar"
+    if is_text and not part.is_attachment() and not part.get_filename():
+        data = part.get_payload(decode=True)
+        charset = part.get_content_charset() or ("" if kind in _MARKED else "utf-8")
+        with contextlib.suppress(DocumentError):  # it is binary
+            return [_page(decoded(data, charset) if isinstance(data, bytes) else "", kind)]
+    others.append(part)
+    return []
+
+
+def _page(text: str, kind: str) -> Conversion:
+    if kind in _MARKED and text.strip():
+        return html_to_markdown(text)
+    lines = "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return Conversion([Part(formats.escape(lines, keep_lists=True))])
+
+
+def _fullest(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
+    """The plain text, or the richest form where fewer than half of its words stand in the plain text."""
+    filled = [(kind, pages) for kind, pages in alternatives if any(page.text.strip() for page in pages)]
+    plain = next((pages for kind, pages in filled if kind == "text/plain"), [])
+    rich = next((pages for kind, pages in reversed(filled) if kind != "text/plain"), [])
+    words, known = ({*re.findall(r"\w+", " ".join(page.text for page in pages).lower())} for pages in (rich, plain))
+    chosen = rich if 2 * len(words & known) < len(words) else plain
+    return chosen or [page for _, pages in alternatives for page in pages]
