@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 from llama_index.core import Document, MockEmbedding
-from llama_index.embeddings.ollama import OllamaEmbedding
-from servers import ollama_shim
 
 from llama_index_contextual.app.index import ContextualIndex, embedder
 from llama_index_contextual.app.store.database import Database
-from llama_index_contextual.errors import ContextualWarning, EmbeddingError, FingerprintError, StorageError
+from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,11 +206,3 @@ def test_a_model_that_gives_no_vectors_is_named(folder):
 
     with pytest.raises(Exception, match=r"gave 1 vector for"):
         embedder.embed_texts(Broken(3), ["a", "b"])
-
-
-def test_a_model_that_ollama_lacks_is_named_with_the_command_that_brings_it():
-    with (
-        ollama_shim() as url,
-        pytest.raises(EmbeddingError, match=r"1 text .*Cure: ollama pull absent"),
-    ):
-        embedder.embed_texts(OllamaEmbedding("absent", base_url=url), ["a"])

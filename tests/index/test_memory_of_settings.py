@@ -117,7 +117,7 @@ def test_renames_are_no_deletions(opened, folder):
         index.refresh()
         (folder / "memory").rename(folder / "notes")
         (folder / "faq.md").rename(folder / "asked.md")
-        assert len(index.refresh().moved) == 3
+        assert len(index.refresh().added) == 3
 
 
 def test_paying_again_has_to_be_confirmed(opened, fake_model):

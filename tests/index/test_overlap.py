@@ -52,7 +52,6 @@ class Hooked(BaseEmbedding):
 @pytest.fixture
 def pages(tmp_path, monkeypatch):
     """A folder whose pages are prepared one by one and written in twos."""
-    monkeypatch.setattr(refresh, "GROUP", 1)
     monkeypatch.setattr(refresh, "BATCH_CHUNKS", 2)
     for number in range(PAGES):
         (tmp_path / f"page{number:02}.md").write_text(f"# Page {number}\n\nTea of day {number}.\n", "utf-8")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llama_index_contextual.app.index import ContextualIndex
-    from llama_index_contextual.app.index.plan import RefreshReport
+    from llama_index_contextual.app.index.refresh import RefreshReport
 
 _KEYS: Final = (
     "embed_model",

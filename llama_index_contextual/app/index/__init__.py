@@ -1,10 +1,23 @@
-"""The index: opened, refreshed, searched."""
+"""The index: opened, refreshed, searched, and kept up to date in the background."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, get_args
 
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.index.background import BackgroundRefresh, is_refreshing
 from llama_index_contextual.app.index.index import ContextualIndex
-from llama_index_contextual.app.index.plan import RefreshReport
-from llama_index_contextual.app.index.status import Freshness, IndexStatus
+from llama_index_contextual.app.index.refresh import RefreshReport
+from llama_index_contextual.app.index.status import PATIENCE, Freshness, IndexStatus
+from llama_index_contextual.app.settings.schema import Refreshing
+from llama_index_contextual.errors import ContextualError, LockedError, amount, one_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [  # what users import
     "BackgroundRefresh",
@@ -15,3 +28,111 @@ __all__ = [  # what users import
     "RefreshReport",
     "is_refreshing",
 ]
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a refresh is still waited for
+_LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
+_THREAD: Final = "llama-index-contextual refresh"
+
+
+def is_refreshing() -> bool:
+    """Whether any index of this process is being refreshed in the background."""
+    return any(thread.name == _THREAD for thread in threading.enumerate())
+
+
+class BackgroundRefresh:
+    """Keeps an index up to date while it is searched, with the index's own settings, in a thread of its own.
+
+    Contexts that fell back are never asked for again: only :meth:`ContextualIndex.refresh` does that.
+
+    Args:
+        index: An open index.
+        mode: ``"auto"`` refreshes in the background; ``"never"`` only looks; ``"wait"`` waits until the refresh ends.
+        patience: Seconds that :meth:`look` may take, except with ``"wait"``. A refresh that has run for longer is not
+            waited for at all.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    def __init__(self, index: ContextualIndex, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
+        one_of("mode", mode, get_args(Refreshing))
+        self._index, self._mode, self._patience = index, mode, amount("patience", patience, zero=True)
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._began, self._ended = 0.0, -_LOOK_EVERY
+        self._seen, self._error = Freshness(), ""
+        self._logged: set[str] = set()  # problems of the last refresh
+        self._is_left = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
+        with self._guard:
+            if self._mode != "never" and not self.refreshing:
+                self._began, self._is_left = time.monotonic(), False
+                self._thread = threading.Thread(target=self._refresh, name=_THREAD, daemon=True)
+                self._thread.start()
+
+    def look(self) -> Freshness:
+        """How far the index is behind, after what the mode does about it."""
+        if self._mode == "wait":
+            self._join()  # one that runs may have read the folder before what changed last
+            self.start()
+            self._join()
+            return Freshness(error=self._error)
+        if self._mode == "never":
+            return self._index.freshness(self._patience)
+        until = time.monotonic() + self._patience
+        if not self.refreshing and time.monotonic() - self._ended >= _LOOK_EVERY:
+            self._seen = self._index.freshness(self._patience / 2)
+            if not self._seen.error and (self._seen.changed or not self._seen.certain):
+                self.start()
+        self._join(min(until, self._began + self._patience))  # one that is not done by then is a long one
+        if self.refreshing:
+            return replace(self._seen, refreshing=True)
+        error = self._seen.error or self._error
+        return replace(self._seen, error=error) if error else Freshness()
+
+    @property
+    def refreshing(self) -> bool:
+        """Whether a refresh runs at this moment."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def close(self, *, wait: float = math.inf) -> None:
+        """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished.
+
+        Args:
+            wait: Seconds at most.
+        """
+        self._join(time.monotonic() + wait)
+        self._is_left = True  # a look that waits in another thread ends, too
+
+    def _join(self, until: float = math.inf) -> None:
+        while self.refreshing and self._thread and not self._is_left and (left := until - time.monotonic()) > 0:
+            self._thread.join(min(left, _LOOK_AGAIN))
+
+    def _refresh(self) -> None:
+        try:
+            report = self._index.refresh(retry_contexts=False)
+            problems = {str(problem) for problem in report.failed}
+            for problem in sorted(problems - self._logged):
+                logger.warning("%s", problem)
+            self._logged = problems  # one that stays is logged once, one that comes back again
+            self._error = ""
+        except LockedError:  # that one brings it up to date
+            self._error = "another process is writing it"
+        except ContextualError as error:  # a model is away: what is indexed still answers
+            self._error = str(error)
+        except Exception as error:
+            logger.exception("The index could not be brought up to date.")
+            self._error = f"{type(error).__name__}: {error}"
+        finally:
+            self._ended = time.monotonic()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
-_ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 _SHOWN: Final = 60  # characters of a text in a message
 
@@ -228,10 +227,7 @@ def _answer(embedding: BaseEmbedding, what: str, embed: Callable[[Any], Any], te
     except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
         raise
     except Exception as error:
-        name, is_absent = embedding.model_name, getattr(error, "status_code", None) == _ABSENT
-        is_ollama = type(error).__module__.partition(".")[0] == "ollama"
-        cure = f"ollama pull {name}" if is_ollama and is_absent else "see to the model"
         raise EmbeddingError(
-            f"{name} could not embed {what} ({type(error).__name__}: {error}). "
-            f"What was finished is kept. Cure: {cure}, then refresh."
+            f"{embedding.model_name} could not embed {what} ({type(error).__name__}: {error}). What was finished is "
+            "kept. Cure: see to the model, then refresh."
         ) from error

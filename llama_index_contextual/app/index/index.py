@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index.query import IndexReader
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.app.folder.walk import Discovery, FileRules
-    from llama_index_contextual.app.index.plan import RefreshReport
+    from llama_index_contextual.app.index.refresh import RefreshReport
     from llama_index_contextual.app.index.status import IndexStatus
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.schema import Configuration
@@ -71,8 +72,7 @@ class ContextualIndex:
     def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
         if not isinstance(settings, IndexSettings):
             raise SettingError(f"ContextualIndex({settings!r}) opens nothing. Cure: ContextualIndex.open({settings!r})")
-        self.settings = settings
-        self._reader = IndexReader(settings, lock_timeout)
+        self._reader, self.settings = IndexReader(settings, lock_timeout), settings
 
     @classmethod
     def open(
@@ -99,9 +99,8 @@ class ContextualIndex:
 
         Args:
             folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
-                perhaps ``description``, ``include``, ``exclude`` and ``weight``; the paths of their documents begin
-                with the name, and they join those of the storage. None is what ``storage`` was made from, or without
-                one the folders of ``[collections]`` in the user's own configuration.
+                perhaps ``description``, ``include``, ``exclude`` and ``weight``; they join those of the storage. None
+                is what ``storage`` was made from, or the folders of ``[collections]`` in the user's configuration.
             storage: Where the index lives; ``FOLDER/.contextual`` by default.
             embed_model: A name of docs/embeddings.md, or any LlamaIndex embedding. By default what the index was made
                 with, else ``"local"``.
@@ -111,11 +110,10 @@ class ContextualIndex:
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
             files: Which files of the folder are read.
             show_context_to_llm: Whether an answering LLM sees contexts.
-            reindex: Whether another embedding model than that of the index is applied to everything at the next
-                refresh, in a file that replaces the index at the end. Else it is an error.
+            reindex: Whether the next refresh may build the index anew for another embedding model; else it is an error.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
-                folder. By default ``contextual.toml`` in the folder, of which only what docs/security.md lists as safe
-                counts. Arguments come before it, and it before what the index was made with.
+                folder; by default ``contextual.toml`` in the folder. Arguments come before it, and it before what the
+                index was made with.
             create: Whether an index that does not exist may be made; else it is an error.
             lock_timeout: Seconds to wait while another process writes.
             **context_options: Of the context generator, such as ``llm=``; and ``keep_keys`` and ``leave_out_keys`` of
@@ -139,25 +137,15 @@ class ContextualIndex:
             folder, storage, config, reindex=reindex, passed=passed, context_options=context_options
         )
         index = cls(settings, lock_timeout)
-        try:
+        with contextlib.suppress(*([DamagedError] if create else [])):  # a refresh repairs it
             state = settings.state()
-        except DamagedError:
             if not create:
-                raise
-            return index  # a refresh repairs it
-        if not create:
-            settings.require_index(state)
-        settings.check(state)
+                settings.require_index(state)
+            settings.check(state)
         return index
 
-    def __copy__(self) -> Self:
-        return self  # a copy of an index is a copy of nothing on disk
-
     def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        self._reader.__reduce__()
+        return self  # a copy of an index is a copy of nothing on disk
 
     def __enter__(self) -> Self:
         return self
@@ -187,8 +175,6 @@ class ContextualIndex:
         """Whether anything has been indexed yet."""
         return self.settings.exists
 
-    # Changing it
-
     def refresh(
         self,
         source: str | Path | Iterable[Document] | None = None,
@@ -210,22 +196,18 @@ class ContextualIndex:
         Raises:
             ConfirmationError: It would delete or pay for more than that.
             LockedError: Another process is writing.
-            FingerprintError: The index was made with another embedding model.
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
         from llama_index_contextual.app.index.refresh import refresh_index  # what a question needs not is not imported
 
-        return refresh_index(
-            self._reader, source, show_progress=show_progress, retry_contexts=retry_contexts, confirm=confirm
-        )
+        options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
+        return refresh_index(self._reader, source, **options)
 
     def delete(self, ref_doc_id: str) -> int:
-        """Take a document out of the index; returns how many chunks it had.
+        """Take a document out of the index, by its path or id; returns how many chunks it had.
 
-        Args:
-            ref_doc_id: Its path relative to the folder, or its id. A file that is still in the folder comes back with
-                the next refresh of it.
+        A file that is still in the folder comes back with the next refresh of it.
         """
         from llama_index_contextual.app.index.writer import writing
 
@@ -238,17 +220,8 @@ class ContextualIndex:
             writer.finish()
             return count
 
-    # How it is
-
     def freshness(self, budget: float = PATIENCE) -> Freshness:
-        """How far the index is behind its folder; nothing is written, and unchanged files are not read.
-
-        Args:
-            budget: Seconds after which the comparison ends, with what it has seen.
-
-        Raises:
-            StorageError: The database cannot be read.
-        """
+        """How far the index is behind its folder, as far as is seen in ``budget`` seconds."""
         return freshness_of(self.settings, self._reader.documents(), budget)
 
     def status(self, *, check: bool = False) -> IndexStatus:
@@ -284,9 +257,6 @@ class ContextualIndex:
 
         The file is read as it is now, and nothing is indexed. Where contexts cost something, free ones stand in.
 
-        Args:
-            path: A file of the folder, relative to it or absolute.
-
         Raises:
             DocumentError: The file cannot be read, or is not in the folder.
         """
@@ -305,31 +275,16 @@ class ContextualIndex:
         return {key: one.failed for key, one in self._reader.documents().items() if one.failed}
 
     def files(self, below: str = "") -> list[str]:
-        """The paths of the files that the index reads: POSIX, relative to the folder, in order.
-
-        Args:
-            below: Only this file, or the files of this sub-folder.
-        """
+        """The paths of the files that the index reads, all or those below a sub-folder: POSIX, in order."""
         return [file.path for file in self.found(below).files]
 
     def found(self, below: str = "") -> Discovery:
-        """The files of the folder, and the paths of those that are not read.
-
-        ``skipped`` are files that no pattern names and no ignore file leaves out; ``not_notes`` are templates and
-        drawings of an Obsidian vault.
-
-        Args:
-            below: Only this file, or the files of this sub-folder.
-        """
+        """The files of the folder or of a sub-folder, and the paths of those that are not read."""
         known = [key for key, one in self._reader.documents().items() if one.kind == "file"]
         return self.settings.reading.find(below, known=known)
 
-    # Reading it
-
     def read(self, path: str) -> str | None:
         """The text of one file of the folder; None where there is none that the index would read.
-
-        Hidden files, files that ``.gitignore`` names, and links out of the folder count as none.
 
         Args:
             path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
@@ -346,11 +301,7 @@ class ContextualIndex:
         return "\n\n".join(document.text for document in documents) if documents else None
 
     def nodes(self, document: str | None = None) -> list[BaseNode]:
-        """Every node of the index, as new objects without vectors, in the order in which they were written.
-
-        Args:
-            document: Only those of this path or id.
-        """
+        """The nodes of the index or of a document, as new objects without vectors, in the order of their writing."""
         with self._reader.opened() as snapshot:
             rows = snapshot.rows() if document is None else snapshot.rows_of_document(document)
             return [to_node(row) for row in snapshot.nodes(rows)]
@@ -359,8 +310,6 @@ class ContextualIndex:
         """The value of a metadata key of every node; None where one has none."""
         with self._reader.opened() as snapshot:
             return snapshot.values(key, snapshot.rows())
-
-    # Asking it
 
     def as_retriever(
         self,
@@ -378,12 +327,9 @@ class ContextualIndex:
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             recency: Whether newer notes win among near equals; a number is the half-life in days. Default: the
                 configuration's, else False.
-            rerank: What ranks the hits of the arms again, by context and text: ``"cohere:MODEL"`` or another name of
-                the setting ``retrieval.rerank``, or any LlamaIndex postprocessor. False is none. Default: the
-                configuration's, else none.
-            **options: More settings of :class:`ContextualFusionRetriever`. ``mode``, ``retriever_weights`` or ``rrf_k``
-                come before the fusion of the configuration. ``node_postprocessors`` replace those of the configuration,
-                of ``recency`` and of ``rerank``.
+            rerank: What ranks the hits again: a name of the setting ``retrieval.rerank``, or any LlamaIndex
+                postprocessor. False is none. Default: the configuration's, else none.
+            **options: More settings of :class:`ContextualFusionRetriever`, which come before the configuration's.
 
         Raises:
             SettingError: A setting is wrong, or a reranker has no key.
@@ -420,12 +366,10 @@ class ContextualIndex:
         return steps
 
     def as_query_engine(self, llm: Any = None, **options: Any) -> BaseQueryEngine:
-        """A query engine that answers from the index.
+        """A query engine that answers from the index by a language model, by default LlamaIndex's ``Settings.llm``.
 
-        Args:
-            llm: Answers. Default: LlamaIndex's ``Settings.llm``.
-            **options: Of :meth:`as_retriever`, where ``similarity_top_k`` is 5 by default, and of LlamaIndex's
-                ``RetrieverQueryEngine.from_args``.
+        The options are those of :meth:`as_retriever`, where ``similarity_top_k`` is 5 by default, and of LlamaIndex's
+        ``RetrieverQueryEngine.from_args``.
         """
         from llama_index.core.query_engine import RetrieverQueryEngine
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.utils import iter_batch
 from tqdm import tqdm
@@ -19,10 +19,8 @@ from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.embedder import chunks_of
-from llama_index_contextual.app.index.plan import RefreshReport, make_plan
 from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.index.writer import set_index_aside, writing
-from llama_index_contextual.app.settings.late_chunking import VendorEmbedding
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 from llama_index_contextual.app.store.rows import DocumentRow
 from llama_index_contextual.errors import (
@@ -32,11 +30,11 @@ from llama_index_contextual.errors import (
     EmbeddingError,
     SettingError,
 )
-from llama_index_contextual.text import storable
+from llama_index_contextual.text import counted, storable
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from llama_index.core.schema import BaseNode, Document
@@ -47,46 +45,142 @@ if TYPE_CHECKING:
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
 
-GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
-BATCH_CHUNKS: Final = 256  # chunks that are written together
+BATCH_CHUNKS: Final = 256  # chunks whose contexts are asked for together, and that are written together
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without a confirmation
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
 _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
 _OTHER_SETTINGS: Final = "it was indexed with other settings, and is no file. Cure: pass the document again."
 
 
+@dataclass(slots=True)
+class RefreshReport:
+    """What a refresh does, or did. Documents are named by id: their path relative to the folder, or their own id.
+
+    Attributes:
+        added: Documents that are new.
+        changed: Documents whose content differs.
+        outdated: Documents whose content is the same, made again because settings changed.
+        deleted: Documents that are no longer there.
+        skipped: How many documents needed nothing.
+        failed: Files and documents that could not be indexed, and why. What the index held of them stays.
+        repaired: Files that could be read only with a repair, and which.
+        embedded: How many texts were sent to the embedding model.
+        context_sources: How many chunks of the index have a context from each source.
+    """
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    outdated: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    skipped: int = 0
+    failed: list[Problem] = field(default_factory=list)
+    repaired: list[Problem] = field(default_factory=list)
+    embedded: int = 0
+    context_sources: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def to_index(self) -> list[str]:
+        """Ids of the documents to parse, in order."""
+        return sorted([*self.added, *self.changed, *self.outdated])
+
+    def fail(self, key: str, reason: str) -> None:
+        """Note that a document cannot be indexed, and why."""
+        self.failed.append(Problem(key, reason))
+        for names in (self.added, self.changed, self.outdated):
+            if key in names:
+                names.remove(key)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the index holds now."""
+        return sum(self.context_sources.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return {**asdict(self), "chunks": self.chunks}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many documents were made, deleted or refused."""
+        return {name: len(getattr(self, name)) for name in ("added", "changed", "outdated", "deleted", "failed")}
+
+    @property
+    def work(self) -> str:
+        """These counts in words; "" for none."""
+        words = {"outdated": "made again", "failed": "not indexed"}
+        return ", ".join(f"{number} {words.get(name, name)}" for name, number in self.counts.items() if number)
+
+    def __str__(self) -> str:
+        size = f"{counted(len(self.to_index) + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
+        return f"{size}: {self.work or 'nothing has changed'}; {self.embedded:,} embedded"
+
+
+def make_plan(
+    old: Mapping[str, DocumentRow],
+    now: Mapping[str, str],
+    made_with: Callable[[str], str],
+    covered: str | None,
+    failed: Iterable[Problem] = (),
+) -> RefreshReport:
+    """The report of what there is to do.
+
+    Args:
+        old: What is indexed.
+        now: What is there: the hash of the content by id.
+        made_with: The hash of the settings of today for an id.
+        covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
+        failed: Files, or folders ending in ``/``, of which nothing is known today; what the index holds of them stays.
+    """
+    plan = RefreshReport(failed=list(failed))
+    for key, sha256 in sorted(now.items()):
+        entry = old.get(key)
+        if entry is None:
+            plan.added.append(key)
+        elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
+            plan.changed.append(key)
+        elif entry.made_with != made_with(key):
+            plan.outdated.append(key)
+        else:
+            plan.skipped += 1
+    folder, spared = (covered or "").rstrip("/"), tuple(problem.path for problem in plan.failed)
+    plan.deleted = sorted(
+        key
+        for key, entry in old.items()
+        if key not in now
+        and entry.kind == "file"
+        and covered is not None
+        and (not folder or key == folder or key.startswith(f"{folder}/"))
+        and not is_spared(key, spared)
+    )
+    return plan
+
+
+def is_spared(path: str, failed: tuple[str, ...]) -> bool:
+    """Whether nothing is known of a path today; see ``failed`` of :func:`make_plan`."""
+    return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in failed)
+
+
 def refresh_index(
-    reader: IndexReader,
-    source: str | Path | Iterable[Document] | None,
-    *,
-    show_progress: bool,
-    retry_contexts: bool,
-    confirm: bool,
+    reader: IndexReader, source: str | Path | Iterable[Document] | None, **options: bool
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
     Args:
         reader: Of the index.
-        source: As :meth:`ContextualIndex.refresh` takes it, as are the others.
-        show_progress: The same.
-        retry_contexts: The same.
-        confirm: The same.
+        source: As :meth:`ContextualIndex.refresh` takes it.
+        **options: The others of :meth:`ContextualIndex.refresh`.
 
     Raises:
         ConfirmationError: It would delete or pay for much, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     settings, checked = reader.settings, check_source(source, reader.settings.folders)
-    if not settings.exists and isinstance(settings.embedding, VendorEmbedding):
-        settings.embedding.require_key()  # before files are read, and a language model is paid
 
     def refreshed() -> RefreshReport:
         with writing(reader) as writer:
             if checked is not None and writer.database is not settings.database:
                 raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
-            is_shown = show_progress and sys.stderr.isatty()
-            refresh = Refresh(settings, writer, is_shown=is_shown)
-            return refresh.run(checked, retry_contexts=retry_contexts, confirm=confirm)
+            return Refresh(settings, writer, **options).run(checked)
 
     with step("refresh") as facts:
         try:
@@ -96,9 +190,7 @@ def refresh_index(
                 with reader.lock.hold():
                     set_index_aside(reader, error)
             report = refreshed()
-        names = ("added", "changed", "outdated", "moved", "deleted", "failed")
-        facts |= {name: len(getattr(report, name)) for name in names}
-        facts |= {"chunks": report.chunks, "embedded": report.embedded}
+        facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
     return report
 
 
@@ -108,33 +200,35 @@ class Refresh:
     Args:
         settings: Of the index.
         writer: Documents and vectors.
-        is_shown: Whether a bar shows how many documents are done.
+        show_progress: As :meth:`ContextualIndex.refresh` takes it, as are the others.
+        retry_contexts: The same.
+        confirm: The same.
     """
 
-    def __init__(self, settings: IndexSettings, writer: Writer, *, is_shown: bool) -> None:
-        self.settings, self.writer, self.is_shown = settings, writer, is_shown
+    def __init__(
+        self, settings: IndexSettings, writer: Writer, *, show_progress: bool, retry_contexts: bool, confirm: bool
+    ) -> None:
+        self.settings, self.writer = settings, writer
+        self.show_progress, self.retry_contexts, self.confirm = show_progress, retry_contexts, confirm
         self.report, self.bar = RefreshReport(), tqdm(disable=True)
         self._is_stopped = False
 
-    def run(
-        self, source: str | Path | Sequence[Document] | None, *, retry_contexts: bool, confirm: bool
-    ) -> RefreshReport:
+    def run(self, source: str | Path | Sequence[Document] | None) -> RefreshReport:
         """Bring the index up to date with a source."""
         settings, writer, failed = self.settings, self.writer, list[Problem]()
         reading = replace(settings.reading, converter=settings.reading.converter.keeping())
         found, covered = gather(source, reading, writer.documents, failed)
         sources, made_with = {one.id: one for one in found}, settings.made_with
-        known = self._indexed(retry_contexts=retry_contexts)
         now = {key: one.sha256 for key, one in sources.items()}
-        self.report = make_plan(known, now, made_with, covered, failed)
+        self.report = make_plan(self._indexed(), now, made_with, covered, failed)
         self.report.embedded = writer.embedded_again
-        to_index, to_delete = self.report.to_index, self.report.to_delete
-        if not confirm:
-            self._ask()
-        is_hidden = not (self.is_shown and to_index)
+        if not self.confirm:
+            self._ask({*now.values()})
+        to_index = self.report.to_index
+        is_hidden = not (self.show_progress and sys.stderr.isatty() and to_index)
         with tqdm(total=len(to_index), desc="Indexing", unit=" documents", disable=is_hidden) as self.bar:
             self._index([sources[key] for key in to_index])
-        for group in iter_batch(to_delete, 500):
+        for group in iter_batch(self.report.deleted, 500):
             writer.delete(group)
         writer.record(self._noted(sources, sources.keys() - set(to_index), covered))
         rows = {**writer.reader.documents(), **writer.documents}
@@ -147,10 +241,15 @@ class Refresh:
         self.report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
         return self.report
 
-    def _ask(self) -> None:
-        """Stop where more would be lost or paid than a change of some files explains."""
-        settings, state, report = self.settings, self.writer.state, self.report
-        documents, lost = sum(one.is_indexed for one in self.writer.documents.values()), len(report.deleted)
+    def _ask(self, hashes: set[str]) -> None:
+        """Stop where more would be lost or paid than a change of some files explains.
+
+        Args:
+            hashes: Of what is there now: a file that was moved is not lost.
+        """
+        settings, state, rows = self.settings, self.writer.state, self.writer.documents
+        documents = sum(one.is_indexed for one in rows.values())
+        lost = sum(rows[key].sha256 not in hashes for key in self.report.deleted)
         if lost > documents * _MOST_DELETED:
             raise ConfirmationError(
                 f"this refresh would delete {lost} of {documents} documents, because the file rules of this "
@@ -158,7 +257,7 @@ class Refresh:
                 "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
         former = str(state.settings.get("context.generator", ""))
-        if not report.outdated or not former.startswith(PAID) or former == settings.contexts.fingerprint:
+        if not self.report.outdated or not former.startswith(PAID) or former == settings.contexts.fingerprint:
             return
         with self.writer.database.reading() as snapshot:
             sources = snapshot.context_sources()
@@ -171,14 +270,14 @@ class Refresh:
                 "these contexts, and to pay for them where a model makes them: refresh(confirm=True), or index --yes."
             )
 
-    def _indexed(self, *, retry_contexts: bool) -> dict[str, DocumentRow]:
+    def _indexed(self) -> dict[str, DocumentRow]:
         """Indexed documents; those in which a fallback stood in count as outdated.
 
         Only their missing contexts are asked for again: the others are kept.
         """
         documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
         wanted = self.settings.paid_source
-        if wanted is None or not retry_contexts or not documents:
+        if wanted is None or not self.retry_contexts or not documents:
             return documents
         query = "SELECT key FROM documents WHERE id IN (SELECT document FROM chunks WHERE context_source != ?)"
         with self.writer.database.reading() as snapshot:
@@ -213,7 +312,8 @@ class Refresh:
         """
         written: Future[None] | None = None
         try:
-            for batch in self._batches(sources):
+            for group in self._parsed(sources):
+                batch = self._prepared(group)
                 _finish(written)
                 written = in_thread(self._write, batch)
             _finish(written)
@@ -222,31 +322,27 @@ class Refresh:
             wait([] if written is None else [written], timeout=_ENDING if self._is_stopped else None)
             raise
 
-    def _batches(self, sources: Sequence[Source]) -> Iterator[list[Indexed]]:
-        """Documents that are to be written together, in the order of the sources."""
-        batch: list[Indexed] = []
-        for group in iter_batch(self._parsed(sources), GROUP):
-            for document in self._prepared(group):
-                batch.append(document)
-                if sum(len(chunks) for _, chunks in batch) >= BATCH_CHUNKS:
-                    yield batch
-                    batch = []
-        if batch:
-            yield batch
-
-    def _parsed(self, sources: Iterable[Source]) -> Iterator[_Parsed]:
-        """Read and parse sources, in their order; one that cannot be is reported, and concerns it alone."""
+    def _parsed(self, sources: Iterable[Source]) -> Iterator[list[_Parsed]]:
+        """Sources with their nodes, in their order, some together; one that cannot be read is reported, alone."""
+        group: list[_Parsed] = []
         for source in sources:
             try:
                 content = source.load()
-                yield source, content, self.settings.parser.get_nodes_from_documents(content.documents)
-            except DocumentError as error:  # noqa: PERF203  the next one may be read
+                nodes = self.settings.parser.get_nodes_from_documents(content.documents)
+            except DocumentError as error:
                 self.report.fail(source.id, str(error))
                 self.bar.update()
+                continue
+            group.append((source, content, nodes))
+            if sum(len(nodes) for *_, nodes in group) >= BATCH_CHUNKS:
+                yield group
+                group = []
+        if group:
+            yield group
 
-    def _prepared(self, group: Sequence[_Parsed]) -> Iterator[Indexed]:
-        """Put nodes into context, and yield what is to be written of each source."""
-        contexts, made_with = self.settings.contexts, self.settings.made_with
+    def _prepared(self, group: Sequence[_Parsed]) -> list[Indexed]:
+        """What is to be written of sources, with contexts."""
+        contexts, made_with, prepared = self.settings.contexts, self.settings.made_with, []
         documents = [document for _, content, _ in group for document in content.documents]
         nodes = [node for *_, nodes_of in group for node in nodes_of]
         if nodes:  # calls for several documents go to a model together
@@ -262,11 +358,15 @@ class Refresh:
                 self.report.fail(source.id, str(error))
                 continue
             state = content.sha256, content.stamp, made_with(source.id), len(chunks)
-            yield DocumentRow(source.id, source.kind, *state), chunks
+            prepared.append((DocumentRow(source.id, source.kind, *state), chunks))
+        return prepared
 
     def _write(self, batch: Sequence[Indexed]) -> None:
         """Embed a batch and write it."""
-        self.writer.write(batch, self.report, self._show)
+        embedded, refused = self.writer.write(batch, self._show)
+        self.report.embedded += embedded
+        for key, reason in refused.items():
+            self.report.fail(key, reason)
         self.bar.update(len(batch))
 
     def _show(self, _: object) -> None:

@@ -15,7 +15,7 @@ from llama_index_contextual.app.folder.files import UNREAD
 from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.embedder import rows_without_vector
-from llama_index_contextual.app.index.plan import RefreshReport, is_spared, make_plan
+from llama_index_contextual.app.index.refresh import RefreshReport, make_plan
 from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
@@ -153,7 +153,7 @@ def freshness_of(settings: IndexSettings, rows: Mapping[str, DocumentRow], budge
         return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
     until = time.monotonic() + budget
     plan, _ = planned(settings, rows, until)
-    changed = len(plan.added) + len(plan.changed) + len(plan.moved) + len(plan.deleted)
+    changed = len(plan.added) + len(plan.changed) + len(plan.deleted)
     return Freshness(changed, certain=time.monotonic() <= until)
 
 
@@ -222,7 +222,7 @@ def index_status(reader: IndexReader, *, check: bool) -> IndexStatus:
 
 def _problems(reader: IndexReader, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
     """What does not agree among the files, the databases and the caches, a sentence each; all of it is read."""
-    settings, known = reader.settings, snapshot.documents()
+    settings = reader.settings
     settings.database.check()
     settings.paid.check()
     found = [] if snapshot.state.complete else ["A refresh was interrupted."]
@@ -240,14 +240,7 @@ def _problems(reader: IndexReader, snapshot: Snapshot, plan: RefreshReport) -> l
         for name, shown in caches.items()
         if not np.array_equal(rows, shown)
     ]
-    there = {key for key in plan.deleted if os.path.lexists(settings.folders.place(key))}
-    by_kind = {"changed": {*plan.changed}, "deleted": {*plan.to_delete} - there, "left out by the settings": there}
-    if any(one.kind == "file" for one in known.values()):
-        by_kind["added"] = {*plan.to_index} - {*plan.changed, *plan.outdated}
-    files = [f"{key}: {kind} since the index was made." for kind, keys in by_kind.items() for key in keys]
-    unread = [
-        f"{one} What is indexed of it may be old."
-        for one in plan.failed
-        if any(row.is_indexed and is_spared(key, (one.path,)) for key, row in known.items())
-    ]
-    return [*found, *sorted([*files, *unread])]
+    has_files = any(one.kind == "file" for one in snapshot.documents().values())
+    kinds = ("added", "changed", "deleted") if has_files else ()
+    files = [f"{key}: {kind} since the index was made." for kind in kinds for key in getattr(plan, kind)]
+    return [*found, *sorted(files)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
@@ -24,7 +25,6 @@ from llama_index_contextual.watching import step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from llama_index_contextual.app.index.plan import RefreshReport
     from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.store.database import Transaction
 
@@ -61,7 +61,6 @@ def writing(reader: IndexReader) -> Iterator[Writer]:
 
 def set_index_aside(reader: IndexReader, error: DamagedError) -> None:
     """Set a damaged index aside, alone; a refresh fills another one from the files."""
-    reader.caches.forget()
     logger.warning(
         "%s The file is set aside as %s and built again; what was paid for is kept. Documents that were passed as "
         "objects have to be passed again.",
@@ -136,35 +135,35 @@ class Writer:
             with self.transaction() as transaction:
                 transaction.count_change()  # caches take the vectors that they lack
 
-    def write(self, documents: Sequence[Indexed], report: RefreshReport, progress: Callable[[int], object]) -> None:
+    def write(self, documents: Sequence[Indexed], progress: Callable[[int], object]) -> tuple[int, dict[str, str]]:
         """Embed documents and write them, each whole.
 
         Args:
             documents: The documents.
-            report: Counts texts that were embedded, and gets the documents that cannot be written.
             progress: Called with how many texts were embedded so far. Its error ends the work.
+
+        Returns:
+            How many texts were embedded, and why documents cannot be written.
         """
         settings, chunks = self.settings, [chunk for _, chunks in documents for chunk in chunks]
         if not self._has_begun and self.database.exists:
             with self.database.reading() as snapshot:
                 check_vectors(snapshot, settings.paid, settings.embedding)
         embedded, faults = embed_missing(settings.paid, settings.embedding, chunks, progress)
-        report.embedded += len(embedded)
         progress(0)
-        total = [0, 0, 0]
+        refused, total = dict[str, str](), Counter[str]()
         with step("store") as facts, self.transaction() as transaction:
-            for document, chunks in documents:
-                if fault := next((faults[one.embed_hash] for one in chunks if one.embed_hash in faults), ""):
-                    report.fail(document.key, fault)
-                    continue
+            for document, parts in documents:
                 try:
-                    counts = transaction.replace_document(document, [chunk.row for chunk in chunks])
+                    if fault := next((faults[one.embed_hash] for one in parts if one.embed_hash in faults), ""):
+                        refused[document.key] = fault
+                        continue
+                    total.update(transaction.replace_document(document, [one.row for one in parts]))
+                    self.documents[document.key] = document
                 except DocumentError as error:
-                    report.fail(document.key, str(error))
-                    continue
-                total = [a + b for a, b in zip(total, counts, strict=True)]
-                self.documents[document.key] = document
-            facts |= dict(zip(("added", "changed", "deleted"), total, strict=True))
+                    refused[document.key] = str(error)
+            facts.update(total)
+        return len(embedded), refused
 
     def delete(self, keys: Sequence[str]) -> int:
         """Take documents out of the index; return how many chunks they had."""

@@ -151,10 +151,6 @@ class Caches:
         with self._lock:
             self._moment = now._replace(words=kept.get("bm25", now.words), vectors=kept.get("vectors", now.vectors))
 
-    def forget(self) -> None:
-        """Read all of it again at the next question."""
-        self._moment, self._values = None, {}
-
     def _with_vectors(self, index: VectorIndex, snapshot: Snapshot, rows: Rows) -> VectorIndex:
         found = 0
         for start in range(0, len(rows), _TEXTS):

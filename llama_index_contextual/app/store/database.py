@@ -288,11 +288,11 @@ class Transaction(Snapshot):
             documents,
         )
 
-    def replace_document(self, document: DocumentRow, nodes: Sequence[NodeRow]) -> tuple[int, int, int]:
+    def replace_document(self, document: DocumentRow, nodes: Sequence[NodeRow]) -> dict[str, int]:
         """Write a document whole; chunks of which nothing changed stay as they are.
 
         Returns:
-            How many chunks are new, changed and deleted.
+            How many chunks were ``added``, ``changed`` and ``deleted``.
 
         Raises:
             DocumentError: Two of its chunks have one id, or a chunk of another document has it.
@@ -318,7 +318,7 @@ class Transaction(Snapshot):
         ]
         marks = ",".join("?" * 11)
         self._run(f"INSERT INTO chunks (document, {_NODE}, metadata_checksum) VALUES ({marks})", rows)  # noqa: S608
-        return len(new) - len(changed), len(changed), len(deleted)
+        return {"added": len(new) - len(changed), "changed": len(changed), "deleted": len(deleted)}
 
     def delete_documents(self, keys: Iterable[str]) -> int:
         """Delete documents with their chunks; return how many chunks there were."""

@@ -6,7 +6,6 @@ import hashlib
 import json
 import zlib
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -116,45 +115,31 @@ def state_of(text: str) -> IndexState:
         raise ValueError(error.errors(include_url=False)[0]["msg"]) from error
 
 
-@cache
-def _classes() -> dict[str, type[BaseNode]]:
-    from llama_index.core.schema import ImageNode, IndexNode, Node, TextNode
-
-    return {cls.class_name(): cls for cls in (TextNode, IndexNode, ImageNode, Node)}
-
-
 def row_of(node: BaseNode, embedded: str) -> NodeRow:
     """The row of a node, without a number.
 
     In ids and texts NUL and lone surrogates become U+FFFD. Numbers that JSON lacks, such as infinity, become text.
 
     Args:
-        node: The node. Of a class that is not LlamaIndex's it becomes what a vector store makes of it.
+        node: The node. Of a class that is not LlamaIndex's it becomes one of that.
         embedded: Its embedded text.
     """
     from llama_index.core.schema import IndexNode, MetadataMode, TextNode
+    from llama_index.core.storage.docstore.utils import doc_to_json
 
-    if node.class_name() not in _classes():
-        from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
-
-        node = metadata_dict_to_node(node_to_metadata_dict(node, remove_text=True), text=node.get_content())
-    text, left_out = node.get_content(metadata_mode=MetadataMode.NONE), {"embedding", "metadata"}
-    if isinstance(node, TextNode):
-        left_out.add("text")
-    if isinstance(node, IndexNode):
-        left_out.add("obj")  # it may be anything; a retriever finds it through object_map
-    fields = node.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
     node_id, ref_doc_id = storable(node.node_id)[0], node.ref_doc_id
-    fields |= {"id_": node_id, "class_name": node.class_name()}
+    bare: dict[str, Any] = {"id_": node_id, "metadata": {}, "embedding": None}
+    bare |= {"text": ""} if isinstance(node, TextNode) else {}
+    bare |= {"obj": None} if isinstance(node, IndexNode) else {}  # it may be anything; a retriever has an object_map
+    rest = json.dumps(doc_to_json(node.model_copy(update=bare)), default=str)
     metadata = json.loads(json.dumps(node.metadata, default=str), parse_constant=str)
-    content = json.dumps(fields, separators=(",", ":"))
     return NodeRow(
         0,
         node_id,
         None if ref_doc_id is None else storable(ref_doc_id)[0],
-        storable(text)[0],
+        storable(node.get_content(metadata_mode=MetadataMode.NONE))[0],
         json.dumps(metadata),
-        zlib.compress(content.encode(), 6),
+        zlib.compress(rest.encode(), 6),
         hashlib.sha256(embedded.encode("utf-8", "backslashreplace")).hexdigest()[:32],
         str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
     )
@@ -166,13 +151,14 @@ def to_node(row: NodeRow) -> BaseNode:
     Raises:
         DamagedError: It is none that :func:`row_of` made.
     """
+    from llama_index.core.storage.docstore.utils import json_to_doc
+
     try:
-        fields = {**json.loads(zlib.decompress(row.rest)), "metadata": json.loads(row.metadata)}
-        cls = _classes()[fields.pop("class_name")]
-        if "text" in cls.model_fields:
-            fields["text"] = row.text
-        return cls.model_validate(fields)
-    except (zlib.error, ValueError, TypeError, LookupError) as error:
+        content = json.loads(zlib.decompress(row.rest))
+        fields = content["__data__"]
+        fields |= {"metadata": json.loads(row.metadata), **({"text": row.text} if "text" in fields else {})}
+        return json_to_doc(content)
+    except (zlib.error, ValueError, TypeError, LookupError, AttributeError) as error:
         raise DamagedError(
             f"chunk {row.node_id!r} of the index is damaged ({type(error).__name__}). Cure: delete index.sqlite3, then "
             "llama-index-contextual index"
