@@ -31,7 +31,7 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation.comparison import interval
-from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
+from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT, has_context
 

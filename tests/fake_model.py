@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.app.settings.models import NamedModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -204,7 +204,7 @@ def test_a_model_that_is_not_there_is_named(folder, run):
 
 @pytest.mark.parametrize("package", ["", "llama_index.llms.ollama"])
 def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named(folder, run, monkeypatch, package):
-    monkeypatch.setattr("llama_index_contextual.app.settings.llm.OLLAMA_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("llama_index_contextual.app.settings.models.OLLAMA_URL", "http://127.0.0.1:9")
     if package:
         monkeypatch.setitem(sys.modules, package, None)
     done = run("ask", "how long does the gateway wait?", "-f", folder)

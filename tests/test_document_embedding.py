@@ -16,13 +16,13 @@ from servers import served
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser, service
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
 from llama_index_contextual.app.settings.late_chunking import (
     EmbedDocuments,
     JinaDocumentEmbedding,
     VoyageDocumentEmbedding,
     plan_windows,
 )
+from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.errors import EmbeddingError, SettingError
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 

@@ -15,8 +15,8 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.settings import default_parser
-from llama_index_contextual.app.settings.embeddings import model_id, resolve_embedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.text.tokens import count_cl100k, count_e5, e5_engine, make_scale
 

@@ -27,7 +27,7 @@ from llama_index_contextual import (
     MemoryContext,
 )
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import ContextGenerator, LLMContextGenerator
 from llama_index_contextual.keyword import lexicon_of
 from llama_index_contextual.memory.ranking import derive_queries, derived_score
@@ -141,7 +141,7 @@ def test_adr_1_the_pattern_says_file_symbols_and_doc_comments():
 
 
 def test_adr_2_the_default_model_is_small_and_on_ollama():
-    from llama_index_contextual.app.settings import llm as models
+    from llama_index_contextual.app.settings import models
 
     assert "qwen3:0.6b" in Path(models.__file__).read_text("utf-8")
 

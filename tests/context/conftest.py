@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 pytest.register_assert_rewrite("llm_runs")  # so that its assertions show their values, as those of test modules do

@@ -18,7 +18,7 @@ WORKERS, BATCH = 4, 8  # the defaults, for a server elsewhere
 SCRIPT = """
 import sys
 from llama_index.core.schema import TextNode
-from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 llm, cache = sys.argv[1:]

@@ -12,7 +12,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
-from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import LLMContextGenerator, resolve_generator
 from llama_index_contextual.context.models import LLMOptions
 from llama_index_contextual.errors import SettingError

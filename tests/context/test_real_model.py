@@ -13,7 +13,7 @@ from llama_index.llms.ollama import Ollama
 from llm_runs import count_by_source
 from servers import llama_cpp
 
-from llama_index_contextual.app.settings.llm import NamedModel
+from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.models import probe

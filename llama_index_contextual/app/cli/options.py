@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_origin, get_type_hints
 
 import typer
 
@@ -149,11 +149,11 @@ class Narrowed:
 def _option_of(key: str) -> Any:
     """The type of a command's argument: the option of a setting, as the setting is declared."""
     setting = SETTINGS[key]
-    kind = type(setting.example if setting.default is None else setting.default)
+    kind = getattr(setting.kind, "__origin__", setting.kind)
     default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
     index = "the index's own, else " if (setting.table or key) in _REMEMBERED else ""
     text = f"{setting.meaning} Default: {index}{default}".replace("`", "")
-    values = list[str] if kind in (tuple, list) else kind
+    values = list[str] if get_origin(kind) is tuple else kind if kind in (int, float, bool) else str
     return Annotated[values | None, typer.Option(*setting.flags.split(), help=text)]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import numpy as np
 
 from llama_index_contextual.app.index.embedder import check_vectors
-from llama_index_contextual.app.settings.embeddings import NoEmbedding, model_id
+from llama_index_contextual.app.settings.models import NoEmbedding, model_id
 from llama_index_contextual.app.store import WriteLock
 from llama_index_contextual.app.store.caches import Caches
 from llama_index_contextual.app.store.rows import to_node

@@ -16,9 +16,9 @@ from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, Folders, default_include
 from llama_index_contextual.app.places import command_line, places, remembered
-from llama_index_contextual.app.settings.embeddings import embedding_limit, model_id, resolve_embedding
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.app.settings.loading import checked_value, load_configuration, with_remembered
+from llama_index_contextual.app.settings.models import embedding_limit, model_id, resolve_embedding
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.app.store.paid import PaidStore
@@ -273,7 +273,7 @@ def open_settings(
     context: Any = passed["context"] if "context" in replaced else context_name(config["context"])
     options = dict(context_options)
     if context == LLM:
-        from llama_index_contextual.app.settings.llm import named_model  # httpx, which few questions need
+        from llama_index_contextual.app.settings.models import named_model
 
         named = named_model({**config.table("context_options"), **options})
         options = {"cache": paid, "timeout": config["timeout"], **named}  # kept with the index

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core import Settings
 from llama_index.core.prompts import ChatPromptTemplate
 
-from llama_index_contextual.app.settings.llm import resolve_llm
+from llama_index_contextual.app.settings.models import resolve_llm
 from llama_index_contextual.context.models import context_window, model_name, probe
 from llama_index_contextual.context.prompts import count_tokens
 from llama_index_contextual.errors import AnswerError, MissingExtraError

@@ -25,8 +25,8 @@ from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.serve.hits import ShownHit, ask, note_name
 from llama_index_contextual.app.serve.html import marked_html, node_html, render
 from llama_index_contextual.app.serve.notes import labels_of, part_of
-from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.app.settings.models import NoEmbedding
 from llama_index_contextual.context.models import model_name
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, listener, needs, whole
 from llama_index_contextual.memory import note_filters

@@ -1,16 +1,13 @@
 """Where settings come from: options, variables, the folder's file, the user's own file. An error names the place.
 
 The folder's file is data of whoever made the folder: only harmless keys of it count, and a warning names the others.
-All else counts from options, variables and the user's own file, which may have a table ``[folders."/path"]``. A file is
-read with bounds: at most 1 MB, 2,000 keys and 8 levels. Depth is bounded before the parser reads the text, whose time
-grows with the square of a dotted key's parts.
+All else counts from options, variables and the user's own file, which may have a table ``[folders."/path"]``. A file
+has at most 100,000 bytes and 1,000 characters a line: the parser's time grows with the square of a dotted key's parts.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 import warnings
 from dataclasses import replace
@@ -35,22 +32,14 @@ if TYPE_CHECKING:
 FILE: Final = "contextual.toml"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
-MAX_BYTES: Final = 1_000_000
-MAX_KEYS: Final = 2_000
-MAX_DEPTH: Final = 8
+MAX_BYTES: Final = 100_000
+MAX_LINE: Final = 1_000
 _NAME: Final = "llama-index-contextual"
 _FOLDERS: Final = "folders"  # of the user's own file
 _PROMPT: Final = "context_options.prompt"
 _WHOLE: Final = ("descriptions", "collections", _FOLDERS)  # tables with names of the user's own, each one value
 _NAMED: Final = 8  # settings and mistakes in one message
 _SHOWN: Final = 100  # characters of a wrong value, or of a parser's message
-# Strings and comments. Each part goes to the end where nothing closes it, so that none is read twice.
-_HIDDEN: Final = re.compile(
-    r'''"""(?:\\.?|[^\\])*?(?:"""|\Z)|"(?:\\[^\n]|[^"\\\n])*"?|#[^\n]*'''
-    r"""|'''.*?(?:'''|\Z)|'[^'\n]*'?""",
-    re.DOTALL,
-)
-_PART: Final = re.compile(r"[\[{\]}]|[^\[{\]}=,\n]+")
 
 
 class Entry(NamedTuple):
@@ -88,7 +77,8 @@ def load_configuration(
     """
     root = Path(folder).expanduser()
     folder_file = root / FILE
-    entries = _of_user(root) | (_of_folder(folder_file) if file is None else _entries(_file(file))) | _environment()
+    entries = _of_user(root) | (_of_folder(folder_file) if file is None else _entries(Path(file).expanduser()))
+    entries |= _environment()
     chosen = {key: value for key, value in (options or {}).items() if value is not None}
     entries |= {key: Entry(value, SETTINGS[key].option or key) for key, value in chosen.items()}
     prompt, origin = entries.get(_PROMPT, ("", ""))
@@ -157,29 +147,14 @@ def _of_folder(path: Path) -> dict[str, Entry]:
     return {key: entry for key, entry in entries.items() if key not in keys}
 
 
-def _file(file: str | Path) -> Path:
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise SettingError(f"{path} is no file. Cure: name a configuration file")
-    return path
-
-
 def _environment() -> dict[str, Entry]:
     """The settings of environment variables."""
     entries: dict[str, Entry] = {}
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
         if variable.upper().startswith(PREFIX) and ("." in key or key in SETTINGS or key in TABLES):
-            entries |= {name: Entry(value, variable) for name, value in _flat({key: _plain(text)})}
+            entries[key] = Entry(text, variable)
     return entries
-
-
-def _plain(text: str) -> Any:
-    """A list or a table that is written as JSON; any other text as it is."""
-    try:
-        return json.loads(text) if text[:1] in ("[", "{") else text
-    except (ValueError, RecursionError):
-        return text
 
 
 def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configuration:
@@ -202,7 +177,7 @@ def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configur
             cure = cure.removeprefix("Value error, ")
             inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
             mistakes.append(
-                f"{place}{inside}={_shown(fault['input'])} cannot work. Cure: {cure[:1].lower()}{cure[1:]}."
+                f"{place}{inside}={_cut(repr(fault['input']))} cannot work. Cure: {cure[:1].lower()}{cure[1:]}."
             )
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
@@ -214,23 +189,17 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _shown(value: Any) -> str:
-    try:
-        return _cut(repr(value))
-    except ValueError:
-        return "a number of thousands of digits"
-
-
 def _unknown(key: str, value: Any) -> str:
     """The end of a message about a key that is not known: it may be a table, or in the wrong one."""
     if key in TABLES:
-        return f"={_shown(value)} cannot work. Cure: make it a table, [{key}]."
+        return f"={_cut(repr(value))} cannot work. Cure: make it a table, [{key}]."
     table, _, name = key.rpartition(".")
     same = [setting.key for setting in SETTINGS.values() if setting.name == name]
-    names = [setting.name for setting in SETTINGS.values() if table and setting.table == table]
-    names = same or names or list(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
-    above = ", above all tables" if same and "." not in same[0] else ""
-    return f" is not known. Cure: use {'' if same else 'one of '}{', '.join(names)}{above}."
+    if same:
+        return f" is not known. Cure: use {', '.join(same)}{', above all tables' * (same[0] == name)}."
+    tables = dict.fromkeys(key.partition(".")[0] for key in SETTINGS)
+    names = [setting.name for setting in SETTINGS.values() if table and setting.table == table] or tables
+    return f" is not known. Cure: use one of {', '.join(names)}."
 
 
 def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
@@ -240,14 +209,8 @@ def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
         SettingError: It cannot be read, is no TOML, or is beyond the bounds.
     """
     text = read_text(path, root)
-    bare = _HIDDEN.sub('""', text)
-    if (keys := bare.count("=")) > MAX_KEYS:
-        raise SettingError(f"{path} has {keys:,} keys, and {MAX_KEYS:,} are read at most. Cure: fewer keys.")
-    depth = 0
-    for part in _PART.findall(bare):
-        depth += (part in {"[", "{"}) - (part in {"]", "}"})
-        if depth > MAX_DEPTH or part.count(".") > MAX_DEPTH:
-            raise SettingError(f"{path} is deeper than {MAX_DEPTH} levels. Cure: fewer levels.")
+    if max(map(len, text.splitlines()), default=0) > MAX_LINE:
+        raise SettingError(f"{path} has a line of more than {MAX_LINE:,} characters. Cure: several lines.")
     try:
         pairs = [*_flat(tomllib.loads(text))]
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits

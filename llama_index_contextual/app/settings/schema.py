@@ -86,7 +86,6 @@ class Setting:
         default: What holds where nobody sets it; None where it is computed.
         meaning: One sentence, with the unit.
         computed: The default in words, where it is computed.
-        example: A value for the commented file, where the default is none.
         flags: The option of the command line that sets it, with its short form or its negation.
         harmless: Whether a folder's own file may set it, or the values that it may set. What names a server, a model
             on one, a store, a path, a secret, or more files than are read by default is not harmless.
@@ -97,7 +96,6 @@ class Setting:
     default: Any
     meaning: str
     computed: str = ""
-    example: Any = None
     flags: str = ""
     harmless: bool | tuple[str | bool, ...] = False
 
@@ -152,73 +150,68 @@ _ALL: Final = (
     ),
     Setting("timeout", Seconds, 60.0, "Seconds without an answer after which the server of a model is given up."),
     Setting(
-        "show_context_to_llm", bool, default=False,
-        meaning="Whether an answering model sees contexts.", harmless=True,
+        "show_context_to_llm", bool, default=False, meaning="Whether an answering model sees contexts.", harmless=True
     ),
     Setting(
         "files.include", Annotated[Texts, Field(min_length=1)], None,
-        "Patterns of the files to read, as in a `.gitignore`.",
+        "Patterns of the files to read, as in a `.gitignore`.", flags="--include", harmless=True,
         computed="Markdown and plain text; with the context `pattern` source code, too",
-        example=["*.md", "*.txt"], flags="--include", harmless=True,
     ),
     Setting(
-        "files.exclude", Texts, (), "Patterns of files and folders to leave out.",
-        example=["drafts/"], flags="--exclude", harmless=True,
+        "files.exclude", Texts, (), "Patterns of files and folders to leave out.", flags="--exclude", harmless=True
     ),
     Setting("files.gitignore", bool, default=True, meaning="Whether `.gitignore` files are obeyed."),
     Setting("files.hidden", bool, default=False, meaning="Whether names that start with a dot are read."),
     Setting("files.max_bytes", Size, 10_000_000, "Larger files are reported and not read."),
     Setting(
         "chunks.chunk_size", Annotated[int, _Number, Field(ge=20, le=10**9)], None, "The most tokens of a chunk.",
-        computed="what the embedding reads less room for a context; 400 where that is unknown",
-        example=192, flags="--chunk-size", harmless=True,
+        "what the embedding reads less room for a context; 400 where that is unknown", "--chunk-size", harmless=True,
     ),
     Setting(
         "chunks.chunk_overlap", Limit, None, "The most tokens that a chunk repeats of the one before it.",
-        computed="a fifth of the size", example=38, harmless=True,
+        "a fifth of the size", harmless=True,
     ),
     Setting(
         "context_options.llm", Name, None, f"The language model of contexts and answers: {LANGUAGE_MODELS}.",
-        computed="qwen3:0.6b on this machine's Ollama", example="ollama:qwen3:0.6b", flags="--llm",
+        "qwen3:0.6b on this machine's Ollama", "--llm",
     ),
     Setting(
         "context_options.prompt", Name, None,
         "A template with `{document}` and after it `{chunks}`, or the file that holds it.",
-        computed="the one on the page of contexts", example="prompt.txt",
+        "the one on the page of contexts",
     ),
     Setting("context_options.batch_size", Calls, 8, "Chunks per call."),
+    Setting("context_options.num_workers", Calls, None, "Calls at a time.", "1 for a server on this machine, else 4"),
+    Setting("context_options.max_calls", Limit, None, "The most calls.", "no limit", "--max-calls"),
     Setting(
-        "context_options.num_workers", Calls, None, "Calls at a time.",
-        computed="1 for a server on this machine, else 4", example=4,
+        "retrieval.top_k", Hits, None, "Hits of a search.", "5 on the command line, 10 in Python", "--top-k -k",
+        harmless=True,
     ),
-    Setting(
-        "context_options.max_calls", Limit, None, "The most calls.",
-        computed="no limit", example=1000, flags="--max-calls",
-    ),
-    Setting("retrieval.top_k", Hits, None, "Hits of a search.",
-            computed="5 on the command line, 10 in Python", example=5, flags="--top-k -k", harmless=True),
     Setting(
         "retrieval.per_file", Limit, None, "The most hits of one file; 0 is no limit.",
-        computed="2 for people and agents, no limit in Python", example=2, flags="--per-file", harmless=True,
+        "2 for people and agents, no limit in Python", "--per-file", harmless=True,
     ),
     Setting(
         "retrieval.min_score", Share, None, "The relevance that a hit needs, 0 to 1; 0 shows all hits.",
-        computed="0 in Python; 0.05 on the command line, or 0 with filters or another embedding",
-        example=0.05, flags="--min-score", harmless=True,
+        "0 in Python; 0.05 on the command line, or 0 with filters or another embedding", "--min-score", harmless=True,
     ),
-    Setting("retrieval.recency", bool, default=False, meaning="Whether newer notes win among near equals.",
-            flags="--recency/--no-recency", harmless=True),
+    Setting(
+        "retrieval.recency", bool, default=False, meaning="Whether newer notes win among near equals.",
+        flags="--recency/--no-recency", harmless=True,
+    ),
     Setting("retrieval.half_life_days", Days, 30.0, "Days after which the recency factor is a half.", harmless=True),
     Setting(
         "retrieval.rerank", Name, None,
         "A reranker: `cohere:MODEL`, `jina:MODEL`, `llama.cpp:http://HOST`, `fastembed:MODEL`, "
         "`sentence-transformers:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "
         "`ollama:MODEL`, `openai:MODEL`.",
-        computed="none", example="fastembed:BAAI/bge-reranker-base", flags="--rerank",
+        "none", "--rerank",
     ),
     Setting("memory.max_results", Hits, 4, "The most hits of a digest.", flags="--max-results -k", harmless=True),
-    Setting("memory.max_tokens", Size, 600,
-            "The most tokens of a digest; its first hit is shown whatever it costs.", harmless=True),
+    Setting(
+        "memory.max_tokens", Size, 600, "The most tokens of a digest; its first hit is shown whatever it costs.",
+        harmless=True,
+    ),
     Setting(
         "memory.min_relevance", Share | Literal["auto"], "auto",
         "How likely a hit has to answer the message, 0 to 1; 0 leaves out none; `auto` is what a search asks for, "
@@ -234,17 +227,16 @@ _ALL: Final = (
     Setting(
         "memory.refresh", Refreshing, None,
         "Whether a question brings the index up to date: in the background, never, or before the answer.",
-        computed="auto for mcp, never for context", example="auto", flags="--refresh", harmless=True,
+        "auto for mcp, never for context", "--refresh", harmless=True,
     ),
     Setting(
         "descriptions", dict[str, Line], {},
         'What a folder or file holds, as in `"api/" = "REST reference"`: a part of every context below it.',
-        example={"api/": "REST reference of the billing service"}, harmless=True,
+        harmless=True,
     ),
     Setting(
         "collections", dict[str, Collection], {},
         'Folders that share one index, as in `notes = { path = "~/notes" }`. Your own file names them.',
-        example={"notes": {"path": "~/notes"}},
     ),
 )  # fmt: skip
 SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in _ALL}
