@@ -78,7 +78,6 @@ ANCHORED = {
     "app.folder.formats._LIST",
     "app.folder.html._integer",
     "app.folder.html._ITEM",
-    "app.folder.rtf._marked",
     "app.folder.html._end_block",
     "app.evaluation.questions._LINES",
     "chunking.splitting._ROW",

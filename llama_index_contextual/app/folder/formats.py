@@ -100,11 +100,11 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-REVISION: Final = 4  # raised when the same file gives another text, so that it is converted again
+REVISION: Final = 5  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
-    "word": ".docx .odt",
-    "rtf": ".rtf",
+    "word": ".docx",
+    "rich_text": ".odt .rtf",
     "office": ".pptx .xlsx .csv .eml .msg",
     "html": ".html .htm .epub",
     "markup": ".ipynb .rst .org .tex",

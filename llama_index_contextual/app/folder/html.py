@@ -9,8 +9,7 @@ import codecs
 import contextlib
 import posixpath
 import re
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,7 @@ from urllib.parse import unquote
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
-from bs4.element import NavigableString, PreformattedString
+from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, open_archive, xml_of
@@ -28,8 +27,8 @@ NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a 
 PAGE: Final = "\ue002"  # where a page begins
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
-_SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select".split())  # noqa: SIM905
-_HIDDEN: Final = frozenset(("linenos", "mw-editsection"))
+_SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select rt rp".split())  # noqa: SIM905
+_HIDDEN: Final = frozenset(("linenos", "mw-editsection", "katex-html"))  # classes
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
 _CONTAINERS: Final = """
@@ -38,14 +37,10 @@ _CONTAINERS: Final = """
     """.split()  # noqa: SIM905
 _BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *_CONTAINERS))
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
-# Parts of a formula in MathML by the names that Word gives them.
-_LIMITS: Final = {"msub": "e sub", "munder": "e sub", "msubsup": "e sub sup", "munderover": "e sub sup"}
-_PARTS: Final = {"mfrac": "num den", "msup": "e sup", "mroot": "e deg", **_LIMITS}
-_UNSEEN: Final = str.maketrans("\u2061\u2063", " ,", "\u2062\u2064")  # signs of formulas
 # A part of a formula that needs no parentheses.
 _WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
-_CELLS: Final = {"cell": "td", "gridcell": "td", "columnheader": "th", "rowheader": "th"}
-_ROLES: Final = {"table": "table", "grid": "table", "row": "tr", **_CELLS}
+_ROLES: Final = {"table": "table", "row": "tr", "cell": "td", "columnheader": "th"}
+_SIGNS: Final = {"mfrac": "/", "msup": "^", "msub": "_"}  # between the two parts of such a formula
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
@@ -121,41 +116,31 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
         raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
     _rename(soup)
     left_out = _without_hidden(soup)
-    for element in soup.find_all(re.compile(r"^(?:\w+:)?math$")):
-        element.replace_with(_formula(element))
     main = _main_part(soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
-    blocks = _Writer().blocks(main)
-    if not blocks and main is not soup:
-        blocks, outside = _Writer().blocks(soup), 0
     left_out["character outside of the main text"] += outside * (outside > _LEAST_NAMED)
-    return Conversion([Part("\n\n".join(blocks) + "\n")], metadata, +left_out)
+    return Conversion([Part("\n\n".join(_Writer().blocks(main)) + "\n")], metadata, +left_out)
 
 
 def _rename(soup: BeautifulSoup) -> None:
-    """Give elements that say by other means what they are the names of HTML."""
+    """Give elements that say by other means what they are the names of HTML; formulas become text."""
     for element in soup.find_all(role=["heading", *_ROLES]):
         element.name = _ROLES.get(str(element["role"]), f"h{max(1, _integer(element, 'aria-level', 2, 6))}")
     for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
         element.name = "sup"
-    for element in soup.find_all("rt"):
-        if element.find_next_sibling("rp") is None:
-            element.string = f"({element.get_text()})"
+    for element in soup.find_all("math"):
+        for part in element.find_all(list(_SIGNS)):
+            part.find_all(recursive=False)[-1].insert_before(_SIGNS[part.name])
+        element.string = (element.find("annotation") or element).get_text(strip=True)
 
 
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
-    """Take out what a reader of the page does not see, or takes for a menu; return its counts."""
-    left_out: Counter[str] = Counter(picture=len(soup.find_all(["img", "svg", "canvas"])))
-    controlled = {name for one in soup.find_all() for name in str(one.get("aria-controls") or "").split()}
-    for element in soup.find_all(hidden=True):
-        if _is_panel(element, controlled):
-            del element["hidden"]
+    """Take out what is no text of the page, or a menu; return its counts. What may be unfolded is text."""
+    left_out = Counter(picture=len(soup.find_all(["img", "svg", "canvas"])), script=len(soup.find_all("script")))
     for element in soup.find_all():
         if element.decomposed or not _is_hidden(element):
             continue
         size = len(element.get_text(" ", strip=True))
-        left_out["deleted text"] += element.name == "del"
-        left_out["script"] += len(element.find_all("script")) + (element.name == "script")
         if size > _LEAST_NAMED and element.name not in ("head", "script"):
             left_out[f"character in <{element.name}>"] += size
         element.decompose()
@@ -163,41 +148,23 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
 
 
 def _is_hidden(element: Tag) -> bool:
-    name, attributes, parent = element.name, element.attrs, element.parent or element
+    name, attributes = element.name, element.attrs
     return (
         name in _SKIPPED
-        or attributes.get("role") in ("navigation", "banner")
+        or attributes.get("role") in ("navigation", "banner", "menu", "dialog")
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
-        or "hidden" in attributes
-        or (attributes.get("aria-hidden") == "true" and parent.name == "span" and parent.find("math") is not None)
         or (name == "button" and _is_small_button(element))
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
         or (name == "aside" and _is_side_bar(element))
         or (name == "a" and _is_anchor(element))
-        or (name == "del" and parent.find("ins", recursive=False) is not None)
-    )
-
-
-def _is_panel(element: Tag, controlled: set[str]) -> bool:
-    """Whether a heading, a tab or a button unfolds a hidden element."""
-    role, before = element.get("role"), element.find_previous_sibling()
-    if before is not None and before.name in (*_HEADINGS, "dt"):
-        before = before.find("button")
-    return role not in ("menu", "menubar", "listbox", "dialog", "tooltip") and (
-        element.get("hidden") == "until-found"
-        or role in ("tabpanel", "region")
-        or element.has_attr("aria-labelledby")
-        or element.get("id") in controlled
-        or (before is not None and before.name == "button" and not _is_small_button(before))
     )
 
 
 def _is_small_button(button: Tag) -> bool:
-    """Whether a button does something, as "Copy" does; others are names of what they unfold, or headings."""
-    is_name = button.has_attr("aria-expanded") or button.has_attr("aria-controls") or button.get("role") == "tab"
-    if (around := button.find_parent([*_HEADINGS, "dt", "summary"])) is not None:
-        is_name |= not any(map(str.isalnum, around.get_text().replace(button.get_text(), "")))
-    return not is_name and len(button.get_text().split()) <= 3  # noqa: PLR2004
+    """Whether a button does something, as "Copy" does; others are headings, or names of what they unfold."""
+    is_name = button.has_attr("aria-expanded") or button.get("role") == "tab"
+    is_heading = button.find_parent([*_HEADINGS, "dt", "summary"]) is not None
+    return not is_name and not is_heading and len(button.get_text().split()) <= 3  # noqa: PLR2004
 
 
 def _is_side_bar(aside: Tag) -> bool:
@@ -208,24 +175,19 @@ def _is_side_bar(aside: Tag) -> bool:
 
 def _is_anchor(link: Tag) -> bool:
     """Whether a link is the sign beside a heading that leads to it, or leads back from a note."""
-    if "#" not in str(link.get("href") or ""):
-        return False
     text, around = link.get_text(strip=True), link.find_parent([*_HEADINGS, "dt"])
-    if not any(map(str.isalnum, text)):
-        return True
     is_marked = any(word in " ".join(link.get("class") or []) for word in ("anchor", "headerlink", "hash-link"))
-    return is_marked and around is not None and around.get_text(strip=True) != text
+    is_beside = is_marked and around is not None and around.get_text(strip=True) != text
+    return "#" in str(link.get("href")) and (is_beside or not any(map(str.isalnum, text)))
 
 
 def _main_part(soup: Any) -> Any:
     """The main text that a page marks, else the least element with all articles, else the page."""
-    main, articles = soup.find("main") or soup.find(attrs={"role": "main"}), soup.find_all("article")
-    before = None if main is None else main.find_previous_sibling()
-    if before is not None and before.name == "h1" and main.find("h1") is None:
-        main.insert(0, before.extract())
-    if main is not None or not articles:
-        return main or soup
-    around = (articles[0], *articles[0].parents)
+    marked = (one for one in soup.select("main, [role=main]") if one.get_text(strip=True))
+    if (main := next(marked, None)) is not None:
+        return main
+    articles = soup.find_all("article")
+    around = (articles[0], *articles[0].parents) if articles else (soup,)
     return next(one for one in around if len(one.find_all("article")) + (one.name == "article") == len(articles))
 
 
@@ -280,8 +242,8 @@ class _Writer:
             return [self._list(element)]
         if not self._is_inline:
             if kind in _HEADINGS:
-                text = _inline(element) or " ".join(str(one.get("alt") or "") for one in element.find_all("img"))
-                return [formats.heading(int(kind[1]), text)] if text.strip() else []
+                text = _inline(element)
+                return [formats.heading(int(kind[1]), text)] if text else []
             if kind == "pre":
                 return [_code(element)]
             if kind == "blockquote":
@@ -296,7 +258,7 @@ class _Writer:
         """Items with the numbers that a browser shows."""
         found, lines, indent = items.find_all(recursive=False), list[str](), ""
         step = -1 if items.has_attr("reversed") else 1
-        number = _integer(items, "start", sum(child.name == "li" for child in found) if step < 0 else 1)
+        number = _integer(items, "start", len(found) if step < 0 else 1)
         for child in found:
             if child.name in _LISTS:
                 lines.append(indent + re.sub(r"\n(?=[^\n])", f"\n{indent}", self._list(child)))
@@ -347,63 +309,19 @@ def _raised(element: Tag, before: str) -> str:
     is_note = element.name == "a" or (link is not None and "#" in str(link["href"]))
     if text and is_note and len(text) <= 5:  # noqa: PLR2004  of a note
         return f" [{text.strip('[]()')}]"
-    previous = element.find_previous(string=True) if text else None
-    if previous is not None and previous.find_parent(element.name):  # it goes on
-        return element.get_text()
-    is_behind = before.isalnum() or before in (")", "]")
-    if text and element.name == "sup" and is_behind:
-        is_fraction = after in ("/", "\u2044") and getattr(element.find_next_sibling(), "name", "") == "sub"
-        return f" {text}" if is_fraction else power(text)
-    if element.name == "sub" and (before.isdigit() or after.isdigit() or _whole(text) != text):
-        return f"_{_whole(text)}{' ' * after.isdigit()}"
+    if text and element.name == "sup" and (before.isalnum() or before in (")", "]")):
+        return power(text)
+    if element.name == "sub" and (before.isdigit() or after.isdigit() or whole(text) != text):
+        return f"_{whole(text)}{' ' * after.isdigit()}"
     return element.get_text()
-
-
-# Formulas
 
 
 def power(text: str) -> str:
     """Raised letters behind others: ^6, ^(n+1), nd."""
-    return text if text.lower() in _ORDINALS else f"^{_whole(text)}"
+    return text if text.lower() in _ORDINALS else f"^{whole(text)}"
 
 
-def formula(kind: str, parts: Sequence[tuple[str, str]]) -> str:
-    """A formula on one line: 1/2, x^2, √(a+b).
-
-    Args:
-        kind: The name of an element of Word or of MathML.
-        parts: What it holds: names as Word gives them, and texts.
-    """
-    text, inner, last = "", defaultdict(str, {name: _whole(part) for name, part in parts}), ""
-    if inner["num"]:
-        return f"{inner['num']}/{inner['den']}"
-    if inner["sub"] or inner["sup"]:
-        limits = (f"{mark}{inner[name]}" for name, mark in (("sub", "_"), ("sup", "^")) if inner[name])
-        return dict(parts).get("e", "") + "".join(limits)
-    if kind in ("mr", "mtr"):
-        return ", ".join(part for _, part in parts) + "; "
-    for _, part in parts:
-        is_apart = part[:1].isalnum() and (text[-1:].isalnum() or text.endswith(")"))
-        text += " " * (is_apart and ("/" in part or re.search("[/^_√]", last) is not None)) + part
-        last = part
-    text = text.removesuffix("; ")
-    if kind in ("rad", "mroot", "msqrt"):
-        return f"{inner['deg']}√{inner['e'] or _whole(text)}"
-    return f"({text})" if kind in ("d", "mfenced") else text
-
-
-def _formula(element: Tag) -> str:
-    """A formula of MathML, without what is written once more in another notation."""
-    kind = element.name.rpartition(":")[2]
-    inner = [one for one in element.children if isinstance(one, Tag)]
-    if not inner:
-        return "" if kind.startswith("annotation") else element.get_text().strip(" \n\r\t").translate(_UNSEEN)
-    names = _PARTS.get(kind, "").split()
-    texts = list(map(_formula, inner))
-    return formula(kind, [*zip([*names, *[""] * len(texts)], texts)])  # noqa: B905
-
-
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
     """A part of a formula, in parentheses where it has several pieces."""
     return text if _WHOLE.fullmatch(text) else f"({text})"
 
@@ -427,20 +345,18 @@ def _is_layout(table: Tag) -> bool:
 
 
 def _table(table: Tag) -> list[str]:
-    """The caption, the cells and other text of a table, and the pages that begin in it.
+    """The caption and the cells of a table, and the pages that begin in it.
 
     What spans rows stands in each of them; names of columns in several rows are joined.
     """
-    rows, parts = _inner(table, ["tr"]), ["td", "th", "caption", "table"]
-    caption, strings = table.find("caption"), table.find_all(string=lambda text: bool(text.strip()))
-    others = [text for text in strings if type(text) is NavigableString and text.find_parent(parts) is table]
+    rows, caption = _inner(table, ["tr"]), table.find("caption")
     grid: dict[tuple[int, int], str] = {}
     names: list[int] = []  # the rows that name columns
     for at, row in enumerate(rows):
         cells, column = _inner(row, ["td", "th"]), 0
-        in_head = row.find_parent(["thead", "table"]) is not table
         is_title = len(cells) == 1 and not names
-        is_head = bool(cells) and not is_title and (in_head or all(cell.name == "th" for cell in cells))
+        in_head = row.find_parent(["thead", "table"]) is not table or all(cell.name == "th" for cell in cells)
+        is_head = bool(cells) and in_head and not is_title
         if is_head and (not names or names[-1] == at - 1):
             names.append(at)
         for cell in cells:
@@ -461,8 +377,7 @@ def _table(table: Tag) -> list[str]:
         columns = zip(*(lines[at] for at in names), strict=True)
         lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
     text = formats.table_of(lines)
-    rest = formats.escape(" ".join(" ".join(others).split()))
-    return [_inline(caption) if caption else "", rest, text.replace(PAGE, ""), PAGE * text.count(PAGE)]
+    return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]
 
 
 def _integer(element: Tag, name: str, default: int = 1, most: int = 10**9) -> int:

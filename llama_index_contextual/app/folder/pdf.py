@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from pathlib import Path
-from statistics import median_low
 from typing import Any, Final
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
@@ -20,11 +19,11 @@ from llama_index_contextual.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
 _EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
-_APART: Final = 1.3  # times the usual distance, or the size of the letters: a gap between text and a running header
 _MUCH_LARGER: Final = 1.3  # than most letters: no running header
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
+_SHORT: Final = 6  # words: more are prose
 _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
 _VALUE: Final = re.compile(
     r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*(?:\^\d+)?\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
@@ -68,22 +67,16 @@ def _metadata(document: Any) -> dict[str, str]:
 
 
 def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
-    """What is taken out: running headers and footers, and numbers of pages, in the margins of several pages.
+    """What is taken out: running headers and footers, and numbers of pages, at the edges of several pages.
 
-    They are not much larger than the text, and a gap is between them and the text: a wider one where bold or larger
-    letters and a number may be a heading.
+    They are not much larger than the text, and a gap is between them and the text.
     """
     body = _usual_size(pages)
 
-    def least(line: Line) -> float:
-        may_be_heading = (line.bold or line.size > LARGER * body) and re.search(r"\d", line.text)
-        return _APART * line.size * (2 if may_be_heading else 1)
-
     def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line, bool]]:
         downwards = sorted(lines, key=lambda line: -line.base)  # a page of columns ends with the last of these
-        gaps = [above.base - line.base for above, line in pairwise(downwards)]
-        usual = _APART * median_low(gaps) if gaps else 0.0
-        wide = [at for at, gap in enumerate(gaps, 1) if gap > max(usual, least(downwards[at - 1]))]
+        below = enumerate(pairwise(downwards), start=1)
+        wide = [at for at, (above, line) in below if above.base - line.base > 2 * above.size]
         top = max((at for at in wide if at <= min(_EDGE, len(lines) / 2)), default=0)
         bottom = min((at for at in wide if at >= max(len(lines) - _EDGE, len(lines) / 2)), default=len(lines))
         for at, line in enumerate(downwards):
@@ -91,7 +84,7 @@ def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
                 text = re.sub(r"\d+", "#", line.text.casefold()).strip()
                 is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
                 key = (text, 0 if is_number else round(line.base / SAME_PLACE))
-                yield key, line, is_number or at < top or at >= bottom
+                yield key, line, is_number or not top <= at < bottom
 
     seen = Counter(key for lines in pages for key in {key for key, _, is_apart in edges(lines) if is_apart})
     most = max(2, 0.3 * len(pages))  # odd and even pages may differ
@@ -112,23 +105,21 @@ def _usual_size(pages: Sequence[list[Line]]) -> float:
 
 def _find_headings(pages: Sequence[list[Line]]) -> None:
     """Give lines that are headings a level: by size, and at the size of the text by weight and capitals."""
-    styles: Counter[tuple[float, bool]] = Counter()
     single: Counter[tuple[float, bool]] = Counter()  # characters of lines without cells
-    running: Counter[tuple[float, bool]] = Counter()
+    running: Counter[tuple[float, bool]] = Counter()  # of those that go on from a wide line above
     for lines in pages:
         wide = _FULL * max((line.width for line in lines), default=0.0)
-        for line in lines:
-            styles[_style(line)] += len(line.text)
         for style, run in groupby((line for line in lines if len(line.cells) == 1), key=_style):
             texts = list(run)
             single[style] += sum(len(line.text) for line in texts)
-            running[style] += _running(texts, wide)
+            for above, line in pairwise(texts):
+                if above.width > wide and 0 < above.base - line.base < 2.2 * line.size:
+                    running[style] += len(line.text)
     body = _usual_size(pages)
-    weight_tells = sum(count for (_, bold), count in styles.items() if bold) < 0.4 * sum(styles.values())
     headings: list[tuple[Line, tuple[float, bool, bool]]] = []
     for line in (line for lines in pages for line in lines if _may_be_heading(line)):
         size, bold = style = _style(line)
-        is_large = size >= body * LARGER or (weight_tells and bold and size >= body * 0.9)
+        is_large = size >= body * LARGER or (bold and size >= body * 0.9)
         if is_large and running[style] <= 0.5 * single[style]:
             headings.append((line, (max(size, body), line.text.isupper(), bold)))
     ranks = sorted({rank for _, rank in headings}, reverse=True)
@@ -138,18 +129,6 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
         is_large = above.level > 0 == line.level and line.size >= body * LARGER and _style(line) == _style(above)
         if is_large and line.text[0].islower() and 0 < above.base - line.base < 1.8 * line.size:
             line.level = above.level  # a heading of two lines
-
-
-def _running(lines: Sequence[Line], wide: float) -> int:
-    """Characters of lines in a row that are running text: three or more, near one another, all but the last wide."""
-    runs: list[list[Line]] = [[]]
-    for line in lines:
-        last = runs[-1][-1] if runs[-1] else None
-        if last is not None and last.width > wide and 0 < last.base - line.base < 2.2 * line.size:
-            runs[-1].append(line)
-        else:
-            runs.append([line])
-    return sum(len(line.text) for run in runs if len(run) > 2 for line in run)  # noqa: PLR2004
 
 
 def _style(line: Line) -> tuple[float, bool]:
@@ -228,7 +207,7 @@ def _tables(lines: Sequence[Line]) -> list[tuple[int, int]]:
     """Where tables start and end: three lines or more with values in cells, and the lines between them."""
     runs: list[tuple[int, int]] = []
     for position in (position for position, line in enumerate(lines) if _is_row(line)):
-        if runs and position - runs[-1][1] <= _BETWEEN and not _ends(lines, *runs[-1], position):
+        if runs and position - runs[-1][1] <= _BETWEEN and not _ends(lines, runs[-1][1], position):
             runs[-1] = (runs[-1][0], position + 1)
         else:
             runs.append((position, position + 1))
@@ -240,19 +219,14 @@ def _tables(lines: Sequence[Line]) -> list[tuple[int, int]]:
     return tables
 
 
-def _ends(lines: Sequence[Line], start: int, end: int, until: int) -> bool:
-    """Whether another column begins below the rows of a table, or a heading that is larger, or prose."""
-    larger, left = lines[start].size * LARGER, min(cell.left for cell in lines[end - 1].cells[1:])
+def _ends(lines: Sequence[Line], end: int, until: int) -> bool:
+    """Whether another column begins below the rows of a table, or prose, which runs on below the columns of values."""
+    left = min(cell.left for cell in lines[end - 1].cells[1:])
     return lines[until].base > lines[end - 1].base or any(
-        (line.level and line.size > larger) or _is_prose(line, left) for line in lines[end:until]
+        line.is_grid
+        or (len(line.cells) == 1 and len(line.words) > _SHORT and line.words[0].left < left < line.words[-1].right)
+        for line in lines[end:until]
     )
-
-
-def _is_prose(line: Line, left: float) -> bool:
-    """Whether a line runs on below the columns of values, or introduces a table, as no name of a row does."""
-    words, count = line.words, len(line.words)
-    reaches = count > 6 and words[0].left < left < words[-1].right  # noqa: PLR2004
-    return line.is_grid or (len(line.cells) == 1 and (reaches or (count > 12 and words[-1].text.endswith(":"))))  # noqa: PLR2004
 
 
 def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> int:
@@ -279,7 +253,7 @@ def _values_left(lines: Sequence[Line]) -> float:
 def _in_columns(line: Line, left: float) -> bool:
     """Whether a line names columns: all of it but a first cell stands above their values."""
     cells = line.cells[1:] or line.cells
-    return all(cell.left >= left for cell in cells) and (len(line.cells) > 1 or len(line.text) <= _LONGEST_NAME)
+    return all(cell.left >= left for cell in cells)
 
 
 def _is_row(line: Line) -> bool:

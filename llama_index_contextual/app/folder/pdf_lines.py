@@ -12,7 +12,7 @@ import re
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby, pairwise, repeat
 from statistics import median
 from typing import Any, Final
@@ -29,13 +29,11 @@ _SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
 _Rule = tuple[float, float, float]  # where a drawn line stands, and from where to where it runs
 _MOST_RULES: Final = 2_000  # of a page with tables; others have drawings
 _LONGEST_CELL: Final = 600  # characters in a cell of a drawn grid
-_LONGEST_VALUE: Final = 10_000  # characters in a field of a form
 _MARKS: Final = ".,;:!?"  # behind a word
 _GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
 _HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
-_SIDES: Final = (0.2, 0.8)  # where it begins if lines of the left one are on other heights
 _BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
 
 
@@ -51,7 +49,6 @@ class Word:
     bold: bool
 
 
-@dataclass(slots=True)
 class Line:
     """Words on one height; ``cells`` are they joined where gaps are narrow.
 
@@ -59,25 +56,10 @@ class Line:
     height of its largest letters, ``usual`` of most of them; ``bold`` are all its words.
     """
 
-    words: list[Word]
-    level: int = 0
-    is_name: bool = False
-    text: str = field(init=False)
-    base: float = field(init=False)
-    size: float = field(init=False)
-    usual: float = field(init=False)
-    width: float = field(init=False)
-    bold: bool = field(init=False)
-    cells: list[Word] = field(init=False)
-
-    @property
-    def is_grid(self) -> bool:
-        """Whether it is a table that is drawn as a grid, as Markdown."""
-        return "\n" in self.text
-
-    def __post_init__(self) -> None:
-        words = self.words
+    def __init__(self, words: list[Word]) -> None:
+        self.words, self.level, self.is_name = words, 0, False
         self.text = " ".join(word.text for word in words)
+        self.is_grid = "\n" in self.text  # a table that is drawn as a grid, as Markdown
         sizes = Counter[float]()
         for word in words:
             sizes[round(word.size, 1)] += len(word.text)
@@ -91,15 +73,22 @@ class Line:
 def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
     """The lines of a page from top to bottom, turned text behind the others; none where the page cannot be read."""
     import pypdfium2
+    import pypdfium2.raw as pdfium
 
     try:
         page = document[number]
+        notes = [pdfium.FPDFPage_GetAnnot(page, index) for index in range(pdfium.FPDFPage_GetAnnotCount(page))]
+        kinds = [pdfium.FPDFAnnot_GetSubtype(note) for note in notes]
+        left_out["comment"] += kinds.count(pdfium.FPDF_ANNOT_TEXT)
+        for note in notes:
+            pdfium.FPDFPage_CloseAnnot(note)
+        if pdfium.FPDF_ANNOT_WIDGET in kinds:  # what was typed into a form becomes text of its page
+            page.flatten()
+            page = document[number]
         text = page.get_textpage()
     except pypdfium2.PdfiumError:
         return []
     found = _words(text)
-    if typed := _typed(document, page, left_out):
-        found.setdefault(0, []).extend(typed)
     if 0 in found:
         found[0] = _with_grids(_rules(page), found[0])
     directions = sorted(found.values(), key=lambda words: -sum(len(word.text) for word in words))
@@ -149,7 +138,7 @@ def _words(page: Any) -> dict[int, list[Word]]:
             cut, above = stop, base + 0.25 * size
             while cut > 1 and _is_above(raw, first + cut - 1, above):
                 cut -= 1
-            text = _raised(text[:cut], text[cut:stop]) + text[stop:]
+            text = f"{text[:cut]}^{text[cut:]}" if cut < stop else text
         words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
     return words
 
@@ -161,39 +150,6 @@ def _is_above(page: Any, index: int, base: float) -> bool:
     return bool(pdfium.FPDFText_GetCharOrigin(page, index, x, y)) and y.value > base
 
 
-def _raised(text: str, digits: str) -> str:
-    """A text with raised digits behind it: a power, the number of a note, or cents."""
-    sign = "." if text[0] in "$€£¥" and len(digits) == 2 else "^"  # noqa: PLR2004
-    return f"{text}{sign}{digits}" if digits else text
-
-
-def _typed(document: Any, page: Any, left_out: Counter[str]) -> list[Word]:
-    """What was typed into the fields of a form; comments are counted."""
-    import pypdfium2.raw as pdfium
-
-    words, box, value = list[Word](), pdfium.FS_RECTF(), ctypes.create_string_buffer(2 * _LONGEST_VALUE)
-    texts = pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX
-    for index in range(pdfium.FPDFPage_GetAnnotCount(page)):
-        note, text = pdfium.FPDFPage_GetAnnot(page, index), ""
-        kind, units = pdfium.FPDFAnnot_GetSubtype(note), ctypes.cast(value, ctypes.POINTER(ctypes.c_ushort))
-        if kind == pdfium.FPDF_ANNOT_WIDGET and document.formenv:
-            field_kind = pdfium.FPDFAnnot_GetFormFieldType(document.formenv, note)
-            if field_kind in texts:
-                size = pdfium.FPDFAnnot_GetFormFieldValue(document.formenv, note, units, len(value))
-                text = value.raw[: max(0, min(size, len(value)) - 2)].decode("utf-16-le", "ignore")
-            elif pdfium.FPDFAnnot_IsChecked(document.formenv, note):
-                text = "[x]"
-        elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
-            left_out["comment"] += pdfium.FPDFAnnot_GetStringValue(note, b"Contents", units, len(value)) > 2  # noqa: PLR2004
-        if text.strip() and pdfium.FPDFAnnot_GetRect(note, box):
-            height = min(box.top - box.bottom, 20)
-            words.append(
-                Word(" ".join(text.split()), box.left, box.right, box.top - 0.7 * height, 0.5 * height, bold=False)
-            )
-        pdfium.FPDFPage_CloseAnnot(note)
-    return words
-
-
 def _rules(page: Any) -> tuple[set[_Rule], set[_Rule]]:
     """The upright and the level lines that are drawn on a page: where, from, to; shading is none."""
     import pypdfium2.raw as pdfium
@@ -201,38 +157,29 @@ def _rules(page: Any) -> tuple[set[_Rule], set[_Rule]]:
     x, y, matrix = ctypes.c_float(), ctypes.c_float(), pdfium.FS_MATRIX()
     left, right, bottom, top = (ctypes.c_float() for _ in range(4))
     mode, stroke = ctypes.c_int(), ctypes.c_int()
-    upright, level = set[_Rule](), set[_Rule]()
-    raw, object_of, kind_of = page.raw, pdfium.FPDFPage_GetObject, pdfium.FPDFPageObj_GetType
-    for item in (object_of(raw, index) for index in range(pdfium.FPDFPage_CountObjects(raw))):
-        if kind_of(item) != pdfium.FPDF_PAGEOBJ_PATH:
+    found = set[_Rule](), set[_Rule]()
+    for index in range(pdfium.FPDFPage_CountObjects(page)):
+        item = pdfium.FPDFPage_GetObject(page, index)
+        if pdfium.FPDFPageObj_GetType(item) != pdfium.FPDF_PAGEOBJ_PATH:
             continue
         pdfium.FPDFPageObj_GetBounds(item, left, bottom, right, top)
-        width, height = right.value - left.value, top.value - bottom.value
-        if min(width, height) <= SAME_PLACE:
-            if height > width:
-                upright.add((round(left.value), round(bottom.value), round(top.value)))
-            else:
-                level.add((round(top.value), round(left.value), round(right.value)))
-            continue
         pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
-        if not stroke.value:
+        if not stroke.value and min(right.value - left.value, top.value - bottom.value) > SAME_PLACE:
             continue
         pdfium.FPDFPageObj_GetMatrix(item, matrix)
         last = (0.0, 0.0)
         for number in range(pdfium.FPDFPath_CountSegments(item)):
             segment = pdfium.FPDFPath_GetPathSegment(item, number)
             pdfium.FPDFPathSegment_GetPoint(segment, x, y)
-            point = (
-                round(matrix.a * x.value + matrix.c * y.value + matrix.e),
-                round(matrix.b * x.value + matrix.d * y.value + matrix.f),
-            )
+            across = round(matrix.a * x.value + matrix.c * y.value + matrix.e)
+            point = (across, round(matrix.b * x.value + matrix.d * y.value + matrix.f))
             if pdfium.FPDFPathSegment_GetType(segment) == pdfium.FPDF_SEGMENT_LINETO:
-                for at, rules in enumerate((upright, level)):
+                for at, rules in enumerate(found):
                     low, high = sorted((last[1 - at], point[1 - at]))
                     if abs(last[at] - point[at]) <= 1 and high - low > SAME_PLACE:
                         rules.add((point[at], low, high))
             last = point
-    return upright, level
+    return found
 
 
 def _with_grids(rules: tuple[set[_Rule], set[_Rule]], words: list[Word]) -> list[Word]:
@@ -259,13 +206,8 @@ def _with_grids(rules: tuple[set[_Rule], set[_Rule]], words: list[Word]) -> list
             cells.setdefault((above, column), []).append(word)
         texts = {at: " ".join(word.text for line in _joined(cell) for word in line) for at, cell in cells.items()}
         filled = Counter(above for above, _ in texts)
-        crossing = sum(
-            word.left + 2 < rule[0] < word.right - 2 and rule[1] < word.base < rule[2]
-            for word in inside
-            for rule in columns
-        )
         is_grid = sum(count > 1 for count in filled.values()) > max(1, 0.6 * len(filled))
-        if is_grid and not crossing and len(inside) == len(beside) and max(map(len, texts.values())) <= _LONGEST_CELL:
+        if is_grid and len(inside) == len(beside) and max(map(len, texts.values())) <= _LONGEST_CELL:
             table = [
                 [texts.get((above, at), "") for at in range(len(places) - 1)] for above in sorted(filled, reverse=True)
             ]
@@ -301,10 +243,10 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
     PDFium gives words in the order in which they were drawn: a table may be drawn column by column.
     """
     pieces: list[list[Word]] = []
-    for word in _without_drop_caps(words):
+    for word in words:
         before = pieces[-1][-1] if pieces else None
         if before is not None and _is_raised(before, word):
-            before.text, before.right = _raised(before.text, word.text), word.right
+            before.text, before.right = f"{before.text}^{word.text}", word.right
         elif (
             before is not None and _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size
         ):
@@ -328,24 +270,6 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
             continue
         for low, high in pairwise([-math.inf, *gutters, math.inf]):
             result += filter(None, ([word for word in line if low <= word.left < high] for line in some))
-    return result
-
-
-def _without_drop_caps(words: Sequence[Word]) -> list[Word]:
-    """Words, where a letter of several lines' height is part of the word at its top."""
-    usual, result = median([word.size for word in words]), list(words)
-    for cap in [word for word in words if len(word.text) == 1 and word.text.isalpha() and word.size > 1.8 * usual]:
-        lines = [
-            word
-            for word in words
-            if word.size < 0.6 * cap.size
-            and 0 <= word.left - cap.right + usual < 2 * usual
-            and 0.2 * cap.size < word.base - cap.base + 0.1 * usual < cap.size
-        ]
-        if lines:
-            first = max(lines, key=lambda word: word.base)
-            first.text, first.left = cap.text + first.text, cap.left
-            result.remove(cap)
     return result
 
 
@@ -378,21 +302,15 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
     many = _narrow_columns(lines, sorted(at for at, count in starts.items() if count >= _LEAST_NARROW), left, right)
     if len(many) > 1:
         return many
-    heights = [(line[0].base, line[0].size) for line in lines]
-    is_close = (
-        sum(above - below < min(size, other) for (above, size), (below, other) in pairwise(heights)) >= LEAST_ROWS
-    )
-    for shares in (_MIDDLE, _SIDES) if is_close else (_MIDDLE,):
-        low, high = (left + share * (right - left) for share in shares)
-        middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
-        at = max(middle, key=middle.__getitem__, default=0)
-        if middle.get(at, 0) >= (LEAST_ROWS if is_close else 5):
-            gutter, is_wide = _place(lines, at), shares is _MIDDLE and middle[at] >= 5  # noqa: PLR2004
-            counts = ((sum(word.left < gutter for word in line), line) for line in lines if not _bridges(line, gutter))
-            sides = [(line[:count], line[count:]) for count, line in counts]
-            if _is_uneven(sides) or (is_wide and _is_filled(sides, gutter - 0.12 * (right - left))):
-                return [gutter]
-    return []
+    low, high = (left + share * (right - left) for share in _MIDDLE)
+    middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
+    at = max(middle, key=middle.__getitem__, default=0)
+    if middle.get(at, 0) < 5:  # noqa: PLR2004
+        return []
+    gutter = _place(lines, at)
+    counts = ((sum(word.left < gutter for word in line), line) for line in lines if not _bridges(line, gutter))
+    sides = [(line[:count], line[count:]) for count, line in counts]
+    return [gutter] if _is_filled(sides, gutter - 0.12 * (right - left)) else []
 
 
 def _is_filled(sides: Sequence[tuple[list[Word], list[Word]]], full: float) -> bool:
@@ -405,23 +323,6 @@ def _is_filled(sides: Sequence[tuple[list[Word], list[Word]]], full: float) -> b
 
 def _word_count(pieces: Iterable[list[Word]]) -> int:
     return sum(word.text[:1].isalpha() for piece in pieces for word in piece)
-
-
-def _is_uneven(sides: Sequence[tuple[list[Word], list[Word]]]) -> bool:
-    """Whether lines run on in both columns, and more of them overlap in height than stand on one height."""
-    for column in zip(*sides, strict=True):
-        pieces = pairwise(piece[0] for piece in column if piece)
-        near = [above.base - below.base < 1.8 * above.size for above, below in pieces]
-        if sum(near) < 0.75 * len(near):  # names of rows, say
-            return False
-    overlapping = sum(
-        bool(left) != bool(right)
-        and bool(left) == bool(below)
-        and bool(right) == bool(before)
-        and (left or right)[0].base - (before or below)[0].base < (left or right)[0].size
-        for (left, right), (before, below) in pairwise(sides)
-    )
-    return overlapping >= max(LEAST_ROWS, 1 + sum(bool(left and right) for left, right in sides))
 
 
 def _place(lines: Sequence[list[Word]], at: int) -> float:

@@ -1,7 +1,7 @@
-"""Word and OpenDocument to HTML, and so to Markdown.
+"""Word to HTML by mammoth, and so to Markdown.
 
-Before mammoth sees a Word document, headings get one style, numbers of headings and lists become text, pages get marks,
-and formulas and text boxes become paragraphs. OpenDocument is written as HTML element by element.
+Before mammoth sees a document, headings get one style, numbers of headings and lists become text, pages get marks, and
+formulas and text boxes become paragraphs.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import posixpath
 import re
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, PAGE, formula, html_to_markdown
+from llama_index_contextual.app.folder.html import NUMBER, PAGE, html_to_markdown, whole
 
 _MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
 _W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -101,7 +99,7 @@ class _Document:
             self._paragraph(paragraph)
 
     def _simplify(self, element: Any, kind: str) -> None:
-        """Write a formula, the begin of a page or an indented row with what mammoth knows; drop what Word hides."""
+        """Write a formula or the begin of a page with what mammoth knows."""
         self.left_out[_PICTURES.get(kind, "")] += kind in _PICTURES
         if kind in _DROPPED or (kind == "tr" and element.find(f"{_W}trPr/{_W}del") is not None):
             _replace(element)
@@ -114,15 +112,6 @@ class _Document:
         elif kind == "gridBefore":
             cells = [_element("tc", _element("p")) for _ in range(integer(attribute(element, "val"), 0, 100))]
             element.getparent().getparent()[1:1] = cells
-        elif kind == "r" and (properties := element.find(f"{_W}rPr")) is not None:
-            style = self._styles.get(_value(properties, "rStyle"))
-            raised = None if style is None else style.find(f".//{_W}vertAlign")
-            if raised is not None and element.find(f"{_W}t") is not None and not _value(properties, "vertAlign"):
-                properties.append(_element("vertAlign", val=attribute(raised, "val")))
-            hidden = properties.find(f"{_W}vanish")
-            if hidden is not None and attribute(hidden, "val") not in ("0", "false", "off"):
-                self.left_out["hidden text"] += 1
-                _replace(element)
 
     def _paragraph(self, paragraph: Any) -> None:
         """Give a paragraph a style and a list that mammoth knows, its number as text, and the mark of its page."""
@@ -235,147 +224,23 @@ def _replace(element: Any, *children: Any) -> None:
 
 def _formula(element: Any) -> str:
     """A formula on one line: 1/2, x^2, √(a+b)."""
-    kind, parts = local(element), [(local(child), _formula(child)) for child in element]
-    if kind == "t":
+    if (kind := local(element)) == "t":
         return element.text or ""
-    if kind == "nary":
+    texts = [(local(child), _formula(child)) for child in element]
+    inner = defaultdict(str, texts)
+    if inner["num"]:
+        return f"{whole(inner['num'])}/{whole(inner['den'])}"
+    if kind == "rad":
+        return f"{inner['deg']}√{whole(inner['e'])}"
+    if inner["sub"] or inner["sup"]:  # also of a sum or an integral
+        limits = "".join(f"{sign}{whole(inner[name])}" for name, sign in (("sub", "_"), ("sup", "^")) if inner[name])
         sign = attribute(element.find(".//{*}chr"), "val") or "∫"
-        limits = [(name, part) for name, part in parts if name in ("sub", "sup")]
-        return f"{formula(kind, [('e', sign), *limits])} {dict(parts).get('e', '')}"
-    return formula(kind, parts)
-
-
-# OpenDocument
-
-_SKIPPED: Final = frozenset(
-    """
-    tracked-changes annotation covered-table-cell note-citation forms sequence-decls ruby-text table-of-content-source
-    illustration-index-source alphabetical-index-source bibliography-source
-    """.split()  # noqa: SIM905
-)
-_WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
-_ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
-_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "title": "div", "p": "p"}
-_MATHML: Final = "{http://www.w3.org/1998/Math/MathML}"
-
-
-def read_odt(path: Path) -> Conversion:
-    """A text of OpenDocument.
-
-    Raises:
-        ConversionError: It is damaged, or no text of OpenDocument.
-    """
-    with formats.open_archive(path) as archive:
-        content = formats.xml_of(archive, "content.xml")
-        body = content.find(".//{*}body/{*}text")
-        if body is None:
-            raise ConversionError("it is damaged or no text of OpenDocument (it has no body). Cure: ignore it.")
-        for element in body.iter("{*}object"):
-            formula_of = formats.xml_of(archive, posixpath.normpath(f"{attribute(element, 'href')}/content.xml"))
-            element.extend([formula_of] if local(formula_of) == "math" else [])
-        writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
-        text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
-        metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
-    return Conversion([Part(html_to_markdown(f"<body>{text}</body>", is_marked=True).text)], metadata, writer.left_out)
-
-
-class _OpenDocument:
-    """Writes a text of OpenDocument as HTML."""
-
-    def __init__(self, *roots: Any) -> None:
-        self.notes: list[str] = []
-        self.left_out: Counter[str] = Counter()
-        self._named = {attribute(one, "name"): one for root in roots for one in root.iter() if attribute(one, "name")}
-        levels = [level for root in roots for one in root.iter("{*}outline-style") for level in one]
-        self._outline = {attribute(level, "level"): level for level in levels}
-        self._counts = [0] * 11
-        self._last: dict[tuple[str, int], int] = {}  # number of a list, by its name or style, and level
-        self._shown = ["1"] * 300  # number of the item at a level
-
-    def html(self, element: Any, lists: tuple[tuple[str, str], ...] = ()) -> str:
-        """What an element holds; ``lists`` are the lists around it: the style of each, and which one it continues."""
-        pieces = [escape(element.text or "")]
-        for child in element:
-            pieces += [self._child(child, lists), escape(child.tail or "")]
-        return "".join(pieces)
-
-    def _child(self, child: Any, lists: tuple[tuple[str, str], ...]) -> str:
-        kind, style, times = local(child), attribute(child, "style-name"), 1
-        properties = self._properties(style)
-        is_hidden = "none" in (attribute(child, "display"), properties.get("display")) or kind == "hidden-text"
-        self.left_out.update({"picture": kind == "image", "comment": kind == "annotation", "hidden text": is_hidden})
-        self.left_out["object"] += kind == "object" and child.find(f"{_MATHML}math") is None
-        if not kind or kind in _WRITTEN or is_hidden:
-            return _WRITTEN.get(kind, "")
-        if kind == "note":
-            self.notes.append(re.sub("</?p>", " ", self.html(child[-1])))
-            return f" [{len(self.notes)}]"
-        if kind == "list":
-            return self._list(child, lists)
-        inner = self.html(child, lists)
-        tag = kind if str(child.tag).startswith(_MATHML) else _TAGS.get(kind, "")
-        if kind == "h":
-            return self._heading(child, inner)
-        if kind == "span":
-            position = properties.get("text-position", "")
-            tag = next((tag for tag in ("sup", "sub") if position.startswith(tag[:3])), "")
-            tag = tag or "s" * (properties.get("text-line-through-style", "none") != "none")
-        elif kind == "p":
-            parent = attribute(self._named.get(style), "parent-style-name") if style[:1] == "P" else ""
-            tag = {"Title": "h1", "Subtitle": "h2"}.get(parent or style, "p")
-        elif tag in ("td", "tr"):
-            times = integer(attribute(child, f"number-{'columns' if tag == 'td' else 'rows'}-repeated"), 1, 100)
-        across, down = (attribute(child, f"number-{name}-spanned") for name in ("columns", "rows"))
-        spans = f' colspan="{across}" rowspan="{down}"' if tag == "td" else ""
-        return f"<{tag}{spans}>{inner}</{tag}>" * times if tag else inner
-
-    def _properties(self, style: str) -> dict[str, str]:
-        """What an automatic style says of letters."""
-        named = self._named.get(style)
-        found = None if named is None else named.find("{*}text-properties")
-        return {} if found is None else {str(key).rpartition("}")[2]: value for key, value in found.attrib.items()}
-
-    def _heading(self, element: Any, inner: str, number: str = "") -> str:
-        at = integer(attribute(element, "outline-level"), 1, 10)
-        self._counts[at:] = [self._counts[at] + 1, *[0] * (10 - at)]
-        shown = [str(max(number, 1)) for number in self._counts]
-        number = number or _shown(self._outline.get(str(at)), at, shown, ("", ""))
-        return f"<h{min(at, 6)}>{escape(number)} {inner}</h{min(at, 6)}>"
-
-    def _list(self, element: Any, lists: tuple[tuple[str, str], ...]) -> str:
-        """The items of a list with their numbers; a heading in it stands by itself."""
-        style, above = lists[-1] if lists else ("", "")
-        style = attribute(element, "style-name") or style
-        goes_on = attribute(element, "continue-numbering") == "true"
-        continued, depth = attribute(element, "continue-list") or (style if goes_on else above), len(lists) + 1
-        level = next((one for one in self._named.get(style, ()) if attribute(one, "level") == str(depth)), None)
-        number = integer(attribute(level, "start-value")) - 1
-        number = self._last.get((continued, depth), number) if continued else number
-        pieces = []
-        for item in element:
-            first, shown = next(iter(item), None), ""
-            is_outer = first is None or local(first) == "list"  # it only holds other items
-            if not is_outer and local(item) == "list-item":
-                number = integer(attribute(item, "start-value"), number + 1)
-                self._shown[depth] = formats.numeral(number, attribute(level, "num-format"))
-                shown = _shown(level, depth, self._shown, ("", "."))
-            inner = (*lists, (style, continued if is_outer else ""))
-            if first is not None and local(first) == "h":
-                rest = "".join(self._child(child, inner) for child in item[1:])
-                pieces.append(self._heading(first, self.html(first, inner), shown) + rest)
-            elif is_outer and item.find(".//{*}h") is not None:
-                pieces.append(self.html(item, inner))
-            else:
-                mark = NUMBER.format(escape(shown)) if shown else ""
-                pieces.append(f"<ul><li>{mark}{self.html(item, inner)}</li></ul>")
-        self._last[style, depth] = self._last[attribute(element, "id"), depth] = number
-        return "".join(pieces).replace("</ul><ul>", "")
-
-
-def _shown(level: Any, depth: int, numbers: Sequence[str], around: tuple[str, str]) -> str:
-    """The number of an item as its level shows it, with those above it; "" for a bullet."""
-    if not attribute(level, "num-format"):
-        return ""
-    text = ".".join(numbers[max(depth - integer(attribute(level, "display-levels")), 0) + 1 : depth + 1])
-    affixes = attribute(level, "num-prefix"), attribute(level, "num-suffix")
-    return text.join(affixes if any(affixes) else around).strip()
+        return f"{sign}{limits} {inner['e']}" if kind == "nary" else inner["e"] + limits
+    if kind == "mr":
+        return ", ".join(text for _, text in texts) + "; "
+    result, last = "", ""
+    for _, text in texts:
+        is_apart = re.search("[/^_√]", last) is not None or ("/" in text and last[-1:].isdigit())
+        result += " " * (is_apart and text[:1].isalnum()) + text
+        last = text
+    return f"({result.removesuffix('; ')})" if kind == "d" else result.removesuffix("; ")

@@ -1,0 +1,233 @@
+"""OpenDocument and RTF to HTML, and so to Markdown.
+
+OpenDocument is written as HTML element by element; in RTF, marks in the place of words tell headings, items and cells
+from text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import posixpath
+import re
+from collections import Counter
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
+from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown
+
+_SKIPPED: Final = frozenset(
+    """
+    tracked-changes annotation covered-table-cell note-citation forms sequence-decls ruby-text table-of-content-source
+    illustration-index-source alphabetical-index-source bibliography-source
+    """.split()  # noqa: SIM905
+)
+_WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
+_ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
+_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "p": "p"}
+_OUTLINE: Final = " "  # in the place of a list's style: that of headings
+
+
+def read_odt(path: Path) -> Conversion:
+    """A text of OpenDocument.
+
+    Raises:
+        ConversionError: It is damaged, or no text of OpenDocument.
+    """
+    with formats.open_archive(path) as archive:
+        content = formats.xml_of(archive, "content.xml")
+        body = content.find(".//{*}body/{*}text")
+        if body is None:
+            raise ConversionError("it is damaged or no text of OpenDocument (it has no body). Cure: ignore it.")
+        for element in body.iter("{*}object"):  # a formula stands in its own notation
+            other = formats.xml_of(archive, posixpath.normpath(f"{attribute(element, 'href')}/content.xml"))
+            element.text = other.findtext(".//{*}annotation")
+        writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
+        text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
+        metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
+    return Conversion([Part(html_to_markdown(f"<body>{text}</body>", is_marked=True).text)], metadata, writer.left_out)
+
+
+class _OpenDocument:
+    """Writes a text of OpenDocument as HTML."""
+
+    def __init__(self, *roots: Any) -> None:
+        self.notes: list[str] = []
+        self.left_out: Counter[str] = Counter()
+        self._named = {attribute(one, "name"): one for root in roots for one in root.iter() if attribute(one, "name")}
+        self._named[_OUTLINE] = [level for root in roots for one in root.iter("{*}outline-style") for level in one]
+        self._last: dict[tuple[str, int], int] = {}  # number of a list, or of headings, at a level
+
+    def html(self, element: Any, style: str = "", depth: int = 0, *, goes_on: bool = False) -> str:
+        """What an element holds; the others are of the list around it: its style, its depth, whether it goes on."""
+        pieces = [escape(element.text or "")]
+        for child in element:
+            if local(child) == "list":
+                pieces.append(self._list(child, style, depth + 1, goes_on=goes_on))
+            else:
+                pieces.append(self._child(child, style, depth))
+            pieces.append(escape(child.tail or ""))
+        return "".join(pieces)
+
+    def _child(self, child: Any, style: str, depth: int) -> str:
+        kind, named, times = local(child), attribute(child, "style-name"), 1
+        self.left_out.update({"picture": kind == "image", "comment": kind == "annotation"})
+        self.left_out["object"] += kind == "object" and not child.text
+        if not kind or kind in _WRITTEN:
+            return _WRITTEN.get(kind, "")
+        if kind == "note":
+            self.notes.append(re.sub("</?p>", " ", self.html(child[-1])))
+            return f" [{len(self.notes)}]"
+        inner, tag, spans = self.html(child, style, depth), _TAGS.get(kind, ""), ""
+        if kind == "h":
+            return self._heading(child, inner)
+        if kind == "span" and (of_style := self._named.get(named)) is not None:
+            letters = of_style.find("{*}text-properties")
+            tag = "s" if attribute(letters, "text-line-through-style") not in ("", "none") else ""
+            tag = {"sup": "sup", "sub": "sub"}.get(attribute(letters, "text-position")[:3], tag)
+        elif kind == "p":
+            parent = attribute(self._named.get(named), "parent-style-name") if named[:1] == "P" else ""
+            tag = {"Title": "h1", "Subtitle": "h2"}.get(parent or named, "p")
+        elif kind == "table-cell":
+            times = integer(attribute(child, "number-columns-repeated"), 1, 100)
+            across, down = (attribute(child, f"number-{name}-spanned") for name in ("columns", "rows"))
+            spans = f' colspan="{across}" rowspan="{down}"'
+        return f"<{tag}{spans}>{inner}</{tag}>" * times if tag else inner
+
+    def _heading(self, element: Any, inner: str, number: str = "") -> str:
+        at = integer(attribute(element, "outline-level"), 1, 10)
+        number = number or self._number(_OUTLINE, at, "", "")
+        for below in range(at + 1, 11):
+            self._last.pop((_OUTLINE, below), None)
+        return f"<h{min(at, 6)}>{escape(number)} {inner}</h{min(at, 6)}>"
+
+    def _list(self, element: Any, style: str, depth: int, *, goes_on: bool) -> str:
+        """The items of a list with their numbers; a heading in it stands by itself."""
+        style = attribute(element, "style-name") or style
+        goes_on |= attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list") != ""
+        if not goes_on:
+            self._last.pop((style, depth), None)
+        pieces = []
+        for item in element:
+            first = next(iter(item), None)
+            kind = "list" if first is None else local(first)
+            is_outer = kind == "list"  # it only holds other items
+            is_item = not is_outer and local(item) == "list-item"
+            number = self._number(style, depth, attribute(item, "start-value"), ".") if is_item else ""
+            if kind == "h":
+                pieces.append(self._heading(first, self.html(first), number))
+                item.remove(first)
+            is_apart = kind == "h" or (is_outer and item.find(".//{*}h") is not None)
+            inner = self.html(item, style, depth, goes_on=goes_on and is_outer)
+            mark = NUMBER.format(escape(number)) if number else ""
+            pieces.append(inner if is_apart else f"<ul><li>{mark}{inner}</li></ul>")
+        return "".join(pieces).replace("</ul><ul>", "")
+
+    def _number(self, style: str, depth: int, start: str, end: str) -> str:
+        """The number of the next item or heading as its level shows it, with those above it; "" for a bullet."""
+        levels = {attribute(one, "level"): one for one in self._named.get(style, ())}
+        level = levels.get(str(depth))
+        last = self._last.get((style, depth), integer(attribute(level, "start-value")) - 1)
+        self._last[style, depth] = integer(start, last + 1)
+        if not attribute(level, "num-format"):
+            return ""
+        shown = range(max(depth - integer(attribute(level, "display-levels")), 0) + 1, depth + 1)
+        numbers = ((self._last.get((style, at), 1), attribute(levels.get(str(at)), "num-format")) for at in shown)
+        around = attribute(level, "num-prefix"), attribute(level, "num-suffix")
+        return ".".join(formats.numeral(*one) for one in numbers).join(around if any(around) else ("", end)).strip()
+
+
+# RTF
+
+_HEAD, _ITEM, _CELL, _ROW, _TABLE, _NOTE, _NOTE_END, _RAISED, _RAISED_END = map(chr, range(0xE010, 0xE019))
+_TABLES: Final = {"trowd": _TABLE, "intbl": _TABLE, "cell": _CELL, "row": _ROW}
+_WORDS: Final = {"outlinelevel": _HEAD, "listtext": _ITEM, "pntext": _ITEM, **_TABLES}
+_WORD: Final = re.compile(rf"\\({'|'.join(_WORDS)}|footnote|super|nosupersub)(?![a-z])(\d?) ?|\\[{{}}\\]|[{{}}]")
+_NOTES: Final = re.compile(f"{_NOTE}([^{_NOTE}{_NOTE_END}]*){_NOTE_END}")
+_ANY_MARK: Final = re.compile(f"[{_HEAD}-{_RAISED_END}]")
+
+
+def read_rtf(path: Path) -> Conversion:
+    """A text in the Rich Text Format, by striprtf.
+
+    Raises:
+        ConversionError: It is none.
+    """
+    from striprtf.striprtf import rtf_to_text
+
+    source = path.read_bytes().decode("latin-1")
+    if not source.lstrip().startswith("{\\rtf"):
+        raise ConversionError("it is damaged or no RTF file. Cure: ignore it.")
+    encoding = "cp1252"
+    with contextlib.suppress(LookupError):
+        encoding = codecs.lookup("cp" + "".join(re.findall(r"\\ansicpg(\d{1,5})", source)[:1])).name
+    # A font without a charset is of the text's; and striprtf looks for links in quadratic time.
+    known = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", _marked(source))
+    text = rtf_to_text(known.replace("\\fldinst", "\\code"), encoding, "replace")
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
+    notes: list[str] = []
+
+    def sign(note: re.Match[str]) -> str:
+        notes.append(escape(_ANY_MARK.sub(" ", note[1])))
+        return f" [{len(notes)}]"
+
+    *rows, rest = _NOTES.sub(sign, text).split(_ROW)
+    lines: list[str] = []
+    for row in rows:
+        before, _, cells = row.partition(_TABLE)
+        lines += [*before.split("\n"), cells.replace("\n", " ") + _ROW]
+    blocks = map(_block, (*lines, *rest.split("\n"), *(f"[{at}] {note}" for at, note in enumerate(notes, start=1))))
+    html = re.sub("</(ul|table)><\\1>", "", f"<body>{''.join(blocks)}</body>")
+    html = html.replace(_RAISED, "<sup>").replace(_RAISED_END, "</sup>")
+    info = re.findall(r"\{\\(title|author|subject) ([^{}]{0,1000})\}", source)
+    days = re.findall(r"\\(creatim|revtim)\\yr(\d{4})\\mo(\d\d?)\\dy(\d\d?)", source)
+    dates = {"creatim": "created", "revtim": "modified"}
+    about = {dates[key]: f"{year}-{month:0>2}-{day:0>2}" for key, year, month, day in days}
+    about |= {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
+    names = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
+    left_out = {name: source.count(word) for name, word in names.items()}
+    return Conversion([Part(html_to_markdown(_ANY_MARK.sub("", html), is_marked=True).text)], about, left_out)
+
+
+def _marked(source: str) -> str:
+    """RTF with marks in the place of words, two of them around each note and around raised letters."""
+    ends = ["", ""]  # the marks at the ends of groups that are open
+
+    def written(mark: str) -> str:
+        return f"{{\\uc0\\u{ord(mark) - 65536} }}" if mark else ""
+
+    def marked(match: re.Match[str]) -> str:
+        text, word, number = match[0], match[1], match[2]
+        if text == "{":
+            ends.append("")
+        elif text == "}" and len(ends) > 2:  # noqa: PLR2004
+            return f"{written(ends.pop())}}}"
+        elif word == "footnote":  # perhaps in raised letters, which end here
+            raised, ends[-2:] = ends[-2], ["", _NOTE_END]
+            return written(raised) + written(_NOTE)
+        elif word in ("super", "nosupersub"):
+            end, ends[-1] = ends[-1], _RAISED_END if word == "super" else ""
+            return written(end) + written(_RAISED if word == "super" else "")
+        elif word:
+            return f"{written(_WORDS[word])}{number}"
+        return text
+
+    return _WORD.sub(marked, source)
+
+
+def _block(line: str) -> str:
+    """A heading, a row, an item or a paragraph as HTML."""
+    _, is_heading, heading = line.rpartition(_HEAD)
+    if is_heading and heading[:1].isdecimal() and (text := heading[1:].split(_ITEM)[-1].strip()):
+        return f"<h{int(heading[0]) + 1}>{escape(text)}</h{int(heading[0]) + 1}>"
+    if line.endswith(_ROW):
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in line.split(_CELL)[:-1])
+        return f"<table><tr>{cells}</tr></table>"
+    if _ITEM in line:
+        number, _, text = line.rpartition(_ITEM)[2].strip().partition("\t")
+        mark = NUMBER.format(escape(number)) if any(map(str.isalnum, number)) else ""
+        return f"<ul><li>{mark}{escape(text)}</li></ul>"
+    return f"<p>{escape(line)}</p>" if line.strip() else ""
