@@ -122,7 +122,9 @@ class Database(SqliteFile):
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         for values in connection.execute(f"SELECT {_NODE} FROM chunks"):  # noqa: S608  our own names
             _node_row(values)
-        if Snapshot(connection, self).state.complete:
+        snapshot = Snapshot(connection, self)
+        snapshot.values(REF_DOC_ID, snapshot.rows())  # it compares what filters read with its checksum
+        if snapshot.state.complete:
             for query, problem in _NEVER.items():
                 if connection.execute(query).fetchone():
                     raise ValueError(problem)
