@@ -30,7 +30,7 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.evaluation.comparison import interval
+from llama_index_contextual.app.evaluation import interval
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT, has_context

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from common import command_line, machine, markdown_table
 from llama_index.core import Document
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
@@ -39,7 +39,7 @@ from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_ans
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates import lexicon
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, Place, visible
+from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message
 from llama_index_contextual.retrieval.sessions import sentences_of
 from llama_index_contextual.text import replace_surrogates, short_hash
@@ -188,7 +188,8 @@ def use_message(message: str) -> None:
     shown = visible(message)
     promise(visible(shown) == shown, "to show twice changes the text")
     promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")
-    block = MemoryEntry("a", Place(message[:40], 1, 2), shown, 1.0).block
+    node = TextNode(text="", metadata={"path": message[:40]})
+    block = MemoryEntry(node, 1.0, snippet=shown).block
     block.encode()
     first, *lines = block.splitlines()
     citation = first[2 : first.find("]") + 1]

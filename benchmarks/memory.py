@@ -174,7 +174,7 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
 
     def ask(question: str, now: date) -> list[Hit]:
         entries = memory.get(question, now=now).entries
-        return [(one.path, one.place.start_line or 0, one.place.end_line or 0) for one in entries]
+        return [(one.path, one.node.metadata["start_line"], one.node.metadata["end_line"]) for one in entries]
 
     return ask
 
@@ -266,7 +266,7 @@ def shown_of(
     citing = [
         entry
         for entry in answer.entries
-        if entry.path == path and (entry.place.start_line or 0) <= line <= (entry.place.end_line or 0)
+        if entry.path == path and entry.node.metadata["start_line"] <= line <= entry.node.metadata["end_line"]
     ]
     known = {word.casefold() for word in split_words(question.text)}
     snippets = {word.casefold() for entry in citing for word in split_words(entry.snippet)}

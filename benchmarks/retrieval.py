@@ -53,7 +53,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
-from llama_index_contextual.app.evaluation.comparison import mean_reciprocal_rank, recall_at
+from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
 from llama_index_contextual.app.index.settings import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import DATE, LEXICAL_CONTEXT, PATH, TITLE, heading_titles, path_of

@@ -16,7 +16,7 @@ from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.preview import chunks_page
+from llama_index_contextual.app.preview import Preview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ def chunks() -> None:
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_size=120, min_chunk_size=20)([document]))
     with tempfile.TemporaryDirectory() as folder, Browser(960, 720) as browser:
         file = Path(folder) / "page.html"
-        file.write_text(chunks_page(nodes, title="docs/gateway.md", budget=120), "utf-8")
+        file.write_text(Preview("docs/gateway.md", tuple(nodes), 120).to_html(), "utf-8")
         browser.go(file.as_uri())
         browser.wait("document.querySelector('details')")
         browser.eval("document.querySelector('details').open = true")

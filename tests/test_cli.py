@@ -16,7 +16,7 @@ import pytest
 from command_line import NOTES, run_process
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.cli.output import print_text
+from llama_index_contextual.app.cli.options import print_text
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory import MemoryContext
 
@@ -66,7 +66,6 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["search", "x", "--since", "someday"], 1, "--since=someday is no date"),
         (["status", ".", "--folder", "docs"], 1, "the folder is named more than once. Cure: "),
         (["search", "-x", "-f", "."], 2, "stands after --: search -- -word"),
-        (["search", "the timeout", "my notes"], 1, "Cure: -f 'my notes'"),
         (["search", "my notes"], 1, "Cure: llama-index-contextual index"),
         (["no-such-command"], 2, "No such command"),
     ],

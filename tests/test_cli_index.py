@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_model import Reply, always
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 
@@ -207,17 +206,6 @@ def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     assert "timeout under" not in done.stderr
     held = run("status", tmp_path / "notes")
     assert re.search(r"contexts +(\d+) pattern", held.stdout)
-
-
-def test_a_model_that_is_too_slow_is_told_where_to_get_more_time(run, tmp_path, fake_model, users_own):
-    fake_model.reply = always(Reply(delay=5))
-    (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
-    (tmp_path / "contextual.toml").write_text("timeout = 0.2\n", "utf-8")
-    users_own(tmp_path)
-    done = run("index", tmp_path, "--context", "llm", "--llm", fake_model.llm)
-    assert done.returncode == 3
-    assert "(1 timeout)" in done.stderr
-    assert "timeout, in seconds" in done.stderr
 
 
 def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.app.cli.output import tell_error
+from llama_index_contextual.app.cli.options import tell_error
 from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import SettingError
 

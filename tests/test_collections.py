@@ -148,8 +148,6 @@ def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folder
     assert {hit["path"] for hit in hits} == {"notes/people/priya.md", "handbook/readme.md"}
     hits = json.loads(run("search", "cashews", "--storage", storage, "--path", "handbook/", "--json").stdout)
     assert [hit["path"] for hit in hits] == ["handbook/readme.md"]
-    twice = run("search", "cashews", "-f", folders["notes"], "-f", folders["docs"])
-    assert (twice.returncode, "--storage PLACE" in twice.stderr) == (1, True)
 
 
 def test_the_users_own_configuration_names_folders_that_need_no_option(run, folders, monkeypatch, tmp_path):

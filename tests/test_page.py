@@ -218,11 +218,11 @@ def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder):
         index.refresh()
         desk = PageApi(index)
         asked = next(node for node in index.nodes("long.md") if "# Part 350\n" in node.text)
-        html = desk.document("long.md", asked.node_id)["html"]
+        html = desk.document({"path": "long.md", "id": asked.node_id})["html"]
         assert html.count('<section class="band"') == 300
         assert f'data-id="{asked.node_id}"' in html
         assert "chunks 101 to 400 of 400" in html
-        assert "chunks 1 to 300 of 400" in desk.document("long.md")["html"]
+        assert "chunks 1 to 300 of 400" in desk.document({"path": "long.md"})["html"]
 
 
 def test_an_answer_comes_with_its_sources_sentence_by_sentence(client, fake_model):

@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 from html import escape, unescape
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
 from growth import grows_too_fast
 from llama_index.core import Document
+from llama_index.core.schema import TextNode
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -20,10 +20,19 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report
+from llama_index_contextual.app.evaluation import Passage, Question, compare
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.preview import Preview, chunks_page
-from llama_index_contextual.app.serve.html import marked_html, node_html, rendered
+from llama_index_contextual.app.preview import Preview
+from llama_index_contextual.app.serve.html import marked_html, node_html
+
+
+def rendered(text, values, address):
+    return node_html(TextNode(text=text, metadata=values), address)
+
+
+def chunks_page(nodes, title, budget=None):
+    return Preview(title, tuple(nodes), budget).to_html()
+
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
@@ -113,12 +122,6 @@ def test_a_page_of_chunks_holds_each_text_once():
             '<p><a href="@[[B#x]]" rel="noopener noreferrer">B &gt; x</a></p>',
         ),
         ("![[b.PNG|200]]", '<p><span class="image">b.PNG</span></p>'),
-        (
-            "> [!tip]- The *title*\n> text",
-            "<blockquote>\n<p>Tip: The <em>title</em>\ntext</p>\n</blockquote>",
-        ),
-        ("> [!NOTE]\n> text", "<blockquote>\n<p>Note:\ntext</p>\n</blockquote>"),
-        ("> text\n> [!tip] no", "<blockquote>\n<p>text\nTip: no</p>\n</blockquote>"),
         ("# H", '<p class="title level1">H</p>'),
         ("```html\n<b>\n```", "<pre><code>&lt;b&gt;\n</code></pre>"),
     ],
@@ -208,47 +211,6 @@ def test_a_long_document_is_drawn_page_by_page_and_searched_as_a_whole(tmp_path)
     assert seen.count('<article class="hit chunk">') == 1
 
 
-class Elements(HTMLParser):
-    """The names of the elements of a text, and the pages in its frames."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.names, self.framed = set(), []
-        self.feed(text)
-
-    def handle_starttag(self, name, attributes):
-        self.names.add(name)
-        self.framed += [value for key, value in attributes if key == "srcdoc"]
-
-
-@pytest.fixture
-def drawn(nodes):
-    """What a notebook shows of a preview and a comparison, whose names are hostile, too."""
-    hostile = f'"></iframe></td>{HOSTILE}'
-    arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
-    questions = [Question(f"default {hostile}", (Passage(text="is 60"),))]
-    return [
-        Preview(hostile, tuple(nodes), 60),
-        compare({f"row {hostile}": arms[0], f"other {hostile}": arms[1]}, questions, top_k=[1]),
-    ]
-
-
-def test_in_a_notebook_each_draws_itself_and_nothing_of_it_gets_out(drawn):
-    preview, compared = (Elements(one._repr_html_()) for one in drawn)
-    assert (preview.names, preview.framed) == ({"iframe"}, [drawn[0].to_html()])
-    assert 'sandbox="allow-scripts' in drawn[0]._repr_html_()
-    assert "allow-same-origin" not in "".join(one._repr_html_() for one in drawn)
-    assert compared.names == {"div", "table", "thead", "tbody", "tr", "th", "td", "p", "small"}
-    check_harmless(preview.framed[0])
-
-
-@needs_chromium
-def test_in_a_real_browser_nothing_of_what_a_notebook_draws_runs(drawn, tmp_path):
-    seen = in_chromium("<title>notebook</title>" + "".join(one._repr_html_() for one in drawn), tmp_path)
-    assert "<title>notebook</title>" in seen
-    assert seen.count("<iframe srcdoc=") == 1
-
-
 # Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the frame?
 MEASURE = """<!doctype html><script>
 onload = () => {
@@ -278,7 +240,7 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
     compared = compare(rows, questions, top_k=[1, 3, 5, 10])
     pages = {
         "preview": chunks_page(nodes, title=long, budget=60),
-        "evaluate": html_report(compared, long).replace("<details>", "<details open>"),
+        "evaluate": compared.to_html(long).replace("<details>", "<details open>"),
     }
     frames = [
         f'<iframe title="{name}" width="{width}" height="600" frameborder="0" srcdoc="{escape(page)}"></iframe>'

@@ -30,7 +30,8 @@ from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import ContextGenerator, LLMContextGenerator
 from llama_index_contextual.keyword import lexicon_of
-from llama_index_contextual.memory.ranking import derive_queries, derived_score
+from llama_index_contextual.memory.gate import derive_queries
+from llama_index_contextual.memory.ranking import derived_score
 
 NOTE = """# Morning Check-in
 
@@ -266,7 +267,7 @@ def test_memory_12_an_entry_is_a_citation_with_lines_and_its_text(notes):
 
 def test_memory_13_json_has_entries_and_the_queries_that_ran(notes):
     data = MemoryContext(notes, ranking="derived").get("what does the dog of JC love?", now=date(2026, 4, 10)).to_dict()
-    assert data["entries"][0]["place"]["path"] == "memory/2026-04-09.md"
+    assert data["entries"][0]["path"] == "memory/2026-04-09.md"
     assert len(data["queries"]) >= 2
 
 

@@ -23,9 +23,7 @@ def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | 
         storage = user_storage()
         named = load_configuration(storage)["collections"]  # of the user's own file and the environment
         if not named:
-            raise SettingError(
-                "no folder is named, and no storage. Cure: name a folder, or the storage folder of an index."
-            )
+            raise SettingError("no folder is named, and no storage. Cure: llama-index-contextual index FOLDER")
         return Folders(storage, collections_of(named)), Layout(storage)
     root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
     if storage is not None:
@@ -33,7 +31,8 @@ def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | 
     elif root is not None:
         layout = Layout(root / DEFAULT_NAME)
     else:
-        raise SettingError("an index of several folders is in none of them. Cure: name a storage folder.")
+        cure = "--storage PLACE, or [collections] in your own config.toml"
+        raise SettingError(f"an index of several folders is in none of them. Cure: {cure}")
     layout.refuse_links()
     if root is not None:
         folders = Folders(root)
@@ -41,12 +40,8 @@ def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | 
         known = {**stored_folders(layout), **(folder if isinstance(folder, Mapping) else {})}
         if not known:
             raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
-        several = {name: one for name, one in known.items() if name}
-        folders = (
-            Folders(layout.root, collections_of(several))
-            if several
-            else Folders(Path(str(known[""].get("path", layout.root))))
-        )
+        several = collections_of({name: one for name, one in known.items() if name})
+        folders = Folders(layout.root if several else Path(known[""].get("path", layout.root)), several)
     if not folders.collections and not folders.root.is_dir():
         raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or folders.root))
     if not folders.collections and layout.root == folders.root:
@@ -76,31 +71,21 @@ def _stored_state(database: Database) -> IndexState:
     return IndexState()
 
 
-def _refuse_other_folder(state: IndexState, layout: Layout, folders: Folders) -> None:
-    """Refuse the index of another folder."""
-    root = folders.root
-    if state.folders and "" not in state.folders and not folders.collections:
-        raise StorageError(
-            f"the index in {layout.database} is of several folders ({', '.join(state.folders)}), and not of {root} "
-            "alone. Cure: name none of them, or choose another storage folder for this one."
-        )
-    former = Path(str(state.folders.get("", {}).get("path", root)))
-    # A folder that is not there was moved together with its index, or is of another machine.
-    if former != root and former.is_dir() and layout.root != root / DEFAULT_NAME:
-        raise StorageError(
-            f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
-            "choose another storage folder for this one."
-        )
-
-
 def remembered(folders: Folders, layout: Layout, database: Database) -> dict[str, Any]:
     """The harmless settings that an index remembers, by key.
 
     Raises:
         StorageError: It is of another folder.
     """
-    state = _stored_state(database)
-    _refuse_other_folder(state, layout, folders)
+    state, root = _stored_state(database), folders.root
+    cure = "Cure: name that folder or none, or choose another storage folder for this one."
+    if state.folders and "" not in state.folders and not folders.collections:
+        of = f"several folders ({', '.join(state.folders)}), and not of {root} alone"
+        raise StorageError(f"the index in {layout.database} is of {of}. {cure}")
+    former = Path(str(state.folders.get("", {}).get("path", root)))
+    # A folder that is not there was moved together with its index, or is of another machine.
+    if former != root and former.is_dir() and layout.root != root / DEFAULT_NAME:
+        raise StorageError(f"the index in {layout.root} is of the folder {former}, not of {root}. {cure}")
     return {key: value for key, value in state.choices.items() if is_harmless(key, value)}
 
 

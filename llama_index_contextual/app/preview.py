@@ -12,7 +12,7 @@ from rich.text import Text
 
 from llama_index_contextual import metadata
 from llama_index_contextual.app.folder.formats import LEFT_OUT
-from llama_index_contextual.app.serve.html import framed, render
+from llama_index_contextual.app.serve.html import render
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
@@ -75,21 +75,6 @@ def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
         yield ChunkView(number, node, text[:overlap], text[overlap:])
 
 
-def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
-    """A page that shows chunks, their boundaries and overlaps, and what is added to each in its other views.
-
-    The page holds each text once, and draws some chunks at a time.
-
-    Args:
-        nodes: The chunks of one document, in order.
-        title: What the page is called, such as the document's path.
-        budget: The most tokens of a chunk, as it was set. None leaves the bars out.
-        remark: A sentence about all chunks.
-    """
-    chunks = [chunk.to_dict() for chunk in chunk_views(nodes)]
-    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=chunks)
-
-
 def _panel(chunk: dict[str, Any]) -> Panel:
     """A chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
     title = Text(f"{chunk['number']} ", style="bold")
@@ -105,7 +90,7 @@ def _panel(chunk: dict[str, Any]) -> Panel:
 
 @dataclass(frozen=True)
 class Preview:
-    """The chunks of one file. A notebook draws them as a page, and ``rich`` draws them in a terminal.
+    """The chunks of one file. ``rich`` draws them in a terminal.
 
     Attributes:
         name: The file's path.
@@ -123,12 +108,10 @@ class Preview:
         return next((str(parts) for node in self.nodes if (parts := node.metadata.get(LEFT_OUT))), "")
 
     def to_html(self) -> str:
-        """A self-contained page: boundaries, overlaps, and four views of each chunk."""
-        remark = f"Left out: {self.left_out}" if self.left_out else ""
-        return chunks_page(self.nodes, title=self.name, budget=self.budget, remark=remark)
-
-    def _repr_html_(self) -> str:
-        return framed(self.to_html())
+        """A self-contained page: boundaries, overlaps, and four views of each chunk. It holds each text once."""
+        chunks, remark = [chunk.to_dict() for chunk in chunk_views(self.nodes)], f"Left out: {self.left_out}"
+        values = {"budget": self.budget, "remark": remark if self.left_out else "", "chunks": chunks}
+        return render("chunks.html", title=self.name, **values)
 
     def __rich__(self) -> Group:
         chunks = [chunk.to_dict() for chunk in chunk_views(self.nodes)]

@@ -9,20 +9,26 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
 
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import DAYS_AFTER, Analyzer, check_filters, days_filter, lexicon_of, parse_query
 from llama_index_contextual.memory import ranking
-from llama_index_contextual.memory.current import newer_values_first, newest_first
-from llama_index_contextual.memory.digest import Current, MemoryDigest, PoolHit, entries_of, is_seen, on_one_line
-from llama_index_contextual.memory.gate import MAX_MESSAGE, ParsedMessage, clean_message, gate, read_message
-from llama_index_contextual.memory.ranking import HitPool, MemorySettings
+from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, entries_of, on_one_line
+from llama_index_contextual.memory.gate import (
+    MAX_MESSAGE,
+    ParsedMessage,
+    clean_message,
+    derive_queries,
+    gate,
+    read_message,
+)
 from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
+    Judgement,
     Mode,
     Question,
     RecencyPostprocessor,
@@ -35,7 +41,7 @@ from llama_index_contextual.retrieval import (
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -49,6 +55,17 @@ _SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of f
 _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
+_MOST_WEIGHT: Final = 0.999  # of age: one of 1 multiplies scores plainly, and leaves little but the last notes
+
+
+class _Found(NamedTuple):
+    """Hits of a search, best first, with what is known of the whole answer."""
+
+    hits: list[MemoryEntry] = []  # noqa: RUF012  never changed
+    judgement: Judgement = Judgement()
+    notes: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    left_out: int = 0
 
 
 def gate_digest(message: str) -> MemoryDigest | None:
@@ -116,49 +133,46 @@ class MemoryContext:
         if (closed := gate_digest(message)) is not None:
             return closed
         if settings.ranking == "derived":
-            return self._derived(message, seen, moment.date())
+            return self._derived(clean_message(message[:MAX_MESSAGE]), seen, moment.date())
         parsed = read_message(message, lexicon_of(message), moment.date(), plain=self._plain)
-        pool, ranked = self._ranked(parsed, moment)
-        ordered, current = ranked, dict[str, Current]()
-        if parsed.form == "question" and not parsed.dates:
-            ordered = newer_values_first(ranked, parsed.text, self._analyzer.tokens)
+        found, ranked = self._ranked(parsed, moment)
+        is_timeless = parsed.form == "question" and not parsed.dates
+        ordered = ranking.newer_values_first(ranked, parsed.text, self._analyzer.tokens) if is_timeless else ranked
         chosen = ranking.fresh_hits(ordered, settings.max_results, seen)
         if not parsed.dates:  # "what was the timeout in March?" asks for what is older
-            chosen, current = newest_first(chosen, ranked, self._analyzer.tokens)
-            chosen = [one for one in chosen if not is_seen(one, seen)]
+            newest = ranking.newest_first(chosen, ranked, self._analyzer.tokens)
+            chosen = [one for one in newest if not ranking.is_seen(one, seen)]
         shown = tuple("/".join(dict.fromkeys([one.first.isoformat(), one.last.isoformat()])) for one in parsed.dates)
         notes = [f"Message: only its first {MAX_MESSAGE:,} characters were read."] if parsed.is_cut else []
-        found = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
-        if found and parsed.dates and all(named.distance(day) for named in parsed.dates for day in found):
+        days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
+        if days and parsed.dates and all(named.distance(day) for named in parsed.dates for day in days):
             notes.append(_note(f"none of these is of {' or '.join(shown)}"))
-        digest = self._digest(parsed.text, pool, ranked, chosen, settings, current)
+        digest = self._digest(parsed.text, found, ranked, chosen, settings)
         return replace(digest, form=parsed.form, dates=shown, notes=(*notes, *digest.notes))
 
-    def _derived(self, message: str, seen: Collection[str], today: date) -> MemoryDigest:
+    def _derived(self, text: str, seen: Collection[str], today: date) -> MemoryDigest:
         """The digest of ``ranking="derived"``; it is empty where no query has a relevant hit."""
-        settings, text = self.settings, clean_message(message[:MAX_MESSAGE])
-        queries = ranking.derive_queries(text, lexicon_of(message))
+        settings, queries = self.settings, derive_queries(text, lexicon_of(text))
         pools = [self._search(query) for query in queries]
-        pool = max(pools, key=lambda one: one.judgement.relevance or 0.0)
-        least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
-        likely = pool.judgement.relevance
-        ranked = ranking.by_formulas(pools, today, settings) if likely is None or likely >= least else []
-        digest = self._digest(text, pool, ranked, ranking.fresh_hits(ranked, settings.max_results, seen), settings)
+        best = max(pools, key=lambda one: one.judgement.relevance or 0.0)
+        likely, least = best.judgement.relevance, self._least_score(best)
+        hits = [pool.hits for pool in pools] if likely is None or likely >= least else []
+        ranked = ranking.by_formulas(hits, today if settings.include_recency else None, settings.half_life_days)
+        digest = self._digest(text, best, ranked, ranking.fresh_hits(ranked, settings.max_results, seen), settings)
         return replace(digest, queries=queries)
 
-    def _ranked(self, parsed: ParsedMessage, moment: datetime) -> tuple[HitPool, list[PoolHit]]:
+    def _ranked(self, parsed: ParsedMessage, moment: datetime) -> tuple[_Found, list[MemoryEntry]]:
         """Hits for a message among all notes and among those of the days that it names, and their order."""
         settings, is_question = self.settings, parsed.form == "question"
         question: dict[str, Any] = {"form": parsed.form, "subject": parsed.subject, "today": moment.date()}
         first = min((one.first for one in parsed.dates), default=date.min)
         last = max((one.last for one in parsed.dates), default=date.max)
-        pool = HitPool()
+        found = _Found()
         if parsed.dates and not parsed.has_subject:  # the notes of that day are the answer, whatever they are about
-            pool = self._search(parsed.text, days_filter(first, last), **question)
-        if not pool.hits:
-            pool = self._search(parsed.text, least=settings.min_relevance, **question)
-        hits = {one.id: one for one in pool.hits}
-        least = min_score_for(settings.min_relevance, is_calibrated=pool.judgement.is_calibrated)
+            found = self._search(parsed.text, days_filter(first, last), **question)
+        if not found.hits:
+            found = self._search(parsed.text, least=settings.min_relevance, **question)
+        hits, least = {one.id: one for one in found.hits}, self._least_score(found)
         if parsed.dates and parsed.has_subject:  # notes of the named days, and of those in which notes speak of them
             days = days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
             for one in self._search(parsed.text, days, compares_all=False, **question).hits:
@@ -166,11 +180,16 @@ class MemoryContext:
                 if score >= (0.0 if hits else least) and (one.id not in hits or hits[one.id].score < score):
                     hits[one.id] = replace(one, score=score)
         ranked = ranking.best_first(hits.values())
-        if least and is_question and pool.judgement.relevance is not None:
+        if least and is_question and found.judgement.relevance is not None:
             ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
         if settings.include_recency and is_question and not parsed.dates:
-            ranked = ranking.aged_hits(ranked, settings, moment)
-        return pool, ranked
+            weight = min(settings.recency_weight, _MOST_WEIGHT)
+            age = {"half_life_days": settings.half_life_days, "evergreen": settings.evergreen, "now": moment}
+            ranked = ranking.aged_hits(ranked, RecencyPostprocessor(weight=weight, **age))
+        return found, ranked
+
+    def _least_score(self, found: _Found) -> float:
+        return min_score_for(self.settings.min_relevance, is_calibrated=found.judgement.is_calibrated)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """The digest of :meth:`get`, off the event loop."""
@@ -195,9 +214,9 @@ class MemoryContext:
             )
         most = whole("max_results", max_results, most=100_000)
         settings = self.settings.changed(max_results=most, max_tokens=_SEARCH_TOKENS * most)
-        pool = self._search(query, filters, least=settings.min_relevance, most=most)
-        ranked = ranking.best_first(pool.hits)
-        digest = self._digest(clean_message(query), pool, ranked, ranking.fresh_hits(ranked, most), settings)
+        found = self._search(query, filters, least=settings.min_relevance, most=most)
+        ranked = ranking.best_first(found.hits)
+        digest = self._digest(clean_message(query), found, ranked, ranking.fresh_hits(ranked, most), settings)
         return replace(digest, queries=(query,))
 
     def _moment(self, now: Now) -> datetime:
@@ -219,7 +238,7 @@ class MemoryContext:
         least: float | Literal["auto"] = 0.0,
         most: int = 0,
         **question: Any,
-    ) -> HitPool:
+    ) -> _Found:
         """Hits among all notes, or those that the filters admit; none where the arms cannot filter.
 
         Args:
@@ -231,10 +250,10 @@ class MemoryContext:
             **question: More of :class:`~llama_index_contextual.retrieval.Question`.
         """
         if filters is not None and not self._can_filter:
-            return HitPool()
+            return _Found()
         retriever = self._fusion if filters is None else self._fusion.with_filters(filters)
-        settings = self.settings
-        fusion, size = retriever.fusion, max(_POOL, most, settings.max_results)
+        settings, fusion = self.settings, retriever.fusion
+        size = max(_POOL, most, settings.max_results)
         is_message = form == "message" and fusion.mode is Mode.LEARNED
         # Recency is left to memory: applied twice it would count twice.
         others = [one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
@@ -248,25 +267,21 @@ class MemoryContext:
         )
         question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
-        answer = run(
-            answer_question(
-                fusion, Question(queries=(QueryBundle(text),), is_explained=True, **question), on_loop=False
-            )
-        )
+        parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
+        answer = run(answer_question(fusion, parsed, on_loop=False))
         explanation = explanation_of(answer)
         groups = self._analyzer.query_groups(text) if self._keywords is None else None
         hits = [
-            PoolHit(
+            MemoryEntry(
                 hit.node.node,
                 _score_of(hit, explanation, is_ranked=bool(others)),
-                hit.cosine,
+                None if hit.cosine is None else round(hit.cosine, 4),
                 {term.term: term.idf for term in hit.terms} if groups is None else self._held(hit.node.node, groups),
                 _reasons(hit) if is_message else (),
             )
             for hit in explanation
         ]
-        notes, queries, left_out = explanation.warnings, explanation.queries, answer.pool.left_out
-        return HitPool(tuple(hits), explanation.judgement, notes, queries, left_out)
+        return _Found(hits, explanation.judgement, explanation.warnings, explanation.queries, answer.pool.left_out)
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Query terms that a node holds, all equally rare, where no keyword arm tells."""
@@ -276,29 +291,28 @@ class MemoryContext:
     def _digest(
         self,
         text: str,
-        pool: HitPool,
-        ranked: Sequence[PoolHit],
-        chosen: Sequence[PoolHit],
+        found: _Found,
+        ranked: Sequence[MemoryEntry],
+        chosen: Sequence[MemoryEntry],
         settings: MemorySettings,
-        current: Mapping[str, Current] | None = None,
     ) -> MemoryDigest:
         """The digest of chosen hits, with what it does not cover."""
-        groups = self._analyzer.query_groups(text)
-        entries = entries_of(chosen, groups, self._analyzer.tokens, settings.max_tokens, current or {})
-        likely, notes = pool.judgement.relevance, list(pool.notes)
-        is_doubtful = bool(pool.hits) and pool.judgement.is_calibrated and likely is not None and likely < _SURE
+        entries = entries_of(chosen, self._analyzer.query_groups(text), self._analyzer.tokens, settings.max_tokens)
+        judgement, notes = found.judgement, [*found.notes]
+        likely = judgement.relevance if judgement.is_calibrated and found.hits else None
+        is_doubtful = likely is not None and likely < _SURE
         if is_doubtful or not entries:  # of a message's many words those that no note has matter where it finds little
-            notes += filter(None, [pool.judgement.unknown_words])
+            notes += filter(None, [judgement.unknown_words])
         if is_doubtful and entries:
             notes.append(f"the notes may not answer this, relevance {likely:.2f}")
-        reason = "found" if entries else "nothing relevant enough" if pool.left_out or ranked else "nothing found"
+        reason = "found" if entries else "nothing relevant enough" if found.left_out or ranked else "nothing found"
         return MemoryDigest(
             applicable=True,
             reason=reason,
             entries=entries,
-            queries=pool.queries,
+            queries=found.queries,
             notes=tuple(map(_note, notes)),
-            left_out=pool.left_out + len(ranked) - len(entries),
+            left_out=found.left_out + len(ranked) - len(entries),
         )
 
 

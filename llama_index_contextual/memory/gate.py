@@ -6,6 +6,7 @@ Everything here takes time in proportion to the message, because a client may se
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,26 +21,22 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
 MAX_QUERY_CHARS: Final = 1_000  # of them are searched for; twice as many take twice as long
+_DERIVED_CHARS: Final = 500
+_KEYWORDS: Final = 5
 _MIN_WORDS: Final = 3
 _LONGEST_SMALL_TALK: Final = 16  # words
 _CJK_CHARS_A_WORD: Final = 2  # Chinese words have about two characters
 _QUESTION_SENTENCES: Final = 2
-_COMMAND: Final = re.compile(r"/[^\s/]{0,99}(?<![:,;])(?=\s|$)")
-_ROOTS: Final = frozenset(
-    """
-    /applications /bin /boot /dev /etc /home /lib /lib64 /library /media /mnt /opt /private /proc /root /run /sbin /srv
-    /sys /system /tmp /users /usr /var /volumes
-    """.split()  # noqa: SIM905  a list of words reads better as text
-)
-_SUFFIX: Final = re.compile(r"\w\.\w")
+_COMMAND: Final = re.compile(r"/[^\s/]{0,99}(?<![:,;])(?=\s|$)")  # no path has but one slash
 _QUESTION: Final = re.compile(r"[?？؟]|[吗呢か][。.!！\s]*$")
 _BLANKS: Final = re.compile(r"[ \t]+")
+_OF_A_DIGEST: Final = (QUOTE.strip(), "- [", CURRENT.strip(), *NOTES)
 _POSSESSIVE: Final = re.compile(r"['’]s?$|(?<=s)['’]$")
 _STATES: Final = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
 
 
 def clean_message(message: str) -> str:
-    """A message without fenced code and earlier digests, pasted or quoted; cut to 1,000 characters at a space."""
+    """A message without fenced code and earlier digests; cut to 1,000 characters at a space."""
     lines = (_BLANKS.sub(" ", line).strip() for line in _unquoted_lines(message.replace(NOTHING, " ").splitlines()))
     text = "\n".join(filter(None, lines))
     if len(text) <= MAX_QUERY_CHARS:
@@ -49,24 +46,16 @@ def clean_message(message: str) -> str:
 
 
 def _unquoted_lines(lines: Sequence[str]) -> Iterator[str]:
-    """Lines outside of fenced code, of an earlier digest, and of an earlier digest that is quoted."""
-    fence, in_digest, before = "", False, ""
-    for line in lines:
-        text = line.strip()
+    """Lines outside of fenced code and of an earlier digest."""
+    fence, in_digest = "", False
+    for line in map(str.strip, lines):
+        after = line.lstrip(line[:1])
         if fence:
-            if text.startswith(fence) and not text.strip("`~"):
-                fence = ""
+            fence = "" if line.startswith(fence) and not line.strip("`~") else fence
             continue
-        bare = text.lstrip("> \t")
-        if bare == HEADER:
-            in_digest = True
-            before = line[: line.index(HEADER)].rstrip()  # each line of a quoted digest starts with it
-        elif in_digest:
-            of_a_note = line.lstrip().removeprefix(before).lstrip(" ").startswith(QUOTE.strip())
-            in_digest = of_a_note or not bare or bare.startswith(("- [", CURRENT.lstrip(), *NOTES))
-        after = text.lstrip(text[:1])
-        if text[:3] in {"```", "~~~"} and "`" not in after:  # else it is code within a line
-            fence = text[: len(text) - len(after)]
+        in_digest = line == HEADER or (in_digest and (not line or line.startswith(_OF_A_DIGEST)))
+        if line[:3] in {"```", "~~~"} and "`" not in after:  # else it is code within a line
+            fence = line[: len(line) - len(after)]
         elif not in_digest:
             yield line
 
@@ -85,8 +74,7 @@ def gate(message: str, lexicon: Lexicon) -> str:
     """Why memory is not worth asking; "" where it is.
 
     It is not for slash commands, greetings, thanks, acknowledgements, and fewer than three words without a question
-    mark, unless they are a date. A path is no command (``/etc/hosts``, ``/tmp``, ``/notes.md``), nor a word with a mark
-    after it.
+    mark, unless they are a date. A path is no command (``/etc/hosts``), nor a word with a mark after it.
 
     Args:
         message: What the user wrote; its first 16,384 characters are read.
@@ -95,8 +83,7 @@ def gate(message: str, lexicon: Lexicon) -> str:
     stripped = message[:MAX_MESSAGE].strip()
     if not stripped:
         return "empty message"
-    command = _COMMAND.match(stripped)
-    if command and command[0].lower() not in _ROOTS and not _SUFFIX.search(command[0]):
+    if _COMMAND.match(stripped):
         return "slash command"
     text = clean_message(stripped)
     if not split_words(text):
@@ -184,3 +171,44 @@ def form_of(text: str) -> str:
     if sentences > _QUESTION_SENTENCES:
         return "message"
     return "question" if is_question(text) or not (sentences > 1 or _STATES.search(text)) else "message"
+
+
+# Queries of ``ranking="derived"``
+
+
+def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
+    """Queries of a message: its first 500 characters, its keywords, and its names.
+
+    The keywords are the five best words: those that are repeated, then the longest, in the message's order; names and
+    stop words are none. A query that repeats an earlier one is left out.
+
+    Args:
+        message: A message, without pasted code and digests.
+        lexicon: Stop words of its languages.
+    """
+    original = message.strip()[:_DERIVED_CHARS].rstrip()
+    names = _names(original, lexicon)
+    known = {name.casefold() for name in names}
+    counts = Counter(
+        word
+        for word in (_POSSESSIVE.sub("", word).casefold() for word in split_words(original))
+        if not (lexicon.is_stop_word(word) or word in known or (len(word) == 1 and not HAS_CJK.match(word)))
+    )
+    best = set(sorted(counts, key=lambda word: (-counts[word], -len(word)))[:_KEYWORDS])
+    keywords = [word for word in counts if word in best]
+    queries = dict[tuple[str, ...], str]()
+    for text in (original, " ".join(keywords), " ".join(names)):
+        if words := tuple(map(str.casefold, split_words(text))):
+            queries.setdefault(words, text)
+    return tuple(queries.values())
+
+
+def _names(text: str, lexicon: Lexicon) -> list[str]:
+    """Words that are written as names: capitals only, or a capital inside a sentence."""
+    names = dict[str, None]()
+    for sentence in sentences_in(text):
+        for at, word in enumerate(_POSSESSIVE.sub("", word) for word in split_words(sentence)):
+            is_acronym = len(word) > 1 and word.isupper()
+            if is_acronym or (at and word[:1].isupper() and not lexicon.is_stop_word(word)):
+                names[word] = None
+    return [*names]

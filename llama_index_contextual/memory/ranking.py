@@ -1,217 +1,354 @@
-"""Settings of memory, the hits of a search, and their orders: by score, by age, by the formulas of the source.
+"""The order of hits: without repetitions, by age, by the formulas of the source, and with what is current first.
 
 ``ranking="derived"`` is the ranking of ``memory_context`` as its authors describe it. The queries are the message, its
 keywords, and the names in it. A chunk has the best of its scores over these queries. Age halves the score of a note
 with a date in its path at each half-life, and a chunk that two or more queries found gains 15 %.
+
+Of notes that differ on one fact, the newest is shown, and the older ones are named. Two notes speak of one fact where a
+line of both has the same key (``timeout: 30``, ``timeout: 60``), where both have one short paragraph under the same
+heading, or where two sentences differ in a word or two. They have to stand under the same headings, except for headings
+that are days. What has no day is neither newer nor older. Prose has other words each time. Where the best sentences of
+two hits give other numbers of one unit that the message asks for (``3 hours``, ``4 hours``), the newer hit comes first,
+and neither is called older.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.schema import NodeWithScore
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from llama_index_contextual.errors import Checked
-from llama_index_contextual.keyword import HAS_CJK, split_words
-from llama_index_contextual.memory.digest import is_seen
-from llama_index_contextual.metadata import path_of
-from llama_index_contextual.retrieval import Judgement, NearDuplicates, RecencyPostprocessor
+from llama_index_contextual.keyword import lexicon_of, split_words
+from llama_index_contextual.memory.digest import Current, MemoryEntry, OlderStatement, shown_path, visible
+from llama_index_contextual.memory.snippet import split_sentences
+from llama_index_contextual.metadata import START_LINE, citation, day_of, heading_titles, value_of
+from llama_index_contextual.retrieval import NearDuplicates
 from llama_index_contextual.retrieval.recency import decay
-from llama_index_contextual.text import date_from_path
+from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, date_from_path, weekday_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from datetime import date, datetime
+    from collections.abc import Callable, Collection, Sequence
+    from datetime import date
 
-    from typing_extensions import Self
+    from llama_index_contextual.retrieval import RecencyPostprocessor
 
-    from llama_index_contextual.keyword import Lexicon
-    from llama_index_contextual.memory.digest import PoolHit
+    Split = Callable[[str], Collection[str]]
 
-MAX_QUERY_CHARS: Final = 500
-MAX_KEYWORDS: Final = 5
 OVERLAP_BOOST: Final = 1.15
 
-_POSSESSIVE: Final = re.compile(r"['’]s?$")
-_SENTENCE_ENDS: Final = ".!?\u2026:\u3002\uff01\uff1f"
-_OPENINGS: Final = " \t\r\n\"'\u201c\u201d\u2018\u2019([\u00bf\u00a1*_>-"  # before a word that begins a sentence
+_MARKS: Final = re.compile(r"(?:[-*+•]\s+|\d{1,9}[.)]\s+|\[[ xX]\]\s+|>\s*)+")
+_CLOCK: Final = re.compile(r"\d{1,2}:\d\d\b\s*")  # a list item in the note of a day may start with its time
+_PAIR: Final = re.compile(
+    r"\|(?P<cell>[^|]{1,60})\|(?P<next>[^|]+)\|$"
+    r"|(?P<key>[^:=|`：]{1,60}?)(?::\s{1,9}|\s{0,9}：\s{0,9}|\s{0,9}=(?![=>])\s{0,9})(?=\S)(?P<value>.*)"  # noqa: RUF001
+)
+_INSIDE_NUMBERS: Final = re.compile(r"(?<=\d)[.,:](?=\d)")
+_MOST_KEY_WORDS: Final = 6
+_MOST_VALUE_WORDS: Final = 12  # what follows a colon, or is the paragraph below a heading; more of them tell a story
+_MOST_WORDS: Final = 20  # of a sentence
+_LEAST_SHARED: Final = 2  # words that two sentences of one fact share, stop words left out
+_SURE_SHARE: Final = 0.8  # of the message that the best statement holds; one with less is not what is asked for
+_LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
+_SUBJECT_SHARE: Final = 0.6  # of what the best sentence with a number holds of the message
+_NEAR: Final = 0.45  # of the best score; in prose only such hits are compared
+_MOST_COMPARED: Final = 25
+_NUMBER: Final = re.compile(r"(\d+(?:[.,:/]\d+)*)(?:st|nd|rd|th)?\s*(%|[^\W\d_]+)")
+_MOST_OLDER: Final = 3
+_MOST_CHARS: Final = 160  # of an older statement
 
 
-def _as_number(value: Any) -> Any:
-    if isinstance(value, bool):  # which pydantic takes for 0 or 1
-        raise ValueError("input should be a number")  # noqa: TRY004  pydantic knows no other
-    return value.item() if hasattr(value, "item") else value  # numpy's
-
-
-_Number = BeforeValidator(_as_number)
-_Share = Annotated[float, _Number, Field(ge=0, le=1)]
-_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-
-
-class MemorySettings(Checked, BaseModel):
-    """How notes answer an agent.
-
-    Attributes:
-        enabled: Whether memory answers at all.
-        max_results: The most hits of a digest.
-        max_tokens: The most tokens of a digest; its first hit is shown whatever it costs.
-        include_recency: Whether newer notes win among near equals. Where a message names a date, that counts instead.
-        half_life_days: Days after which a dated note's recency factor is a half.
-        recency_weight: The share of a score that age may take, 0 to 1. benchmarks/results/memory.md: a weight of 0.1
-            costs 0.1 points of recall@4; one of 1, as the source has it, 34.
-        ranking: How a digest orders its hits: ``"learned"`` searches for the message once and compares by a trained
-            model; ``"derived"`` searches for it, its keywords and its names, and multiplies by age and by agreement.
-        min_relevance: How likely a hit has to answer the message, 0 to 1; 0 leaves out none; ``"auto"`` is 0.05, or 0
-            with another embedding than the local one.
-        evergreen: Patterns of notes that never age.
-
-    Raises:
-        SettingError: A value cannot work.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    enabled: bool = True
-    max_results: Annotated[int, _Number, Field(ge=1, le=100_000)] = 4
-    max_tokens: Annotated[int, _Number, Field(ge=1, le=10**9)] = 600
-    include_recency: bool = True
-    half_life_days: Annotated[float, _Number, Field(gt=0, le=1_000_000)] = 30.0
-    recency_weight: _Share = 0.1
-    ranking: Literal["learned", "derived"] = "learned"
-    min_relevance: _Share | Literal["auto"] = "auto"
-    evergreen: _Texts = ("MEMORY.md",)
-
-    def changed(self, **values: Any) -> Self:
-        """The same with other values, which are checked.
-
-        Raises:
-            SettingError: A value cannot work.
-        """
-        explicit = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**explicit, **values}) if values else self
-
-
-# One of 1 multiplies scores plainly, and little is left of the notes before the last ones.
-_MOST_WEIGHT: Final = 0.999
-
-
-@dataclass(frozen=True, slots=True)
-class HitPool:
-    """Hits of a search.
-
-    Args:
-        hits: Best first.
-        judgement: How likely the best hit answers the message.
-        notes: What was degraded, ignored, or left out.
-        queries: The text, and the sentences of a message.
-        left_out: How many more were found, which are not relevant enough.
-    """
-
-    hits: tuple[PoolHit, ...] = ()
-    judgement: Judgement = field(default_factory=Judgement)
-    notes: tuple[str, ...] = ()
-    queries: tuple[str, ...] = ()
-    left_out: int = 0
-
-
-def best_first(hits: Collection[PoolHit]) -> list[PoolHit]:
+def best_first(hits: Collection[MemoryEntry]) -> list[MemoryEntry]:
     """The hits by score, then by id."""
     return sorted(hits, key=lambda one: (-one.score, one.id))
 
 
-def aged_hits(ranked: Sequence[PoolHit], settings: MemorySettings, now: datetime) -> list[PoolHit]:
+def aged_hits(ranked: Sequence[MemoryEntry], recency: RecencyPostprocessor) -> list[MemoryEntry]:
     """Hits whose scores are lowered by the age of their notes, best first."""
-    recency = RecencyPostprocessor(
-        half_life_days=settings.half_life_days,
-        weight=min(settings.recency_weight, _MOST_WEIGHT),
-        evergreen=settings.evergreen,
-        now=now,
-    )
-    hits = {one.id: one for one in ranked}
     aged = []
-    for why in recency.explain([NodeWithScore(node=one.node, score=one.score) for one in ranked]):
+    ages = recency.explain([NodeWithScore(node=one.node, score=one.score) for one in ranked])
+    for one, why in zip(ranked, ages, strict=True):
         reason = f"recency x{why.multiplier:.2f} ({why.age_days:.0f} days, {why.reason})" if why.multiplier != 1 else ""
-        one = hits[why.node_id]
         aged.append(replace(one, score=why.score_after, reasons=(*one.reasons, *filter(None, [reason]))))
     return best_first(aged)
 
 
-def fresh_hits(ranked: Sequence[PoolHit], most: int, seen: Collection[str] = ()) -> list[PoolHit]:
+def fresh_hits(ranked: Sequence[MemoryEntry], most: int, seen: Collection[str] = ()) -> list[MemoryEntry]:
     """The best hits without near-duplicates and those that were shown before."""
     unseen = [one for one in ranked if not is_seen(one, seen)]
     repeated = NearDuplicates()
     return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content())][:most]
 
 
+def is_seen(one: MemoryEntry, seen: Collection[str]) -> bool:
+    """Whether a hit was shown before, by its id or its citation."""
+    return bool(seen) and (one.id in seen or one.citation in seen)
+
+
 # By the formulas of the source
 
 
-def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
-    """Queries of a message: its first 500 characters, its keywords, and its names.
-
-    The keywords are the five best words: those that are repeated, then the longest, in the message's order; names and
-    stop words are none. A query that repeats an earlier one is left out.
-
-    Args:
-        message: A message, without pasted code and digests.
-        lexicon: Stop words of its languages.
-    """
-    original = message.strip()[:MAX_QUERY_CHARS].rstrip()
-    names = _names(original, lexicon)
-    known = {name.casefold() for name in names}
-    counts = Counter(
-        word
-        for word in (_POSSESSIVE.sub("", word).casefold() for word in split_words(original))
-        if not (lexicon.is_stop_word(word) or word in known or (len(word) == 1 and not HAS_CJK.match(word)))
-    )
-    best = set(sorted(counts, key=lambda word: (-counts[word], -len(word)))[:MAX_KEYWORDS])
-    keywords = [word for word in counts if word in best]
-    queries = dict[tuple[str, ...], str]()
-    for text in (original, " ".join(keywords), " ".join(names)):
-        if words := tuple(map(str.casefold, split_words(text))):
-            queries.setdefault(words, text)
-    return tuple(queries.values())
-
-
-def _names(text: str, lexicon: Lexicon) -> list[str]:
-    """Words that are written as names: capitals only, or a capital inside a sentence."""
-    names = dict[str, None]()
-    for match in re.finditer(r"[^\W\d_][\w'’-]*", text):
-        word = _POSSESSIVE.sub("", match[0])
-        is_acronym = len(word) > 1 and word.isupper()
-        before = text[: match.start()].rstrip(_OPENINGS)
-        between = text[len(before) : match.start()]
-        begins_sentence = not before or "\n" in between or (before[-1] in _SENTENCE_ENDS and between[:1].isspace())
-        if is_acronym or (word[:1].isupper() and not begins_sentence and not lexicon.is_stop_word(word)):
-            names[word] = None
-    return list(names)
-
-
-def derived_score(scores: Sequence[float], age_days: float | None, half_life_days: float = 30.0) -> float:
-    """The score of a chunk.
-
-    Args:
-        scores: Its score for each query that found it.
-        age_days: The age of its note; None for a note without a date in its path, and where age does not count.
-        half_life_days: The age at which a score is halved.
-    """
-    score = max(scores) * (1.0 if age_days is None else decay(max(age_days, 0.0), half_life_days))
+def derived_score(scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0) -> float:
+    """The score of a chunk, from those for each query that found it and the age of its note, where that counts."""
+    score = max(scores) * (1.0 if age_days is None else decay(max(age_days, 0), half_life_days))
     return score * (OVERLAP_BOOST if len(scores) > 1 else 1.0)
 
 
-def by_formulas(pools: Sequence[HitPool], today: date, settings: MemorySettings) -> list[PoolHit]:
-    """Hits of all queries by :func:`derived_score`, best first; only a date in a path has an age."""
+def by_formulas(pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float) -> list[MemoryEntry]:
+    """Hits of all queries by :func:`derived_score`, best first.
+
+    Args:
+        pools: The hits of each query.
+        today: The present day, for notes with a date in their path; None where age does not count.
+        half_life_days: The age at which a score is halved.
+    """
     ranked = []
-    for one in {hit.id: hit for pool in reversed(pools) for hit in pool.hits}.values():
-        scores = [hit.score for pool in pools for hit in pool.hits if hit.id == one.id]
-        day = date_from_path(path_of(one.node.metadata)) if settings.include_recency else None
-        age = None if day is None else float((today - day).days)
+    for one in {hit.id: hit for pool in reversed(pools) for hit in pool}.values():
+        scores = [hit.score for pool in pools for hit in pool if hit.id == one.id]
+        day = today and date_from_path(one.path)
+        age = None if day is None or today is None else (today - day).days
         reasons = [f"found by {len(scores)} queries x{OVERLAP_BOOST}"] if len(scores) > 1 else []
-        reasons += [] if age is None else [f"{age:.0f} days old"]
-        score = derived_score(scores, age, settings.half_life_days)
+        reasons += [] if age is None else [f"{age} days old"]
+        score = derived_score(scores, age, half_life_days)
         ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
     return best_first(ranked)
+
+
+# What is current
+
+
+class Statement(NamedTuple):
+    """A line or a sentence of a note that a later note may change.
+
+    Args:
+        text: A slice of the chunk.
+        start: Where it begins in the chunk.
+        day: Of the headings above it.
+        place: The headings above it that are no days, each as its words.
+        key: The words before its colon, or those of its heading; none where it is a sentence.
+        value: Its other words.
+    """
+
+    text: str
+    start: int
+    day: date | None
+    place: tuple[tuple[str, ...], ...]
+    key: tuple[str, ...]
+    value: tuple[str, ...]
+
+    def is_about_the_same(self, other: Statement) -> bool:
+        """Whether both speak of one fact, whatever its value."""
+        if self.key != other.key or (self.place and other.place and self.place != other.place):
+            return False
+        return bool(self.key) or _differ_little(self.value, other.value)
+
+
+@lru_cache(maxsize=256)
+def statements(text: str, titles: tuple[str, ...]) -> tuple[Statement, ...]:
+    """Statements of a chunk, in their order.
+
+    Args:
+        text: The chunk.
+        titles: The headings above its beginning, the highest first.
+    """
+    sentences = split_sentences(text)
+    below = Counter(one.title for one in sentences if one.kind == "text")
+    above = tuple(_folded(title) for title in titles if not _is_day(title))
+    results: list[Statement] = []
+    for one in sentences:
+        if one.kind != "text" or one.text.endswith(("?", "？")):
+            continue
+        title = sentences[one.title].text.strip("# \t") if one.title is not None else ""
+        heading = _folded(title) if title and not _is_day(title) else ()
+        place = above if not heading or heading in above else (*above, heading)
+        plain = _CLOCK.sub("", _MARKS.sub("", one.text, count=1), count=1).replace("**", "").replace("__", "")
+        key, value = _key_and_value(plain)
+        if not key and heading and below[one.title] == 1 and len(value) <= _MOST_VALUE_WORDS:
+            key, place = heading, tuple(part for part in place if part != heading)
+        if len(value) <= (_MOST_VALUE_WORDS if key else _MOST_WORDS):
+            results.append(Statement(text[one.start : one.end], one.start, one.day, place, key, value))
+    keys = Counter((one.place, one.key) for one in results)
+    # A key that comes again names who speaks.
+    return tuple(one for one in results if not one.key or keys[one.place, one.key] == 1)
+
+
+def _key_and_value(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if pair := _PAIR.match(text):
+        key, value = _folded(pair["cell"] or pair["key"]), _folded(pair["next"] or pair["value"])
+        if value and 0 < len(key) <= _MOST_KEY_WORDS:
+            return key, value
+    return (), _folded(text)
+
+
+def _differ_little(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two sentences are the same but for numbers, or for the last word after a stop word (``is Ana``)."""
+    known = lexicon_of("")
+    left, right, both = (
+        {word for word in some if word in known.numbers or not known.is_stop_word(word)}
+        for some in (set(one) - set(other), set(other) - set(one), set(one) & set(other))
+    )
+    if len(both) < _LEAST_SHARED or bool(left) != bool(right):
+        return False
+    if all(word.isdigit() or word in known.numbers for word in left | right):
+        return True
+    ends = left == {one[-1]} and right == {other[-1]}
+    return ends and all(len(each) > 1 and known.is_stop_word(each[-2]) for each in (one, other))
+
+
+def _folded(text: str) -> tuple[str, ...]:
+    return tuple(word.casefold() for word in split_words(_INSIDE_NUMBERS.sub("", text)))
+
+
+@lru_cache(maxsize=4096)
+def _is_day(title: str) -> bool:
+    folded = _folded(title)
+    is_weekday = len(folded) == 1 and any(folded[0] in weekday_words(language) for language in DATE_LANGUAGES)
+    return is_weekday or bool(_CLOCK.match(title) or date_from_heading(title))
+
+
+class _Value(NamedTuple):
+    """The sentence of a hit that holds most of a message among those with numbers: its numbers by their units."""
+
+    worth: float
+    terms: frozenset[str]
+    numbers: dict[str, set[str]]
+    order: tuple[date, str, int]
+
+    def renews(self, other: _Value) -> bool:
+        """Whether it is newer, about the same, and gives another number of the same unit."""
+        if self.order <= other.order or len(self.terms & other.terms) <= _LEAST_SHARED:
+            return False
+        return any(not numbers <= other.numbers.get(unit, numbers) for unit, numbers in self.numbers.items())
+
+
+def newer_values_first(ranked: Sequence[MemoryEntry], message: str, terms: Split) -> list[MemoryEntry]:
+    """Hits in their order, but each before the first older one that gives another number of the same unit.
+
+    Args:
+        ranked: The hits, best first.
+        message: What they answer. A unit counts that is a word of it; percentages always do.
+        terms: Cuts a text into terms, as those of the hits are.
+    """
+    order, units = list(ranked), {"%", *terms(message)}
+    near = [one for one in ranked[:_MOST_COMPARED] if one.score >= _NEAR * ranked[0].score]
+    values = {one.id: value for one in near if (value := _value_in(one, units, terms))}
+    least = _SUBJECT_SHARE * max((value.worth for value in values.values()), default=0.0)
+    values = {node_id: value for node_id, value in values.items() if value.worth >= least}
+    for one in (one for one in near if one.id in values):
+        at = order.index(one)
+        known = ((place, values.get(order[place].id)) for place in range(at))
+        older = (place for place, value in known if value and values[one.id].renews(value))
+        order.insert(next(older, at), order.pop(at))
+    return order
+
+
+def _value_in(one: MemoryEntry, units: Collection[str], terms: Split) -> _Value | None:
+    values = list[_Value]()
+    for sentence in split_sentences(one.node.get_content()):
+        day, numbers = sentence.day or day_of(one.node.metadata), dict[str, set[str]]()
+        for number, after in _NUMBER.findall(sentence.text) if day and sentence.kind == "text" else ():
+            unit = after if after == "%" or lexicon_of("").is_stop_word(after) else next(iter(terms(after)), "")
+            numbers.setdefault(unit, set()).add(number.replace(",", ""))
+        if numbers and day:
+            held = frozenset(terms(sentence.text))
+            worth = math.fsum(one.terms[term] for term in one.terms.keys() & held)
+            wanted = {unit: some for unit, some in numbers.items() if unit in units}
+            order = day, one.path, value_of(one.node.metadata, START_LINE) or 0
+            values.append(_Value(worth, held, wanted, order))
+    return max(values, key=lambda value: value.worth, default=None)
+
+
+class _Mention(NamedTuple):
+    """A statement in a hit, with its day, and the terms of the message that its subject holds."""
+
+    hit: MemoryEntry
+    statement: Statement
+    day: date
+    held: frozenset[str]
+
+    @property
+    def line(self) -> int | None:
+        first = value_of(self.hit.node.metadata, START_LINE)
+        before = self.hit.node.get_content()[: self.statement.start]
+        return first + before.count("\n") if isinstance(first, int) else None
+
+    @property
+    def order(self) -> tuple[date, str, int]:
+        return self.day, self.hit.path, self.line or self.statement.start
+
+    def until(self, first: date, day: date) -> OlderStatement:
+        cited, text = citation(shown_path(self.hit.path), self.line, self.line), self.statement.text
+        shown = visible(text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 2]} …")
+        return OlderStatement(cited, shown, first.isoformat(), day.isoformat())
+
+
+def _mentions(one: MemoryEntry, terms: Split) -> list[_Mention]:
+    node, day = one.node, day_of(one.node.metadata)
+    found = []
+    for each in statements(node.get_content(), tuple(heading_titles(node.metadata))):
+        subject = " ".join([*(word for title in each.place for word in title), *(each.key or [each.text])])
+        if (of_day := each.day or day) is not None:
+            found.append(_Mention(one, each, of_day, frozenset(one.terms.keys() & set(terms(subject)))))
+    return found
+
+
+def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], terms: Split) -> list[MemoryEntry]:
+    """Hits with the newest that notes have of a fact where the first of them stands, and with what is current.
+
+    A hit that holds no more than an older value is left out, as the newest names it. One that holds more comes after.
+
+    Args:
+        chosen: The hits of a digest, best first.
+        ranked: All that was found.
+        terms: Cuts a text into terms, as those of the hits are.
+    """
+    order, current = list(chosen), dict[str, Current]()
+    requested = _requested(chosen, terms)
+    for one in chosen:
+        for wanted in requested[one.id] if one in order else ():
+            near = [other for other in ranked if other.id != one.id and wanted.held <= other.terms.keys()]
+            others = [mention for other in near for mention in _mentions(other, terms)]
+            same = [mention for mention in others if mention.statement.is_about_the_same(wanted.statement)]
+            history = sorted([wanted, *same], key=lambda mention: mention.order)
+            if (last := _current_of(history)) is None:
+                continue
+            newest, known = history[-1].hit, [mention.statement for mention in history]
+            current.setdefault(newest.id, last)
+            at = min(order.index(hit) for hit in (one, newest) if hit in order)
+            holds_no_more = (
+                node_id for node_id, each in requested.items() if each and all(one.statement in known for one in each)
+            )
+            removed = {newest.id, *holds_no_more}
+            before, after = ([hit for hit in part if hit.id not in removed] for part in (order[:at], order[at:]))
+            order = [*before, newest, *after]
+            break
+    return [replace(one, current=current.get(one.id)) for one in order[: len(chosen)]]
+
+
+def _requested(chosen: Sequence[MemoryEntry], terms: Split) -> dict[str, list[_Mention]]:
+    """Statements of each chosen hit that hold most of the message, the best first."""
+    worth = {
+        one.id: [(math.fsum(one.terms[term] for term in each.held), each) for each in _mentions(one, terms)]
+        for one in chosen
+    }
+    best = max((value for pairs in worth.values() for value, _ in pairs), default=0.0)
+    most = max((sum(one.terms.values()) for one in chosen), default=0.0)
+    least = max(_SURE_SHARE * best, _LEAST_SHARE * most)
+    return {
+        node_id: [each for value, each in sorted(pairs, key=lambda pair: -pair[0]) if value >= least > 0]
+        for node_id, pairs in worth.items()
+    }
+
+
+def _current_of(history: Sequence[_Mention]) -> Current | None:
+    """The last of some mentions with the different ones before it; None where all are the same."""
+    runs = [list(run) for _, run in groupby(history, key=lambda mention: mention.statement.value)]
+    older = [run[-1].until(run[0].day, following[0].day) for run, following in pairwise(runs)]
+    last = runs[-1]
+    recent = tuple(older[: -_MOST_OLDER - 1 : -1])
+    return Current(last[-1].statement.text, last[0].day.isoformat(), recent) if older else None

@@ -36,7 +36,6 @@ _AFTERWARDS: Final = 0.3  # what a sentence gets of the worth of the one before 
 _MOST_PICKED: Final = 12
 _WORD: Final = re.compile(r"\w+|\W+")
 _WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-_MIN_CUT: Final = 12  # characters; less of a sentence tells nothing
 
 
 class Sentence(NamedTuple):
@@ -125,13 +124,14 @@ def choose_snippet(
         return "", None
     held = [weights.keys() & set(terms(one.text)) for one in sentences]
     led = _introduced(sentences, [math.fsum(weights[term] for term in of_one) for of_one in held])
+    days = {one.day for one in sentences}
 
     def gain(index: int, known: Collection[str] = ()) -> tuple[float, int]:
         worth = math.fsum(weights[term] for term in held[index].difference(known))
         return worth * (1 if sentences[index].kind == "text" else _HEADING_SHARE) + led[index], -index
 
     first = max((at for at, one in enumerate(sentences) if one.kind == "text"), key=gain, default=0)
-    chosen, title, days = {first}, sentences[first].title, {one.day for one in sentences}
+    chosen, title = {first}, sentences[first].title
 
     def take(*indexes: int) -> bool:
         wanted = chosen.union(indexes)
@@ -141,9 +141,7 @@ def choose_snippet(
         return True
 
     # the heading above, if it holds query terms of its own, or names the day
-    if title is not None and (
-        held[title] - held[first] or (len(days) > 1 and date_from_heading(sentences[title].text))
-    ):
+    if title is not None and (held[title] - held[first] or (len(days) > 1 and sentences[first].day)):
         take(title)
     known, left = set(held[first]), {at for at, of_one in enumerate(held) if of_one or led[at]} - {first}
     for _ in range(min(_MOST_PICKED, len(left))):
@@ -152,8 +150,7 @@ def choose_snippet(
         if gain(best, known)[0] > 0:
             known |= held[best]
             # a heading without its first line tells nothing
-            is_text = (at for at in range(best, len(sentences)) if sentences[at].kind == "text")
-            take(best, next(is_text, best))
+            take(best, next((at for at in range(best, len(sentences)) if sentences[at].kind == "text"), best))
     for step, at in [(step, at) for step in (1, -1) for at in sorted(chosen)]:  # what follows them, then what is before
         near = at + step
         while 0 <= near < len(sentences) and sentences[near].kind == "text" and (near in chosen or take(near)):
@@ -178,16 +175,15 @@ def _introduced(sentences: Sequence[Sentence], worth: Sequence[float]) -> list[f
     """Share of each sentence in the worth of the heading, question or colon above it, and of the sentence before it."""
     led: list[float] = []
     lead: int | None = None  # the sentence that introduces; all items of a list have the same
-    for index, one in enumerate(sentences):
-        before = sentences[index - 1] if index else None
-        if before is None or before.kind != "text":
+    for at, one in enumerate(sentences):
+        before = sentences[at - 1] if at and sentences[at - 1].kind == "text" else None
+        if before is None:
             lead = None
         elif not (lead is not None and _ITEM.match(one.text) and sentences[lead].text.endswith(_COLONS)):
-            lead = index - 1 if before.text.rstrip("*_\"'”»)").endswith(_INTRODUCES) else None
-        sources = [at for at in (one.title, lead) if at is not None and one.kind == "text"]
-        shares = [worth[at] * _INTRODUCED / (1 + _FADES * (index - at - 1)) for at in sources]
-        if before is not None and before.block == one.block:
-            shares.append(worth[index - 1] * _AFTERWARDS)
+            lead = at - 1 if before.text.rstrip("*_\"'”»)").endswith(_INTRODUCES) else None
+        sources = [place for place in (one.title, lead) if place is not None and one.kind == "text"]
+        shares = [worth[place] * _INTRODUCED / (1 + _FADES * (at - place - 1)) for place in sources]
+        shares += [worth[at - 1] * _AFTERWARDS] if before is not None and before.block == one.block else []
         led.append(max(shares, default=0.0))
     return led
 
@@ -201,16 +197,10 @@ def _window(text: str, wanted: set[str], terms: Callable[[str], Collection[str]]
     words = re.finditer(r"\S+", text) if wanted else ()
     first = next((match.start() for match in words if wanted & set(terms(match[0]))), 0)
     start = max(0, min(first - limit // 4, len(text) - limit))
-    if start and (space := re.compile(r"\s+").search(text, start, start + limit // 4)):
-        start = space.end()
-    room = limit - 2 * (start > 0)
-    head = text[start : start + room + 1]
-    if _size(head) > room:
-        while (excess := _size(head) - (room - 2)) > 0:
-            head = head[: -max(1, excess // (1 + _A_LINE))]
-        whole = head.rsplit(None, 1)[0] if head else ""
-        head = (whole if len(whole) >= _MIN_CUT else head) + " …"
-    return ("… " if start else "") + head
+    head = text[start : start + limit - 2 * len("… ")]
+    while (excess := _size(head) + 2 * len("… ") - limit) > 0:
+        head = head[: -max(1, excess // (1 + _A_LINE))]
+    return ("… " if start else "") + (head.rsplit(None, 1)[0] if " " in head.strip() else head) + " …"
 
 
 def marked(text: str, terms: Collection[str], split: Callable[[str], Collection[str]]) -> Iterator[tuple[bool, str]]:

@@ -45,10 +45,10 @@ def test_as_data_it_is_only_json(evaluate):
 
 
 def test_a_wrong_file_of_questions_is_an_error_that_names_it(evaluate, tmp_path):
-    (tmp_path / "q.csv").write_text("question\nWhy?\n", "utf-8")
-    error = evaluate(questions=tmp_path / "q.csv").exception
+    (tmp_path / "q.jsonl").write_text('{"question": "Why?"}', "utf-8")
+    error = evaluate(questions=tmp_path / "q.jsonl").exception
     assert isinstance(error, DocumentError)  # main() makes one line of it
-    assert "q.csv:2: a passage needs a path or a text" in str(error)
+    assert "q.jsonl:1: a passage needs a path or a text" in str(error)
 
 
 def test_questions_of_which_no_answer_is_in_the_folder_measure_nothing(evaluate, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index_contextual.app.evaluation import Passage, Question, compare, html_report
+from llama_index_contextual.app.evaluation import Passage, Question, compare
 
 HOSTILE = "<script>alert(1)</script> | x"
 
@@ -32,7 +32,7 @@ def comparison():
 
 
 def test_a_page_with_the_table_and_changed_questions(comparison):
-    page = html_report(comparison, "My <notes>")
+    page = comparison.to_html("My <notes>")
     assert "My &lt;notes&gt;" in page
     assert "<script" not in page
     assert 'contexts: <span class="good">1 gained</span>, <span class="warn">1 lost</span>' in page

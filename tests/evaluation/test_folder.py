@@ -47,8 +47,8 @@ def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
     recalls = {row.name: row.recalls.mean() for row in found.rows}
     assert recalls["headings"] == 1
     assert recalls["text alone"] < 1
-    assert found.gained("headings")
-    assert not found.lost("headings")
+    assert found.changes()["headings"]["gained"]
+    assert not found.changes()["headings"]["lost"]
     assert len(said) == 5, "an estimate, and a line for each index"
     assert list(folder.parent.iterdir()) == [folder], "nothing is left"
     assert not (folder / ".contextual").exists()

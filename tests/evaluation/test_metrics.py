@@ -1,6 +1,6 @@
 import pytest
 
-from llama_index_contextual.app.evaluation.comparison import mean_reciprocal_rank, recall_at
+from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
 
 
 @pytest.mark.parametrize(

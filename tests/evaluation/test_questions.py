@@ -65,32 +65,25 @@ LOADED = [
 ]
 
 
-def test_every_form_of_file_says_the_same(tmp_path):
-    lines, table = (tmp_path / f"q.{suffix}" for suffix in ("jsonl", "csv"))
+def test_a_file_of_json_lines(tmp_path):
+    lines = tmp_path / "q.jsonl"
     lines.write_text("\n\n".join(map(json.dumps, ENTRIES)), "utf-8-sig")
-    table.write_text(
-        'question,path,lines,text\nHow long?,a.md,L12-L16,\nHow many?,a.md,,"two, or three"\nHow long?,b.md,7,\n',
-        "utf-8",
-    )
-    assert load_questions(str(lines)) == load_questions(table) == LOADED
+    assert load_questions(str(lines)) == load_questions(lines) == LOADED
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("q.txt", "", r"q\.txt is no file of questions"),
         ("q.jsonl", "", r"q\.jsonl has no questions"),
-        ("q.jsonl", '{"question": "x", "path": "a"}\n{', r"q\.jsonl:2 is no JSON.*Cure: "),
-        ("q.jsonl", "[1]", r"q\.jsonl:1 is no object"),
-        ("q.jsonl", '{"path": "a"}', r'q\.jsonl:1 has no "question"'),
-        ("q.jsonl", '{"question": 3, "path": "a"}', "question=3 is no text"),
+        ("q.jsonl", '{"question": "x", "path": "a"}\n{', r"q\.jsonl:2: Invalid JSON.*Cure: "),
+        ("q.jsonl", "[1]", r"q\.jsonl:1: Input should be an object"),
+        ("q.jsonl", '{"path": "a"}', r"q\.jsonl:1: question: Field required"),
+        ("q.jsonl", '{"question": [3], "path": "a"}', "question: Input should be a valid string"),
         ("q.jsonl", '{"question": "x"}', r"q\.jsonl:1: a passage needs a path or a text"),
-        ("q.jsonl", '{"question": "x", "path": "a", "lines": "top"}', "lines='top' are no lines"),
-        ("q.jsonl", '{"question": "x", "path": "a", "lines": [1]}', r"lines=\[1\] are no lines"),
-        ("q.jsonl", '{"question": "x", "path": "a", "lines": true}', "lines=True are no lines"),
-        ("q.jsonl", "[" * 100_000, r"q\.jsonl:1 is no JSON"),
-        ("q.csv", "question,path\nx,\n", r"q\.csv:2: a passage needs a path"),
-        ("q.csv", "frage,pfad\nx,a\n", r'q\.csv:2 has no "question"'),
+        ("q.jsonl", '{"question": "x", "path": "a", "lines": "top"}', "lines: String should match"),
+        ("q.jsonl", '{"question": "x", "path": "a", "lines": true}', "lines: Input should be a valid string"),
+        ("q.jsonl", "[" * 100_000, r"q\.jsonl:1: "),
+        ("q.csv", "question,path\nx,a\n", r"q\.csv:1: Invalid JSON"),
     ],
 )
 def test_a_wrong_file_is_named_with_the_line(tmp_path, name, text, message):
@@ -100,9 +93,9 @@ def test_a_wrong_file_is_named_with_the_line(tmp_path, name, text, message):
 
 
 def test_a_file_that_is_absent_or_in_another_encoding_is_named(tmp_path):
-    (tmp_path / "q.csv").write_bytes("question,path\nWie groß?,a.md".encode("latin-1"))
+    (tmp_path / "q.jsonl").write_bytes('{"question": "Wie groß?"}'.encode("latin-1"))
     for name, message in (
-        ("q.csv", "is not UTF-8 .* save it as UTF-8"),
+        ("q.jsonl", "is not UTF-8 .* save it as UTF-8"),
         ("none.jsonl", "it cannot be read .No such file.* name a file"),
     ):
         with pytest.raises(DocumentError, match=f"{name}:? {message}"):

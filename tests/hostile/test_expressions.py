@@ -60,7 +60,7 @@ BOUNDED = {
 ANCHORED = {
     "app.serve.answering._AFTER",
     "app.serve.answering._OPEN",
-    "memory.current._PAIR",
+    "memory.ranking._PAIR",
     "keyword.query._CONDITION",
     "app.serve.html._SCHEME",
     "app.folder.markup._TEX_ITEM",
@@ -79,7 +79,6 @@ ANCHORED = {
     "app.folder.html._integer",
     "app.folder.html._ITEM",
     "app.folder.html._end_block",
-    "app.evaluation.questions._LINES",
     "chunking.splitting._ROW",
     "chunking.front_matter._FENCED",
     "chunking.front_matter._KEY",

@@ -88,11 +88,6 @@ def test_a_port_that_is_taken_is_named(folder):
             mcp_server.serve(folder, transport="http", port=taken.getsockname()[1])
 
 
-def test_an_unknown_transport_is_named(folder):
-    with pytest.raises(SettingError, match="transport="):
-        mcp_server.serve(folder, transport="carrier-pigeon")
-
-
 def test_while_it_serves_imports_are_out_of_garbage_collection(folder, monkeypatch):
     frozen = []
     monkeypatch.setattr(mcp_server, "_serve_http", lambda *_: frozen.append(gc.get_freeze_count()))

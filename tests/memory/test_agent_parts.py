@@ -36,7 +36,7 @@ def test_the_retriever_s_nodes_keep_their_source_and_their_headings(context):
     hits = MemoryContextRetriever(context).retrieve("does JC like ginger?")
     entries = context.get("does JC like ginger?").entries
     assert hits
-    assert [hit.node.ref_doc_id for hit in hits] == [entry.place.document for entry in entries]
+    assert [hit.node.ref_doc_id for hit in hits] == [entry.node.ref_doc_id for entry in entries]
     assert all(hit.node.ref_doc_id for hit in hits)
     assert [hit.node.metadata.get("header_path", "") for hit in hits] == [entry.header_path for entry in entries]
     assert any(entry.header_path for entry in entries)
@@ -117,13 +117,6 @@ async def test_a_block_can_repeat_itself_or_forget_after_some_turns(context):
     best = [digest.splitlines()[1] for digest in shown]
     assert best[0] == best[2]
     assert best[0] not in shown[1]
-
-
-async def test_a_block_is_shortened_hit_by_hit(context):
-    block = MemoryContextBlock(context=context)
-    content = HEADER + "\n- [a.md#L1]\n  > first\n- [b.md#L1]\n  > second\n  > - [c.md#L1]"
-    assert await block.atruncate(content, 1) == HEADER + "\n- [a.md#L1]\n  > first"
-    assert await block.atruncate(content, 100) is None
 
 
 async def test_nothing_to_say_leaves_no_block(context):

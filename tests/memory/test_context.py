@@ -95,7 +95,8 @@ def test_a_question_without_blanks_is_answered(message, answer):
 def test_a_hit_quotes_its_lines_of_the_file_exactly(memory, notes):
     for message, _ in ANSWERS:
         for entry in memory.get(message, now=NOW).entries:
-            text = "\n".join(notes[entry.path].splitlines()[entry.place.start_line - 1 : entry.place.end_line])
+            first, last = (entry.node.metadata[key] for key in ("start_line", "end_line"))
+            text = "\n".join(notes[entry.path].splitlines()[first - 1 : last])
             assert all(part in text for part in re.split(r"\n…\n| … ", entry.snippet))
 
 
@@ -103,7 +104,7 @@ def test_the_reasons_are_told(memory):
     [first, *_] = memory.get("does JC like ginger?", now=NOW).entries
     assert first.date == "2026-04-05"
     assert first.cosine > 0.4
-    assert {"ginger", "jc"} <= set(first.matched_terms)
+    assert {"ginger", "jc"} <= set(first.to_dict()["matched_terms"])
     assert any(reason.startswith("recency x0.9") for reason in first.reasons)
 
 

@@ -12,8 +12,8 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
     MemoryContext,
 )
-from llama_index_contextual.memory.current import statements
 from llama_index_contextual.memory.gate import clean_message
+from llama_index_contextual.memory.ranking import statements
 
 NOW = date(2026, 4, 10)
 OTHERS = {
@@ -106,28 +106,6 @@ def test_what_was_shown_before_is_not_shown_again_as_current():
     question = "what is the upload timeout?"
     shown = {one.id for one in memory.get(question, now=NOW).entries}
     assert not shown & {one.id for one in memory.get(question, now=NOW, seen=shown).entries}
-
-
-@pytest.mark.parametrize(
-    ("question", "older", "newer"),
-    [
-        (
-            "how many sources are in my Zotero library?",
-            "My Zotero library of sources has grown, there are 45 sources in it, all tagged by theme.",
-            "I have put more into it: 52 sources now stand in my Zotero library, so it has to be sorted again.",
-        ),
-        (
-            "what is the accuracy of the AI screening?",
-            "The accuracy of the AI screening, they told us, is 87%, much better than what we had last year.",
-            "Is it fair? The AI screening has an accuracy of 90% by now, and nobody knows why it turns people down.",
-        ),
-    ],
-)
-def test_of_two_values_in_prose_the_newer_comes_first_and_none_is_called_older(question, older, newer):
-    for first, second in ((older, newer), (newer, older)):  # whichever the words of the question fit better
-        digest = memory_of({"2026-02-11": first, "2026-03-02": second}).get(question, now=NOW)
-        assert [one.path for one in digest.entries][:2] == ["memory/2026-03-02.md", "memory/2026-02-11.md"]
-        assert not any(one.current for one in digest.entries)
 
 
 def test_statements_of_a_note():

@@ -8,14 +8,15 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword import lexicon_of
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.memory.digest import PoolHit
-from llama_index_contextual.memory.ranking import HitPool, MemorySettings, by_formulas, derive_queries, derived_score
+from llama_index_contextual.memory.digest import MemoryEntry
+from llama_index_contextual.memory.gate import derive_queries
+from llama_index_contextual.memory.ranking import by_formulas, derived_score
 
 TODAY = date(2026, 4, 10)
 
 
 def hit(path, score):
-    return PoolHit(TextNode(id_=path, text=path, metadata={"path": path}), score)
+    return MemoryEntry(TextNode(id_=path, text=path, metadata={"path": path}), score)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,13 @@ def test_the_formulas_of_a_score(scores, age, score):
 
 
 def test_only_dates_in_paths_age():
-    pools = [HitPool((hit("memory/2026-03-11.md", 0.8), hit("MEMORY.md", 0.7))), HitPool((hit("MEMORY.md", 0.2),))]
-    first, second = by_formulas(pools, TODAY, MemorySettings())
+    pools = [[hit("memory/2026-03-11.md", 0.8), hit("MEMORY.md", 0.7)], [hit("MEMORY.md", 0.2)]]
+    first, second = by_formulas(pools, TODAY, 30)
     assert (first.id, first.score) == ("MEMORY.md", pytest.approx(0.7 * 1.15))
     assert (second.id, second.score) == ("memory/2026-03-11.md", pytest.approx(0.4))
     assert first.reasons == ("found by 2 queries x1.15",)
     assert second.reasons == ("30 days old",)
-    assert by_formulas(pools, TODAY, MemorySettings(include_recency=False))[1].score == pytest.approx(0.8)
+    assert by_formulas(pools, None, 30)[1].score == pytest.approx(0.8)
 
 
 def test_a_digest_has_four_entries_and_its_json_the_queries(retriever):

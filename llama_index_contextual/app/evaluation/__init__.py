@@ -1,6 +1,313 @@
-"""Measure retrieval on one's own documents: questions with known answers, recall and comparisons."""
+"""Measure retrieval on one's own documents: retrievers and contexts that answer the same questions, side by side."""
 
-from llama_index_contextual.app.evaluation.comparison import Comparison, compare, evaluate, html_report
-from llama_index_contextual.app.evaluation.questions import Passage, Question, load_questions
+from __future__ import annotations
 
-__all__ = ["Comparison", "Passage", "Question", "compare", "evaluate", "html_report", "load_questions"]
+import tempfile
+import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass
+from inspect import signature
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from urllib.parse import quote
+
+import numpy as np
+from llama_index.core.storage.kvstore import SimpleKVStore
+
+from llama_index_contextual.app.evaluation.questions import (
+    Interval,
+    Passage,
+    Question,
+    interval,
+    load_questions,
+    mean_reciprocal_rank,
+    recall_at,
+)
+from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.serve.html import render
+from llama_index_contextual.app.settings.models import NoEmbedding
+from llama_index_contextual.context import ChunkContext, ContextGenerator, context_name
+from llama_index_contextual.errors import ContextualWarning, SettingError, whole
+from llama_index_contextual.metadata import EVERY_KEY
+from llama_index_contextual.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    import numpy.typing as npt
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.context import SourceDocument
+
+__all__ = ["Comparison", "Passage", "Question", "compare", "evaluate", "load_questions"]
+
+Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+TOP_K: Final = (5, 10, 20)
+RANK_DEPTH: Final = 10  # the same for all, so that MRR does not grow with top_k
+CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
+BASELINE: Final = "text alone"
+_METADATA: Final = "LlamaIndex metadata"  # what is embedded where no context is written
+_NAMED: Final = 3  # questions that a warning names, and that are listed as gained or lost
+_FEW: Final = 30  # with fewer questions an interval says little
+_BRACKETS: Final = "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
+
+
+class RetrieverScores(NamedTuple):
+    """The results of one retriever.
+
+    Args:
+        name: Its name, as the table shows it.
+        recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
+        mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th count as none.
+    """
+
+    name: str
+    recalls: Recalls
+    mrr: float
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Retrievers side by side. It prints itself, also in a notebook.
+
+    Attributes:
+        questions: The questions.
+        top_k: The numbers of hits that were counted, smallest first.
+        rows: The retrievers; the others are compared with the first.
+    """
+
+    questions: tuple[Question, ...]
+    top_k: tuple[int, ...]
+    rows: tuple[RetrieverScores, ...]
+
+    def differences(self) -> dict[str, list[Interval]]:
+        """By row the mean difference in recall to the first row at each k, in points, with its 95 % bootstrap interval.
+
+        An interval that contains 0 means that these questions cannot tell the two rows apart.
+        """
+        return {row.name: interval(100 * (row.recalls - self.rows[0].recalls)) for row in self.rows[1:]}
+
+    def changes(self) -> dict[str, dict[str, list[Question]]]:
+        """By row the questions ``"gained"`` and ``"lost"`` beside the first row, at the smallest number of hits."""
+        less = {row.name: row.recalls[:, 0] - self.rows[0].recalls[:, 0] for row in self.rows[1:]}
+        return {
+            name: {"gained": [*compress(self.questions, one > 0)], "lost": [*compress(self.questions, one < 0)]}
+            for name, one in less.items()
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
+        ks, differences, changes = [*map(str, self.top_k)], self.differences(), self.changes()
+        rows = list[dict[str, Any]]()
+        for row in self.rows:
+            recall = dict(zip(ks, row.recalls.mean(axis=0).tolist(), strict=True))
+            rows.append({"name": row.name, "recall": recall, "mrr": row.mrr})
+            if row.name in changes:
+                ends = ([point / 100 for point in ends] for ends in differences[row.name])
+                rows[-1]["difference"] = dict(zip(ks, ends, strict=True))
+                rows[-1] |= {kind: [each.text for each in changed] for kind, changed in changes[row.name].items()}
+        return {"baseline": self.rows[0].name, "questions": len(self.questions), "rows": rows}
+
+    def table(self) -> list[list[str]]:
+        """The figures as texts, under a row of headings."""
+        rows = [["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{RANK_DEPTH}"]]
+        rows += [[row.name, *(f"{100 * share:.1f}" for share in (*row.recalls.mean(0), row.mrr))] for row in self.rows]
+        return rows
+
+    def remarks(self) -> list[str]:
+        """The differences with their intervals, and how much they tell."""
+        remarks = list[str]()
+        for name, intervals in self.differences().items():
+            ends = zip(self.top_k, intervals, strict=True)
+            differences = ", ".join(f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, (mean, low, high) in ends)
+            remarks.append(f"{name} less {self.rows[0].name}: {differences}")
+        remarks += [_BRACKETS] if remarks else []
+        if (count := len(self.questions)) < _FEW:
+            are = "is" if count == 1 else "are"
+            remarks.append(f"{counted(count, 'question')} {are} few. Cure: ask {_FEW} or more before you decide.")
+        return remarks
+
+    def __str__(self) -> str:
+        table = self.table()
+        first, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
+        lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]).rstrip() for row in table]
+        lines += self.remarks()
+        for name, changes in self.changes().items():
+            for kind, changed in changes.items():
+                lines.append(f"\n{name} {kind} {len(changed)} at {self.top_k[0]}{':' if changed else ''}")
+                lines += [f"  {' '.join(one.text.split())}" for one in changed[:_NAMED]]
+                lines += [f"  … and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
+        return "\n".join(lines)
+
+    __repr__ = __str__  # hundreds of questions would fill the screen
+
+    def to_html(self, title: str = "What contexts find") -> str:
+        """A self-contained page: the table, the differences with intervals, gained and lost questions."""
+        depths, count = ", ".join(map(str, self.top_k)), counted(len(self.questions), "question")
+        summary = f"How much of the answers to {count} each row finds in the first {depths} hits (recall)."
+        return render("comparison.html", title=title, summary=summary, comparison=self)
+
+
+def compare(
+    retrievers: Mapping[str, BaseRetriever], questions: Sequence[Question], *, top_k: Iterable[int] = TOP_K
+) -> Comparison:
+    """Ask several retrievers, of any kind, the same questions.
+
+    Args:
+        retrievers: Retrievers by name. The first is the one that the others are compared with.
+        questions: Questions with known answers. See :func:`~llama_index_contextual.app.evaluation.load_questions`.
+        top_k: Numbers of hits to count. Each retriever must return as many hits as the largest of them.
+
+    Raises:
+        SettingError: There are no retrievers or no questions, or a retriever returns fewer hits than are counted.
+    """
+    depths = check_asking(questions, top_k)
+    if not retrievers:
+        raise SettingError("retrievers is empty. Cure: name at least one, as in {'mine': retriever}.")
+    rows = (measure(name, retriever, questions, depths) for name, retriever in retrievers.items())
+    return Comparison(tuple(questions), depths, tuple(rows))
+
+
+def check_asking(questions: Sequence[Question], top_k: Iterable[int]) -> tuple[int, ...]:
+    """The numbers of hits to count, smallest first. It is called before anything is indexed.
+
+    Raises:
+        SettingError: There are no questions, no numbers, or one is not a positive whole number.
+    """
+    depths = sorted({whole("top_k", k) for k in top_k})
+    if not depths:
+        raise SettingError(f"top_k=[] counts nothing. Cure: give numbers of hits, such as {list(TOP_K)}")
+    if not questions:
+        raise SettingError("there are no questions. Cure: give load_questions(file), or a list of Question.")
+    return tuple(depths)
+
+
+def measure(
+    name: str, retriever: BaseRetriever, questions: Sequence[Question], top_k: tuple[int, ...]
+) -> RetrieverScores:
+    """The results of one retriever for all questions. See :func:`compare`."""
+    most, limit = max(top_k), getattr(retriever, "similarity_top_k", None)
+    if isinstance(limit, int) and limit < most:
+        raise SettingError(
+            f"the retriever {name!r} returns {counted(limit, 'hit')}, but {most} are counted. "
+            f"Cure: similarity_top_k={most}, or a smaller top_k"
+        )
+    answers = [[one.covered_by(hit.node) for hit in retriever.retrieve(one.text)] for one in questions]
+    golds = [frozenset(question.gold) for question in questions]
+    recalls = [[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(answers, golds, strict=True)]
+    mrr = mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in answers], golds)
+    return RetrieverScores(name, np.array(recalls), mrr)
+
+
+# Contexts on a folder
+
+
+def evaluate(
+    folder: str | Path,
+    questions: Sequence[Question],
+    *,
+    contexts: Iterable[str] = CONTEXTS,
+    storage: str | Path | None = None,
+    top_k: Iterable[int] = TOP_K,
+    say: Callable[[str], object] = lambda _: None,
+    show_progress: bool = False,
+    **options: Any,
+) -> Comparison:
+    """Index a folder with its text alone and with contexts, and ask every index the same questions.
+
+    The rows have the same files, chunks and embedding, and all use the retriever of :class:`ContextualIndex`.
+    Differences are to "text alone". ``"off"`` is the row "LlamaIndex metadata": what LlamaIndex embeds by itself, here
+    path and header path. Every different text is embedded once.
+
+    Args:
+        folder: The documents.
+        questions: Questions and the places of their answers. See :func:`load_questions`.
+        contexts: Some of ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``. The contexts of
+            ``"llm"`` are kept in the folder's own ``.contextual``, where its index finds them again.
+        storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
+            made in a temporary folder and deleted.
+        top_k: Numbers of hits to count.
+        say: Called with an estimate first, and with a line before each index is made.
+        show_progress: Whether to draw progress bars on stderr.
+        **options: More of :meth:`ContextualIndex.open`. Those of a context, such as ``llm=``, are for ``"llm"``.
+
+    Raises:
+        SettingError: A setting is wrong, or there are no documents or questions.
+        ContextError: The key of the language model is missing or refused.
+    """
+    depths = check_asking(questions, top_k)
+    known = {*signature(ContextualIndex.open).parameters, "files", "keep_keys", "leave_out_keys"}
+    general = {key: value for key, value in options.items() if key in known}
+    settings = ContextualIndex.open(folder, **general, reindex=True).settings
+    embedding = settings.embedding
+    if not isinstance(embedding, NoEmbedding):
+        embedding = embedding.model_copy(update={"embeddings_cache": SimpleKVStore()})
+    # Each kind of context has default files of its own, but rows must not differ by these.
+    general |= {"files": settings.reading.rules, "embed_model": embedding, "node_parser": settings.parser}
+    # Beside an empty context all metadata can be left out of what is embedded.
+    rows: dict[str, dict[str, Any]] = {BASELINE: {"context": _EmptyContexts(), "leave_out_keys": [EVERY_KEY]}}
+    rows |= {_METADATA if kind == "off" else kind: {"context": kind} for kind in map(context_name, contexts)}
+    if "llm" in rows:  # its contexts are kept with the folder
+        paid = ContextualIndex.open(folder, **{**general, **options, "context": "llm", "reindex": True}).settings
+        rows["llm"]["context"] = paid.contexts.generator
+        if paid.model is not None:
+            paid.model.require_key()
+    scores = list[RetrieverScores]()
+    with ExitStack() as stack:
+        root = Path(storage or stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
+        indexes = dict[str, ContextualIndex]()
+        for name, row in rows.items():
+            place, config = root.expanduser() / quote(name, safe=" "), settings.configuration
+            opened = ContextualIndex.open(folder, **{**general, **row, "storage": place, "config": config})
+            indexes[name] = stack.enter_context(opened)
+        say(_work(indexes))
+        for name, index in indexes.items():
+            say(f"Indexing {folder}: {name}")
+            report = index.refresh(show_progress=show_progress, confirm=True)  # it is chosen on purpose
+            if name == BASELINE:
+                for failure in report.failed:
+                    warnings.warn(f"could not be read: {failure}", ContextualWarning, stacklevel=2)
+                _check_answers(index.nodes(), questions, folder)
+            scores.append(measure(name, index.as_retriever(max(*depths, RANK_DEPTH)), questions, depths))
+    return Comparison(tuple(questions), depths, tuple(scores))
+
+
+class _EmptyContexts(ContextGenerator):
+    """Contexts without a word."""
+
+    name, version = "empty", "1"
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:  # noqa: ARG002
+        return [ChunkContext("", self.name, version=self.version) for _ in nodes]
+
+
+def _work(indexes: Mapping[str, ContextualIndex]) -> str:
+    """The work of a run: documents, and calls of a language model."""
+    paid = [index.estimate() for index in indexes.values() if index.settings.paid_source]
+    calls = "".join(f"; {counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in" for cost in paid)
+    return f"{counted(len(indexes[BASELINE].files()), 'document')} in {len(indexes)} indexes{calls}"
+
+
+def _check_answers(nodes: Sequence[BaseNode], questions: Sequence[Question], folder: str | Path) -> None:
+    """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks.
+
+    Raises:
+        SettingError: That is so of all of them, or there are no chunks.
+    """
+    if not nodes:
+        raise SettingError(f"{folder} holds no files to index. Cure: choose a folder of Markdown files.")
+    lost = []
+    for question in questions:
+        found = {passage for node in nodes for passage in question.covered_by(node)}
+        lost += [f"{question.text!r} ({passage})" for passage in question.gold if passage not in found]
+    named = f"{'; '.join(lost[:_NAMED])}{' …' if len(lost) > _NAMED else ''}"
+    message = (
+        f"{counted(len(lost), 'answer')} in no chunk: {named}. Cure: paths relative to the folder, few words as text"
+    )
+    if len(lost) == sum(len(question.gold) for question in questions):
+        raise SettingError(message)
+    if lost:
+        warnings.warn(message, ContextualWarning, stacklevel=3)

@@ -1,29 +1,33 @@
-"""Questions with known answers: read from a file; and whether a chunk answers one."""
+"""Questions with known answers: read from a file; whether a chunk answers one; and measures of what was found."""
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from llama_index_contextual import metadata as names
 from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Sequence
 
+    import numpy.typing as npt
     from llama_index.core.schema import BaseNode
 
 
+Interval: TypeAlias = tuple[float, float, float]
+
 MOST_BYTES: Final = 20_000_000
-_FIELDS: Final = ("question", "path", "lines", "text", "page")
-_LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
+_RESAMPLES: Final = 2000  # of the bootstrap
+_EXAMPLE: Final = '{"question": "…", "path": "a.md", "lines": "12-16"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +101,13 @@ class Question:
 
 
 def load_questions(path: str | Path) -> list[Question]:
-    """Questions of a file: ``.jsonl``, an object a line, or ``.csv`` with a row of headings.
+    """Questions of a file of JSON lines.
 
-    Each entry has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"`` or ``12``),
-    ``path`` and ``page``, or ``text``. An answer in several places needs several entries with the same question.
+    Each line has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"`` or ``12``),
+    ``path`` and ``page``, or ``text``. An answer in several places needs several lines with the same question.
 
     Raises:
-        DocumentError: The file or one of its entries cannot be read. The message names the line.
+        DocumentError: The file or one of its lines cannot be read. The message names the line.
     """
     file = Path(path)
     try:
@@ -112,56 +116,37 @@ def load_questions(path: str | Path) -> list[Question]:
         raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8.") from error
     except DocumentError as error:
         raise DocumentError(f"{file}: {error} Cure: name a file of questions, each with question and path.") from error
-    passages: dict[str, list[Passage]] = {}
-    unread: set[str] = set()
-    for number, entry in _entries(file, text):
-        question, passage = _parse(entry, f"{file}:{number}")
-        passages.setdefault(question, []).append(passage)
-        unread |= set(map(str, entry)) - set(_FIELDS)
+    passages, unread = dict[str, list[Passage]](), set[str]()
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            entry, passage = _parse(line, f"{file}:{number}")
+            passages.setdefault(entry.question, []).append(passage)
+            unread.update(entry.model_extra or ())
     if unread:
         warnings.warn(f"{file}: {', '.join(sorted(unread))} are not read", ContextualWarning, stacklevel=2)
     if not passages:
-        raise DocumentError(f'{file} has no questions. Cure: write entries such as {{"question": "…", "path": "a.md"}}')
+        raise DocumentError(f"{file} has no questions. Cure: write lines such as {_EXAMPLE}")
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
 
 
-def _entries(file: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """The rows of a table, or the objects of lines of JSON, each with its number."""
-    rows, number = csv.DictReader(text.splitlines(keepends=True)), 1
-    try:
-        if file.suffix.lower() == ".csv":
-            for row in rows:
-                number = rows.line_num
-                yield number, {key: value for key, value in row.items() if key and value}
-        elif file.suffix.lower() == ".jsonl":
-            for number, line in enumerate(text.split("\n"), 1):
-                if line.strip():
-                    yield number, json.loads(line)
-        else:
-            raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in .jsonl or .csv")
-    except (csv.Error, ValueError, RecursionError) as error:
-        kind = file.suffix[1:].upper().removesuffix("L")
-        cure = "a row of headings, then rows" if kind == "CSV" else '{"question": "…", "path": "a.md"} on each line'
-        raise DocumentError(f"{file}:{number} is no {kind}: {error}. Cure: {cure}") from error
+class _Entry(BaseModel, coerce_numbers_to_str=True, str_strip_whitespace=True, extra="allow"):
+    question: str = Field(min_length=1)
+    path: str | None = None
+    lines: str | None = Field(None, pattern=r"^L?\d{1,9}(\s*[-–]\s*L?\d{1,9})?$")
+    text: str | None = None
+    page: str | None = None
 
 
-def _parse(entry: Any, place: str) -> tuple[str, Passage]:
-    if not isinstance(entry, dict):
-        raise DocumentError(f'{place} is no object. Cure: write {{"question": "…", "path": "a.md"}}')
-    question, path, text, page = (entry.get(field) or "" for field in ("question", "path", "text", "page"))
-    for field, value in (("question", question), ("path", path), ("text", text)):
-        if not isinstance(value, str):
-            raise DocumentError(f"{place}: {field}={value!r} is no text")
-    if not question.strip():
-        raise DocumentError(f'{place} has no "question"')
-    if not isinstance(page, int | str) or isinstance(page, bool):
-        raise DocumentError(f"{place}: page={page!r} is no page. Cure: a number, or the name of a sheet")
-    ends = _LINES.fullmatch(str(entry.get("lines") or ""))
-    if ends is None and entry.get("lines"):
-        raise DocumentError(f'{place}: lines={entry["lines"]!r} are no lines. Cure: write "12-16" or 12')
-    pair = (int(ends[1]), int(ends[2] or ends[1])) if ends else None
+def _parse(line: str, place: str) -> tuple[_Entry, Passage]:
+    """The entry of a line, and the passage that it names."""
     try:
-        return question.strip(), Passage(path or None, pair, text or None, str(page) or None)
+        entry = _Entry.model_validate_json(line)
+        ends = [int(end) for end in re.findall(r"\d+", entry.lines or "")]
+        return entry, Passage(entry.path, (ends[0], ends[-1]) if ends else None, entry.text, entry.page)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        what = ": ".join([*map(str, fault["loc"]), fault["msg"]])
+        raise DocumentError(f"{place}: {what}. Cure: a line such as {_EXAMPLE}") from error
     except SettingError as error:
         raise DocumentError(f"{place}: {error}") from error
 
@@ -173,3 +158,47 @@ def _path(text: str) -> str:
 
 def _normalised(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+# Measures
+
+
+def interval(values: npt.ArrayLike) -> list[Interval]:
+    """Mean and 95 % bootstrap interval of each column, as ``(mean, low, high)``.
+
+    Args:
+        values: Shape ``(questions, k)``, at least one question. For a paired interval give differences.
+    """
+    points = np.asarray(values, float)
+    sample = np.random.default_rng(0).integers(len(points), size=(_RESAMPLES, len(points)))
+    low, high = np.percentile(points[sample].mean(axis=1), [2.5, 97.5], axis=0)
+    return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
+
+
+def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
+    """The share of the gold items that the first k hits cover, 0 to 1.
+
+    Anthropic's contextual retrieval evaluation calls the mean of this over all queries *pass@k*.
+
+    Args:
+        k: How many hits count, at least 1.
+        hits: For each hit, best first, the gold items that it covers. Other items are ignored.
+        gold: The items to find, at least one.
+    """
+    return len(set(gold) & set[object]().union(*hits[:k])) / len(set(gold))
+
+
+def mean_reciprocal_rank(
+    hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
+) -> float:
+    """The mean over queries of 1 / rank of the first hit that covers a gold item, or 0 where none does.
+
+    Args:
+        hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
+        golds: For each query its gold items.
+    """
+    firsts = (
+        next((1 / rank for rank, hit in enumerate(hits, 1) if set(gold) & set(hit)), 0.0)
+        for hits, gold in zip(hits_of_queries, golds, strict=True)
+    )
+    return sum(firsts) / len(golds)

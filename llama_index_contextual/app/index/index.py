@@ -253,7 +253,7 @@ class ContextualIndex:
         return {one.id: one.size for one in sources if one.id in wanted}
 
     def preview(self, path: str | Path) -> Preview:
-        """The chunks that a file has with this index's settings; a notebook draws them as a page.
+        """The chunks that a file has with this index's settings.
 
         The file is read as it is now, and nothing is indexed. Where contexts cost something, free ones stand in.
 

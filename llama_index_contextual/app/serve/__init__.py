@@ -1,1 +1,338 @@
-"""What people and agents are shown: hits, documents, answers; over MCP and as a page on this machine."""
+"""Hits and notes as people and agents are shown them: few hits of one document, and what a citation or a name means."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from os.path import normpath
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from llama_index_contextual import metadata
+from llama_index_contextual.chunking import headings_of
+from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
+from llama_index_contextual.errors import ContextualWarning, DocumentError
+from llama_index_contextual.keyword import items_of
+from llama_index_contextual.memory import LINES_GAP, SPLIT, choose_snippet, shown_path
+from llama_index_contextual.text import WIKI_LINK, caseless, counted, lines_of, normalise, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.retrieval import Explanation, Hit
+
+_T = TypeVar("_T")
+
+PER_FILE: Final = 2
+TOP_K: Final = 5
+_POOL: Final = 50  # hits of which those of one document are counted
+_LINES: Final = 3  # of an excerpt
+_CHARS: Final = 400
+_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
+_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
+_EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
+_RULES: Final = frozenset("-*_=|:… ")
+_MOST_LISTED: Final = 500
+_MOST_LABELS: Final = 50  # of one kind in a list
+_SUGGESTED: Final = 3
+_MOST_CHARS: Final = 64_000  # of one answer
+_CITED_LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
+_NO_WORD: Final = re.compile(r"[^\w\- ]")
+
+
+# Hits
+
+
+@dataclass(frozen=True)
+class ShownHit:
+    """A hit with what is shown of it.
+
+    Attributes:
+        hit: The hit.
+        more: How many further hits of its document are not shown; 0 but for the last shown hit of a document.
+    """
+
+    hit: Hit
+    more: int = 0
+
+    @property
+    def node(self) -> BaseNode:
+        """The chunk."""
+        return self.hit.node.node
+
+    @property
+    def path(self) -> str:
+        """The path of its document."""
+        return metadata.path_of(self.node.metadata)
+
+    @property
+    def name(self) -> str:
+        """The title of its document, else the name of the file."""
+        return note_name(self.node)
+
+    @property
+    def headings(self) -> str:
+        """The headings that it stands under, without one that repeats the name."""
+        headings = str(metadata.value_of(self.node.metadata, metadata.HEADER_PATH) or "")
+        return "" if headings.casefold() == self.name.casefold() else headings
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """The terms of the question that it holds."""
+        return frozenset(term.term for term in self.hit.terms)
+
+    @property
+    def excerpt(self) -> list[str]:
+        """Up to three lines around the words that match."""
+        return excerpt(readable(self.node.get_content()), self.terms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data. The text is the displayed one, without its context."""
+        keys = metadata.START_LINE, metadata.END_LINE, metadata.HEADER_PATH, metadata.DATE, metadata.PAGE_LABEL
+        return {
+            "score": self.hit.score,
+            "citation": self.hit.source,
+            "name": self.name,
+            "path": self.path,
+            **{key: metadata.value_of(self.node.metadata, key) for key in keys},
+            "id": self.node.node_id,
+            "text": self.node.get_content(),
+            "more_in_document": self.more,
+        }
+
+
+def excerpt(text: str, terms: frozenset[str]) -> list[str]:
+    """Up to three lines of a chunk around the words that match, without headings, rules, fences and marks of Markdown.
+
+    Args:
+        text: Of the chunk.
+        terms: Those of the question that it holds.
+    """
+    chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
+    whole = chosen.replace(LINES_GAP, " …\n").splitlines()  # a gap takes no line
+    lines = [_plain(line.strip()) for line in whole if not line.lstrip().startswith(("```", "~~~"))]
+    kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
+    first = next((at for at, line in enumerate(kept) if terms.intersection(SPLIT(line))), 0)
+    first = max(0, min(first, len(kept) - _LINES))
+    return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
+
+
+def _plain(line: str) -> str:
+    """A line of Markdown without the marks of lists, links, code and emphasis."""
+    line = _LINK.sub(r"\1", _BULLET.sub("", line).replace("`", ""))
+    return _EMPHASIS.sub(r"\1", WIKI_LINK.sub(lambda link: link[3] or link[1], line))
+
+
+def note_name(node: BaseNode) -> str:
+    """The title of a chunk's document, else the name of its file without the suffix."""
+    title = str(metadata.value_of(node.metadata, metadata.TITLE) or "").strip()
+    path = metadata.path_of(node.metadata)
+    return title or (PurePosixPath(path).stem if path else str(node.ref_doc_id or node.node_id))
+
+
+def ask(
+    index: ContextualIndex,
+    question: str,
+    most: int | None = None,
+    filters: MetadataFilters | None = None,
+    *,
+    per_file: int | None = None,
+    min_score: float | None = None,
+) -> tuple[Explanation, list[ShownHit]]:
+    """The hits of a question as people are shown them: without those that are hardly relevant, few of one document.
+
+    Args:
+        index: The index.
+        question: The question.
+        most: Most hits; None is what the configuration sets, else 5.
+        filters: LlamaIndex's.
+        per_file: Most hits of one document; 0 is no limit, None is what the configuration sets, else 2.
+        min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of the best hit.
+
+    Raises:
+        SettingError: A setting is wrong.
+    """
+    configuration = index.settings.configuration
+    most = most or configuration["retrieval.top_k"] or TOP_K
+    if per_file is None:
+        per_file = configuration.values.get("retrieval.per_file", PER_FILE)
+    least = configuration.values.get("retrieval.min_score", "auto") if min_score is None else min_score
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+        retriever = index.as_retriever(max(most, _POOL) if per_file else most, filters=filters, min_score=least)
+        explanation = retriever.explain(question)
+    kept = few_of_each(
+        explanation.hits, lambda hit: metadata.path_of(hit.node.node.metadata) or hit.node_id, per_file, most
+    )
+    return replace(explanation, hits=tuple(hit for hit, _ in kept)), [ShownHit(hit, more) for hit, more in kept]
+
+
+def few_of_each(
+    items: Iterable[_T], document_of: Callable[[_T], Hashable], per_file: int, most: int
+) -> list[tuple[_T, int]]:
+    """The best items, of which one document has at most ``per_file``; the last of a document counts the others."""
+    counts, shown = Counter[Hashable](), Counter[Hashable]()
+    kept = list[tuple[Hashable, _T]]()
+    for item in items:
+        key = document_of(item)
+        counts[key] += 1
+        if len(kept) < most and not (per_file and shown[key] >= per_file):
+            shown[key] += 1
+            kept.append((key, item))
+    last = {key: at for at, (key, _) in enumerate(kept)}
+    return [(item, (counts[key] - shown[key]) * (last[key] == at)) for at, (key, item) in enumerate(kept)]
+
+
+# Notes
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some lines of a note; both ends are included, and count from 1. ``is_cut``: the last line goes on."""
+
+    path: str
+    from_line: int
+    to_line: int
+    total_lines: int
+    text: str
+    is_cut: bool = False
+
+    @property
+    def extent(self) -> str:
+        """Which lines of how many it has; "" for a whole note."""
+        if self.from_line == 1 and self.to_line >= self.total_lines and not self.is_cut:
+            return ""
+        cut = f"; line {self.to_line} is cut, it is longer than {_MOST_CHARS:,} characters" if self.is_cut else ""
+        return f"lines {self.from_line} to {self.to_line} of {self.total_lines}{cut}"
+
+
+def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | None = None) -> Part:
+    """The part of a note that a citation names: the note, lines or a page of it, a name in double brackets.
+
+    Of more than 64,000 characters as many whole lines as fit are returned.
+
+    Args:
+        index: Of the folder of notes.
+        target: ``a.md``, ``a.md#L3-L9``, ``report.pdf#page=4``, ``[[Name]]``, ``[[Name#Heading]]``.
+        first: The first line, from 1, where the target names no lines.
+        count: Most lines, where it names none; None is all.
+
+    Raises:
+        DocumentError: There is no such note, page, heading or line, or it is no text.
+    """
+    path, place = _resolve(index, target.strip())
+    text = index.read(path)
+    if text is None:
+        file, page = metadata.split_page(path)
+        raise DocumentError(f"{file!r} has no page {page!r}" if page else f"the note {path!r} is not a text file")
+    lines = [line.rstrip("\r\n") for line in lines_of(text)]
+    if lines_named := _CITED_LINES.fullmatch(place):
+        first, last = int(lines_named[1]), int(lines_named[2] or lines_named[1])
+        count = last - first + 1
+        if not 0 < first <= last:
+            raise DocumentError(f"{target!r} names no lines. Cure: the first, from 1, then the last: #L3-L9")
+    elif place:
+        first, last = _section(text, place.rpartition("#")[2].strip(), len(lines))
+        count = last - first + 1
+    if first > max(len(lines), 1):
+        raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
+    wanted = lines[first - 1 : None if count is None else first - 1 + count]
+    shown, is_cut = "\n".join(wanted), False
+    if len(shown) > _MOST_CHARS:
+        is_cut = len(wanted[0]) > _MOST_CHARS
+        shown = shown[:_MOST_CHARS] if is_cut else shown[: shown.rindex("\n", 0, _MOST_CHARS + 1)]
+    last = first + shown.count("\n") if lines else 0
+    return Part(shown_path(path), first, last, len(lines), shown, is_cut)
+
+
+def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
+    """The path that a citation or a name means, perhaps with a page, and the lines or headings after ``#``, or "".
+
+    Raises:
+        DocumentError: There is none.
+    """
+    if target in index.files(target):
+        return target, ""
+    paths, inner = index.files(), target.strip("![]").partition("|")[0].strip()
+    lines = _CITED_LINES.search(inner)
+    name = inner[: lines.start()] if lines else inner.partition("#")[0]
+    for wanted in dict.fromkeys((target, inner, name.strip())):  # "Meeting, C# too" is a title
+        if path := next(_paths_meant(index, wanted, paths), ""):
+            return path, inner[len(name) :] if wanted == name.strip() else ""
+    names = {caseless(text): path for path in paths for text in (path, PurePosixPath(path).stem)}
+    similar = get_close_matches(caseless(name.rpartition("/")[2].removesuffix(".md")), names, 9, 0.5)
+    nearest = list(dict.fromkeys(names[one] for one in similar))[:_SUGGESTED] or paths[:_SUGGESTED]
+    cure = ", ".join(map(shown_path, nearest)) or "index the folder first"
+    raise DocumentError(f"there is no note that {target} means. Cure: {cure}")
+
+
+def _paths_meant(index: ContextualIndex, name: str, paths: list[str]) -> Iterator[str]:
+    """Yield the paths that a name may mean: as a citation shows one, by its end, by a title or an alias."""
+    name = normpath(name).lstrip("/")
+    file, page = metadata.split_page(name)
+    for wanted, rest in ((name, ""), (file, name[len(file) :] if page else "")):
+        known = normalise(wanted)
+        yield from (path + rest for path in paths if known in (normalise(path), normalise(shown_path(path))))
+    title = caseless(name)
+    end = f"/{title.removesuffix('.md')}"
+    matches = (path for path in paths if f"/{caseless(path).removesuffix('.md')}".endswith(end))
+    yield from sorted(matches, key=lambda path: (path.count("/"), path))
+    for key in (metadata.TITLE, "aliases", "alias") if index.exists else ():
+        named = zip(index.values(key), index.values(metadata.PATH), strict=True)
+        yield from (str(path) for value, path in named if title in items_of(value))
+
+
+def _section(text: str, heading: str, end: int) -> tuple[int, int]:
+    """First and last line of the section below a heading, with it, in a text of so many lines."""
+    headings = headings_of(text)
+    at = next((at for at, (title, _, _) in enumerate(headings) if _slug(title) == _slug(heading)), None)
+    if at is None:
+        raise DocumentError(f"there is no heading {heading!r} in the note. Cure: the name without it")
+    _, level, first = headings[at]
+    return first, next((line - 1 for _, other, line in headings[at + 1 :] if other <= level), end)
+
+
+def _slug(heading: str) -> str:
+    """A heading as an anchor has it: ``Open questions`` and ``open-questions`` are one."""
+    return _NO_WORD.sub("", caseless(heading)).replace(" ", "-")
+
+
+def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
+    """The tags of each document, and the keys of its front matter, by path."""
+    labels: dict[str, tuple[set[str], set[str]]] = {}
+    for node in index.nodes() if index.exists else ():
+        meta = node.metadata
+        tags, keys = labels.setdefault(metadata.path_of(meta), (set(), set()))
+        written = (str(metadata.value_of(meta, key) or "").split(",") for key in (metadata.TAGS, metadata.INLINE_TAGS))
+        tags.update(tag for part in written for one in part if (tag := one.strip().lstrip("#")))
+        keys.update(meta.keys() - NAMES_TAKEN)
+    return labels
+
+
+def listing(index: ContextualIndex, below: str = "") -> tuple[str, int]:
+    """The paths of the readable notes, all or those below a folder, with what narrows a search; and their number."""
+    below = below.strip("/")
+    failed = index.failed() if index.exists else {}
+    readable = [path for path in index.files() if path not in failed]
+    paths = [path for path in readable if not below or f"{shown_path(path)}/".startswith(f"{below}/") or path == below]
+    labels = labels_of(index)
+    counts = {
+        "Folders": Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name),
+        "Tags": Counter(tag for path in paths for tag in labels.get(path, ((), ()))[0]),
+        "Front matter": Counter(key for path in paths for key in labels.get(path, ((), ()))[1]),
+    }
+    most = {name: count.most_common(_MOST_LABELS) for name, count in counts.items() if count}
+    lines = [f"{name}: {', '.join(f'{key} {number}' for key, number in keys)}" for name, keys in most.items()]
+    if len(paths) > _MOST_LISTED:
+        lines.insert(0, f"({_MOST_LISTED} of {len(paths)}; name a folder for the others)")
+    shown = [*map(shown_path, paths[:_MOST_LISTED])]
+    return "\n".join([*shown, *([""] if lines and shown else []), *lines]) or "(no notes)", len(paths)

@@ -19,7 +19,7 @@ from markdown_it.renderer import RendererHTML
 from markupsafe import Markup
 
 from llama_index_contextual import metadata
-from llama_index_contextual.memory.snippet import SPLIT, marked
+from llama_index_contextual.memory import SPLIT, marked
 from llama_index_contextual.text import WIKI_LINK, is_markdown, readable
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
-_CALLOUT: Final = re.compile(r"^\[!([\w-]{1,40})\][+-]?")
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -52,21 +51,6 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def framed(page: str) -> str:
-    """A page as a notebook shows it: in a frame of its own, which nothing of the page can leave."""
-    rights = "allow-scripts allow-popups allow-popups-to-escape-sandbox"  # links open beside the notebook
-    style = "width:100%;height:36rem;border:0;resize:vertical"
-    return f'<iframe srcdoc="{escape(page)}" sandbox="{rights}" style="{style}"></iframe>'
-
-
-def node_html(
-    node: BaseNode, address: Callable[[str], str], terms: Collection[str] = (), text: str | None = None
-) -> str:
-    """A chunk as HTML that nothing of it can leave, see :func:`rendered`; ``text`` replaces its own."""
-    values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-    return rendered(readable(node.get_content() if text is None else text), values, address, terms)
-
-
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     loader = PackageLoader("llama_index_contextual", "app/serve/templates")
@@ -76,18 +60,19 @@ def _environment() -> Environment:
 # Markdown
 
 
-def rendered(
-    text: str, values: Mapping[str, Any], address: Callable[[str], str], terms: Collection[str] = ()
+def node_html(
+    node: BaseNode, address: Callable[[str], str], terms: Collection[str] = (), text: str | None = None
 ) -> Markup:
     """A chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
 
     Args:
-        text: Of the chunk.
-        values: Its metadata, under our names of the keys.
+        node: The chunk.
         address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
         terms: Words with these are marked.
+        text: Replaces its own.
     """
-    path = metadata.path_of(values)
+    values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
+    path, text = metadata.path_of(values), readable(node.get_content() if text is None else text)
     # no plain text has either
     is_converted = values.get(metadata.HEADER_PATH) or values.get(metadata.CONTENT_TYPE) == "table"
     if not is_markdown(path) and not is_converted:
@@ -119,21 +104,19 @@ class _Renderer(RendererHTML):
     """Writes the tokens of Markdown as HTML: a method for each kind that looks other than usual."""
 
     def text(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        text = _CALLOUT.sub(lambda callout: f"{callout[1].capitalize()}:", tokens[at].content)
-        return str(marked_html(text, env["terms"]))
+        return str(marked_html(tokens[at].content, env["terms"]))
 
-    def code_inline(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        return f"<code>{marked_html(tokens[at].content, env['terms'])}</code>"
+    def code_inline(self, *where: Any) -> str:
+        return f"<code>{self.text(*where)}</code>"
 
-    def code_block(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        return f"<pre><code>{marked_html(tokens[at].content, env['terms'])}</code></pre>\n"
+    def code_block(self, *where: Any) -> str:
+        return f"<pre>{self.code_inline(*where)}</pre>\n"
 
     def fence(self, *where: Any) -> str:
         return self.code_block(*where)
 
     def image(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        name = tokens[at].content or unquote(str(tokens[at].attrGet("src") or ""))
-        return f'<span class="image">{marked_html(name, env["terms"])}</span>'
+        return _image(tokens[at].content or unquote(str(tokens[at].attrGet("src") or "")), env)
 
     def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
         """A heading as a paragraph that looks like one: the outline of the page is the page's own."""
@@ -146,18 +129,20 @@ class _Renderer(RendererHTML):
         target = str(tokens[at].attrGet("href") or "")
         if target.lower().startswith(_WEB):
             return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
-        if not _SCHEME.match(target) and not target.startswith(("/", "#")):
-            path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
-            if not path.startswith(".."):
-                return _link(env["address"](path))
-        return _link("")
+        path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
+        leads_out = _SCHEME.match(target) or target.startswith(("/", "#")) or path.startswith("..")
+        return _link("" if leads_out else env["address"](path))
 
     def wiki_link(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
         name, heading, text = tokens[at].meta["parts"]
         if tokens[at].content.startswith("!") and name.lower().endswith(_PICTURES):
-            return f'<span class="image">{marked_html(name, env["terms"])}</span>'
+            return _image(name, env)
         shown = marked_html(text or " > ".join(filter(None, (name, *heading.split("#")))), env["terms"])
         return _link(env["address"](f"[[{name or env['path']}{heading}]]")) + f"{shown}</a>"
+
+
+def _image(name: str, env: Mapping[str, Any]) -> str:
+    return f'<span class="image">{marked_html(name, env["terms"])}</span>'
 
 
 def _link(address: str) -> str:

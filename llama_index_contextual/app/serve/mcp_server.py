@@ -20,12 +20,18 @@ from pydantic import Field, ValidationError
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
-from llama_index_contextual.app.serve.hits import few_of_each
-from llama_index_contextual.app.serve.notes import listing, part_of
+from llama_index_contextual.app.serve import few_of_each, listing, part_of
 from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
 from llama_index_contextual.keyword import Candidate
-from llama_index_contextual.memory import MemoryContext, MemoryDigest, gate_digest, note_filters, shown_path
-from llama_index_contextual.memory.digest import HEADER, NOTHING
+from llama_index_contextual.memory import (
+    HEADER,
+    NOTHING,
+    MemoryContext,
+    MemoryDigest,
+    gate_digest,
+    note_filters,
+    shown_path,
+)
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 
 with needs("The MCP SDK (mcp 2)", "app"):
@@ -39,9 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_index_contextual.app.settings.schema import Refreshing
-    from llama_index_contextual.memory import MemorySettings
 
-DEFAULT_PORT: Final = 8765
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
 _MOST_SESSIONS: Final = 100
@@ -84,13 +88,10 @@ class NotesServer(MCPServer[None]):
 
     Args:
         index: The notes.
-        settings: How memory answers.
         refresh: Whether a question brings the index up to date.
     """
 
-    def __init__(
-        self, index: ContextualIndex, settings: MemorySettings | None = None, refresh: Refreshing = "auto"
-    ) -> None:
+    def __init__(self, index: ContextualIndex, refresh: Refreshing = "auto") -> None:
         super().__init__(
             "llama-index-contextual",
             instructions=_INSTRUCTIONS,
@@ -99,7 +100,7 @@ class NotesServer(MCPServer[None]):
             log_level="WARNING",
         )
         self._index = index
-        self.memory = MemoryContext(index, settings)
+        self.memory = MemoryContext(index)
         self.keeper = BackgroundRefresh(index, refresh)
         for name, title, tool in (
             ("memory_context", "What the notes say", self._memory_context),
@@ -172,17 +173,15 @@ class NotesServer(MCPServer[None]):
             return _few(_merged(found), per_file, max_results)
 
         digest = await asyncio.to_thread(self.fresh, ask)
-        text = digest.markdown.replace(NOTHING, "(Nothing found.)", 1)
-        if text.startswith(HEADER):
-            text = "## Found in the notes" + text[len(HEADER) :]
-        return _answer(text, **_hits(digest))
+        heading, _, others = digest.markdown.partition("\n")
+        heading = {HEADER: "## Found in the notes", NOTHING: "(Nothing found.)"}[heading]
+        return _answer(f"{heading}\n{others}".rstrip("\n"), **_hits(digest))
 
     async def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
         """Read what search cited: some lines, a page or a section of a note, or all of it."""
         part = await asyncio.to_thread(part_of, self._index, path, from_line, lines)
-        data = asdict(part)
-        text = data.pop("text")
-        return _answer(f"{text}\n\n({part.extent})" if part.extent else text, **data)
+        data = {name: value for name, value in asdict(part).items() if name != "text"}
+        return _answer(f"{part.text}\n\n({part.extent})" if part.extent else part.text, **data)
 
     async def _list(self, path: Below = "") -> CallToolResult:
         """List which notes there are, with the folders, tags and front-matter keys that a search can be narrowed by."""
@@ -211,23 +210,22 @@ def _sentence(tool: str, error: ToolError) -> str:
     wrong: dict[str, str] = {}
     for fault in error.__cause__.errors():  # of a union's place the SDK names the class, too
         place = ".".join(str(part) for part in fault["loc"] if str(part).islower() or isinstance(part, int))
-        wrong[place or str(fault["loc"][0])] = fault["msg"]
+        wrong[place] = fault["msg"]
     return f"{tool} cannot be called so: " + "; ".join(f"{name}: {text}" for name, text in wrong.items())
 
 
 def _merged(digests: Sequence[MemoryDigest]) -> MemoryDigest:
     """The hits of several searches in one ranking, by their places in all of them."""
+    rankings = [
+        Ranking(str(at), at, 1.0, [Candidate(one.id, -rank) for rank, one in enumerate(digest.entries)])
+        for at, digest in enumerate(digests)
+    ]
     entries = {entry.id: entry for digest in reversed(digests) for entry in digest.entries}
-    if len(digests) > 1:
-        rankings = [
-            Ranking(str(at), at, 1.0, [Candidate(one.id, -rank) for rank, one in enumerate(digest.entries)])
-            for at, digest in enumerate(digests)
-        ]
-        fused = fuse(rankings, mode=Mode.RECIPROCAL_RANK, k=_K, pool=_POOL, explained=0)
-        entries = {one.node_id: entries[one.node_id] for one in fused}
+    fused = fuse(rankings, mode=Mode.RECIPROCAL_RANK, k=_K, pool=_POOL, explained=0) if digests[1:] else ()
+    merged = tuple(entries[one.node_id] for one in fused) or digests[0].entries
     notes = dict.fromkeys(note for digest in digests for note in digest.notes)
     left_out = sum(digest.left_out for digest in digests)
-    return replace(digests[0], entries=tuple(entries.values()), notes=tuple(notes), left_out=left_out)
+    return replace(digests[0], entries=merged, notes=tuple(notes), left_out=left_out)
 
 
 def _few(digest: MemoryDigest, per_file: int, most: int) -> MemoryDigest:
@@ -240,10 +238,8 @@ def _few(digest: MemoryDigest, per_file: int, most: int) -> MemoryDigest:
 
 
 def _hits(digest: MemoryDigest) -> dict[str, Any]:
-    hits = [
-        {"citation": one.citation, "score": one.score, "date": one.date, "headings": one.header_path}
-        for one in digest.entries
-    ]
+    names = {"citation": "citation", "score": "score", "date": "date", "headings": "header_path"}
+    hits = [{key: getattr(one, name) for key, name in names.items()} for one in digest.entries]
     return {"hits": hits, "left_out": digest.left_out}
 
 
@@ -255,8 +251,7 @@ def serve(
     folder: str | Path | None,
     *,
     transport: Literal["stdio", "http"] = "stdio",
-    port: int = DEFAULT_PORT,
-    settings: MemorySettings | None = None,
+    port: int = 8765,
     refresh: Refreshing | None = None,
     **options: Any,
 ) -> None:
@@ -268,7 +263,6 @@ def serve(
         folder: The notes. None is the folder that ``storage=`` was made from.
         transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://127.0.0.1:PORT/mcp``.
         port: 1 to 65535.
-        settings: How memory answers. Default: what the configuration of the index says.
         refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.1 s and
             says what is not indexed yet. ``"never"`` only says so. ``"wait"`` waits. Default: what the configuration
             of the index says, else ``"auto"``.
@@ -279,15 +273,12 @@ def serve(
         SettingError: The port is taken.
         ContextualError: The index cannot be opened.
     """
-    if transport not in ("stdio", "http"):
-        raise SettingError(f"transport={transport!r} is not known. Cure: 'stdio' or 'http'")
     sys.setswitchinterval(_SWITCH)
     port = whole("port", port, most=65535)
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)
-        mode = refresh or index.settings.configuration["memory.refresh"] or "auto"
-        server = NotesServer(index, settings, mode)
+        server = NotesServer(index, refresh or index.settings.configuration["memory.refresh"] or "auto")
     gc.collect()
     gc.freeze()  # all that was imported: to look through it for garbage made every sixtieth answer or so .1 s later
     try:

@@ -21,16 +21,14 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual import metadata
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.preview import chunk_views
+from llama_index_contextual.app.serve import ShownHit, ask, labels_of, note_name, part_of
 from llama_index_contextual.app.serve.answering import answer, answering_model
-from llama_index_contextual.app.serve.hits import ShownHit, ask, note_name
 from llama_index_contextual.app.serve.html import marked_html, node_html, render
-from llama_index_contextual.app.serve.notes import labels_of, part_of
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.app.settings.models import NoEmbedding
 from llama_index_contextual.context.models import model_name
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, listener, needs, whole
-from llama_index_contextual.memory import note_filters
-from llama_index_contextual.memory.snippet import SPLIT
+from llama_index_contextual.memory import SPLIT, note_filters
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -57,8 +55,6 @@ _RECENT: Final = 6
 _EXAMPLES: Final = 3
 _LOOK_SECONDS: Final = 0.3
 _FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # run at every letter; others when a question is whole
-
-
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
 _STATIC: Final = {
     "/": ("static/page.html", "text/html"),
@@ -80,13 +76,7 @@ _HEADERS: Final = {
 _REFUSED: Final = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
 
 
-def serve(
-    folder: str | Path | None,
-    *,
-    llm: str | LLM | None = None,
-    port: int = 8766,
-    **options: Any,
-) -> None:
+def serve(folder: str | Path | None, *, llm: str | LLM | None = None, port: int = 8766, **options: Any) -> None:
     """Serve the page of an index until the process is stopped (Ctrl-C); its address is written to standard error.
 
     Args:
@@ -104,10 +94,7 @@ def serve(
         import starlette  # noqa: F401
         import uvicorn
     port = whole("port", port, least=0, most=65535)
-    with (
-        ContextualIndex.open(folder, create=False, **options) as index,
-        listener("127.0.0.1", port) as socket,
-    ):
+    with ContextualIndex.open(folder, create=False, **options) as index, listener(_LOOPBACK[0], port) as socket:
         api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
         token, port = secrets.token_urlsafe(24), socket.getsockname()[1]
         app = app_of(api, token, {f"{host}:{port}" for host in _LOOPBACK})
@@ -142,9 +129,6 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
         name, kind = _STATIC[request.url.path]
         return Response(files("llama_index_contextual.app.serve").joinpath(name).read_bytes(), media_type=kind)
 
-    def document(request: Request) -> Response:
-        return JSONResponse(api.document(*(request.query_params.get(key, "") for key in ("path", "id", "q"))))
-
     async def ask(request: Request) -> Response:
         try:
             fields = json.loads(await request.body())
@@ -160,7 +144,7 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
             *(Route(path, static) for path in _STATIC),
             Route("/api/state", lambda _: JSONResponse(api.state())),
             Route("/api/search", lambda request: JSONResponse(api.search(request.query_params))),
-            Route("/api/document", document),
+            Route("/api/document", lambda request: JSONResponse(api.document(request.query_params))),
             Route("/api/ask", ask, methods=["POST"]),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
@@ -262,17 +246,17 @@ class PageApi:
         except ContextualError as error:
             yield {"error": str(error)}
 
-    def document(self, path: str, node_id: str = "", question: str = "") -> dict[str, Any]:
+    def document(self, fields: Mapping[str, str]) -> dict[str, Any]:
         """An indexed document as HTML, each chunk a band that has its lines.
 
         Args:
-            path: Of the document, or what a note calls it: ``[[Name#Heading]]``.
-            node_id: A chunk that is to be seen; of a long document those around it are shown.
-            question: Its words are marked.
+            fields: ``path`` of the document, or its name in a note, ``[[Name#Heading]]``; ``id`` of a chunk that is to
+                be seen, as of a long document those around it are shown; ``q``, whose words are marked.
 
         Raises:
             DocumentError: There is none of this path.
         """
+        path, node_id, question = (fields.get(key, "") for key in ("path", "id", "q"))
         section: dict[str, int] = {}
         if path.startswith("[["):
             note = part_of(self._index, path)
@@ -293,8 +277,8 @@ class PageApi:
 def _found(
     explanation: Explanation, notes: Sequence[Sequence[ShownHit]], least: Sequence[Sequence[ShownHit]] = ()
 ) -> dict[str, Any]:
-    """Notes with their hits as HTML; that some are hardly relevant the page shows by itself."""
-    lines = [line for line in explanation.remarks if "min_score" not in line]
+    """Notes with their hits as HTML."""
+    lines = [line for line in explanation.remarks if "min_score" not in line]  # that, the page shows by itself
     html = render("found.html", notes=_cards(notes), lines=lines, least=_cards(least))
     return {"html": html, "count": len(notes)}
 
