@@ -25,7 +25,7 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.settings.llm import resolve_reranker
-from llama_index_contextual.retrieval.rerank import RerankWithContext
+from llama_index_contextual.retrieval import RerankWithContext
 
 BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
 FOUND = {"document_title": "text text", "excerpt_keywords": "text text"}

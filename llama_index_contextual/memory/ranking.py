@@ -28,8 +28,7 @@ from llama_index_contextual.keyword import lexicon_of, split_words
 from llama_index_contextual.memory.digest import Current, MemoryEntry, OlderStatement, shown_path, visible
 from llama_index_contextual.memory.snippet import split_sentences
 from llama_index_contextual.metadata import START_LINE, citation, day_of, heading_titles, value_of
-from llama_index_contextual.retrieval import NearDuplicates
-from llama_index_contextual.retrieval.recency import decay
+from llama_index_contextual.retrieval import NearDuplicates, decay
 from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, date_from_path, weekday_words
 
 if TYPE_CHECKING:

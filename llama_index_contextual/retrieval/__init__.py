@@ -6,8 +6,15 @@ from llama_index_contextual.retrieval.contextual import ContextualNodePostproces
 from llama_index_contextual.retrieval.explain import Explanation, Hit, Judgement, min_score_for
 from llama_index_contextual.retrieval.fusion import Mode
 from llama_index_contextual.retrieval.fusion_retriever import POOL, ContextualFusionRetriever
+from llama_index_contextual.retrieval.postprocessors import (
+    CollectionWeights,
+    FastEmbedReranker,
+    GroupingPostprocessor,
+    RecencyPostprocessor,
+    RerankWithContext,
+    decay,
+)
 from llama_index_contextual.retrieval.question import NearDuplicates, Question, answer_question, explanation_of
-from llama_index_contextual.retrieval.recency import CollectionWeights, GroupingPostprocessor, RecencyPostprocessor
 from llama_index_contextual.retrieval.stores import run, stored_nodes
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 
@@ -20,4 +27,5 @@ __all__ = [  # what users import
     "GroupingPostprocessor",
     "Hit",
     "RecencyPostprocessor",
+    "RerankWithContext",
 ]

@@ -77,17 +77,17 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(folde
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
     (own / "config.toml").write_text(
-        '[retrieval]\nrerank = "jina:own"\ntop_k = 3\n[chunks]\nchunk_size = 50\n', "utf-8"
+        '[retrieval]\nrerank = "openai:own"\ntop_k = 3\n[chunks]\nchunk_size = 50\n', "utf-8"
     )
     (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
     found = load_configuration(folder)
-    assert (found["retrieval.rerank"], found["retrieval.top_k"], found["chunks.chunk_size"]) == ("jina:own", 3, 77)
+    assert (found["retrieval.rerank"], found["retrieval.top_k"], found["chunks.chunk_size"]) == ("openai:own", 3, 77)
     assert found.origins["retrieval.rerank"] == str(own / "config.toml")
-    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK", "jina:environment")
-    assert load_configuration(folder)["retrieval.rerank"] == "jina:environment"
-    (tmp_path / "named.toml").write_text('[retrieval]\nrerank = "jina:named"\n', "utf-8")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK", "openai:environment")
+    assert load_configuration(folder)["retrieval.rerank"] == "openai:environment"
+    (tmp_path / "named.toml").write_text('[retrieval]\nrerank = "openai:named"\n', "utf-8")
     monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK")
-    assert load_configuration(folder, file=tmp_path / "named.toml")["retrieval.rerank"] == "jina:named"
+    assert load_configuration(folder, file=tmp_path / "named.toml")["retrieval.rerank"] == "openai:named"
     assert load_configuration(folder, options={"retrieval.rerank": "llm"})["retrieval.rerank"] == "llm"
 
 

@@ -133,14 +133,13 @@ EMBEDDINGS = {
     "voyage": "voyage:x@{}/v1",
     "jina": "jina:x@{}/v1",
 }
-RERANKERS = {"cohere": "cohere:x@{}/v2", "jina": "jina:x@{}/v1", "llama.cpp": "llama.cpp:{}"}
 MODELS = {"ollama": "ollama:x@{}", "openai": "openai:x@{}/v1"}
 
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch):
     """The seconds of the waits between attempts, which are left out here; and keys."""
-    for name in ("VOYAGE_API_KEY", "JINA_API_KEY", "CO_API_KEY"):
+    for name in ("VOYAGE_API_KEY", "JINA_API_KEY"):
         monkeypatch.setenv(name, "key")
     seconds = []
     monkeypatch.setattr(service.tenacity.nap.time, "sleep", seconds.append)
@@ -182,11 +181,11 @@ def test_an_embedding_ends_in_a_message(kind, fault, tmp_path, waits):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-@pytest.mark.parametrize("kind", RERANKERS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_reranker_ends_in_a_message(kind, fault, waits):
     hits = [NodeWithScore(node=TextNode(text=text), score=0.5) for text in ("one", "two")]
     with serving(fault) as server:
-        step = resolve_reranker(RERANKERS[kind].format(server.url), 10, timeout=SILENCE)
+        step = resolve_reranker(MODELS[kind].format(server.url), 10, timeout=SILENCE)
         with bounded(), pytest.raises(RetrievalError):
             step.postprocess_nodes(hits, query_str="which?")
         assert 1 <= len(server.asked) <= 4
@@ -303,7 +302,6 @@ REACHED = {
     "embedding": ('embed_model = "{}"', "ollama:x@{}"),
     "late chunking": ('embed_model = "{}"', "voyage:x@{}/v1"),
     "contexts": ('context = "llm"\n[context_options]\nllm = "{}"', "openai:x@{}/v1"),
-    "rerank": ('[retrieval]\nrerank = "{}"', "jina:x@{}/v1"),
     "rerank by a model": ('[retrieval]\nrerank = "{}"', "openai:x@{}/v1"),
 }
 

@@ -22,8 +22,6 @@ KEYS = {
         "OPENAI_API_KEY",
         "VOYAGE_API_KEY",
         "JINA_API_KEY",
-        "CO_API_KEY",
-        "COHERE_API_KEY",
         "QDRANT_API_KEY",
         "ANTHROPIC_API_KEY",
         "OLLAMA_API_KEY",
@@ -39,9 +37,6 @@ KINDS = {
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model on Ollama": ("context_options.llm", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
     "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", "LOGIN"),
-    "cohere rerank": ("retrieval.rerank", "cohere:x@{}/v2", "CO_API_KEY"),
-    "jina rerank": ("retrieval.rerank", "jina:x@{}/v1", "JINA_API_KEY"),
-    "llama.cpp rerank": ("retrieval.rerank", "llama.cpp:{}", ""),
     "ollama rerank": ("retrieval.rerank", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
     "openai rerank": ("retrieval.rerank", "openai:x@{}/v1", "LOGIN"),
 }

@@ -8,7 +8,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.retrieval import GroupingPostprocessor, recency
+from llama_index_contextual.retrieval import GroupingPostprocessor, postprocessors
 
 
 def node(node_id, document=None, text="", **metadata):
@@ -30,7 +30,7 @@ POOL = [
 
 
 def test_the_example_in_the_docstring():
-    assert doctest.testmod(recency).failed == 0
+    assert doctest.testmod(postprocessors).failed == 0
 
 
 @pytest.mark.parametrize(

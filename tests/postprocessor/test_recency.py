@@ -11,8 +11,8 @@ from llama_index.core.postprocessor import FixedRecencyPostprocessor, TimeWeight
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.retrieval import RecencyPostprocessor, recency
-from llama_index_contextual.retrieval.recency import age_in_days, apply_multipliers, decay
+from llama_index_contextual.retrieval import RecencyPostprocessor, postprocessors
+from llama_index_contextual.retrieval.postprocessors import age_in_days, apply_multipliers, decay
 
 NOW = datetime(2026, 4, 10, 12, tzinfo=timezone.utc)
 
@@ -26,7 +26,7 @@ def order(hits):
 
 
 def test_the_example_in_the_docstring():
-    assert doctest.testmod(recency).failed == 0
+    assert doctest.testmod(postprocessors).failed == 0
 
 
 @pytest.mark.parametrize(

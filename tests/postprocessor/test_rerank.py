@@ -1,19 +1,15 @@
-"""Rerankers by name. No model for reranking with weights is on a package registry, so two are made here.
+"""Rerankers by name.
 
-A server on loopback speaks the protocol of Cohere, Jina and llama.cpp and scores by the cosine of the local embedding:
-it is no cross-encoder. For fastembed a cross-encoder is built that counts the word pieces that question and text share.
+No model for reranking with weights is on a package registry, so for fastembed a cross-encoder is built here that counts
+the word pieces that question and text share.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fake_model import Reply, always
 from llama_index.core import Settings
@@ -23,59 +19,14 @@ from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
 from llama_index.core.postprocessor.structured_llm_rerank import DocumentRelevanceList, DocumentWithRelevance
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
-from servers import served
 
-from llama_index_contextual import service
-from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.llm import resolve_reranker
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.metadata import put_context, set_views
-from llama_index_contextual.retrieval.rerank import (
-    FastEmbedReranker,
-    RerankWithContext,
-    ServiceReranker,
-)
+from llama_index_contextual.retrieval import FastEmbedReranker, RerankWithContext
 
 QUESTION = "What is the default timeout of the gateway?"
-
-
-class CosineServer(ThreadingHTTPServer):
-    """Scores documents by the cosine of their vectors to the question's."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.embedding = LocalEmbedding()
-        self.asked: list[dict] = []
-        self.keys: list[str | None] = []
-        self.fault: tuple[int, str] | None = None
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append({"path": self.path, **body})
-        self.server.keys.append(self.headers.get("Authorization"))
-        status, text = self.server.fault or (200, json.dumps({"results": self._scores(body)}))
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text.encode())))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def _scores(self, body):
-        query = np.array(self.server.embedding.get_query_embedding(body["query"]))
-        rows = np.array(self.server.embedding.get_text_embedding_batch(body["documents"]))
-        ranked = sorted(enumerate((rows @ query).tolist()), key=lambda one: -one[1])
-        return [{"index": index, "relevance_score": score} for index, score in ranked[: body["top_n"]]]
-
-
-@pytest.fixture
-def server():
-    made = CosineServer()
-    with served(made) as made.url:
-        yield made
 
 
 def chunk(name, context):
@@ -95,50 +46,17 @@ def names(found):
     return [one.node.node_id for one in found]
 
 
-def test_a_service_reads_contexts_and_returns_all_hits(server, hits):
-    for spec in (f"jina:m@{server.url}/v1", f"cohere:m@{server.url}/v1", f"llama.cpp:{server.url}"):
-        found = resolve_reranker(spec, 100).postprocess_nodes(hits, query_str=QUESTION)
-        assert names(found)[0] == "gateway"
-        assert sorted(names(found)) == ["archive", "gateway", "scheduler"]
-        assert found[0].score > found[1].score
-    assert [one["path"] for one in server.asked] == ["/v1/rerank"] * 3
-    assert server.asked[0]["documents"][2] == "context: Gateway > Timeout\n\nThe default value is 60."
-    assert [one.get("model") for one in server.asked] == ["m", "m", None]
-    assert [one.score for one in hits] == [1, 1, 1], "what is given stays as it is"
-
-
-async def test_the_same_without_blocking(server, hits):
-    made = resolve_reranker(f"llama.cpp:{server.url}", 100)
-    assert names(await made.apostprocess_nodes(hits, query_str=QUESTION))[0] == "gateway"
-    assert made.postprocess_nodes([], query_str=QUESTION) == []
-    with pytest.raises(SettingError, match="needs the query"):
-        made.postprocess_nodes(hits)
-
-
-def test_the_key_comes_from_the_environment_and_is_nowhere_else(server, hits, monkeypatch):
-    monkeypatch.setenv("JINA_API_KEY", "secret")
-    made = resolve_reranker("jina:jina-reranker-v2-base-multilingual", 100)
-    assert made.base_url == "https://api.jina.ai/v1"
-    assert "secret" not in json.dumps(made.to_dict())
-    resolve_reranker(f"jina:m@{server.url}/v1", 100).postprocess_nodes(hits, query_str=QUESTION)
-    assert server.keys == ["Bearer secret"]
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("magic:x", "names no reranker. Cure: 'cohere:MODEL'"),
-        ("cohere", "names no reranker"),
-        ("llama.cpp:host", "names no reranker"),
-        ("cohere:rerank-v3.5", "needs a key. Cure: set the environment variable CO_API_KEY"),
-        ("jina:jina-reranker-v2", "JINA_API_KEY"),
+        ("magic:x", "names no reranker. Cure: 'fastembed:MODEL'"),
+        ("fastembed", "names no reranker"),
         ("openai:gpt-4.1-mini", "OPENAI_API_KEY"),
         ("fastembed:no/such-model", "cannot be loaded"),
     ],
 )
 def test_what_cannot_work_is_said_before_the_first_question(spec, message, monkeypatch, tmp_path):
-    for key in ("CO_API_KEY", "COHERE_API_KEY", "JINA_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(key, raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (tmp_path / "a.md").write_text("# A\n\nText.\n", "utf-8")
     with ContextualIndex.open(tmp_path) as index:
         index.refresh()
@@ -146,35 +64,10 @@ def test_what_cannot_work_is_said_before_the_first_question(spec, message, monke
             index.as_retriever(rerank=spec)
 
 
-@pytest.mark.parametrize(
-    ("spec", "module", "extra"),
-    [
-        ("fastembed:x", "fastembed.rerank.cross_encoder", "'llama-index-contextual[rerank]'"),
-        ("sentence-transformers:x", "", "sentence-transformers"),
-    ],
-)
-def test_a_missing_package_names_its_extra(spec, module, extra, monkeypatch):
-    if not module and find_spec("sentence_transformers"):
-        pytest.skip("it is installed")
-    if module:
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf"pip install {re.escape(extra)}$"):
-        resolve_reranker(spec, 10)
-
-
-def test_a_server_that_fails_or_talks_nonsense_is_named(server, hits, monkeypatch):
-    monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
-    made = resolve_reranker(f"llama.cpp:{server.url}", 100)
-    for fault, message in [
-        ((503, "loading"), r"failed 4 times: HTTP 503 'loading'"),
-        ((501, "not started for it"), r"failed: HTTP 501 'not started for it'.* Cure: see that"),
-        ((400, "no such model"), r"failed: HTTP 400 'no such model'"),
-        ((200, '{"message": "hello"}'), "answered without scores"),
-        ((200, '{"results": [{"index": 0, "relevance_score": 0.5}]}'), "gave 3 usable scores|usable scores for 3"),
-    ]:
-        server.fault = fault
-        with pytest.raises(RetrievalError, match=message):
-            made.postprocess_nodes(hits, query_str=QUESTION)
+def test_a_missing_package_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastembed.rerank.cross_encoder", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[rerank\]'$"):
+        resolve_reranker("fastembed:x", 10)
 
 
 # A language model
@@ -364,26 +257,25 @@ def test_a_cross_encoder_on_this_machine(cross_encoder, hits):
 # In an index
 
 
-def test_an_index_reranks_by_argument_and_by_the_user_s_settings(server, tmp_path, run, cross_encoder, users_own):
+def test_an_index_reranks_by_argument_and_by_the_user_s_settings(tmp_path, run, cross_encoder, fake_model, users_own):
     folder = tmp_path / "notes"
     folder.mkdir()
     for name in ("gateway", "scheduler", "archive"):
         (folder / f"{name}.md").write_text(f"# {name.title()}\n\n## Timeout\n\nThe default value is 60.\n", "utf-8")
+    fake_model.reply = always(Reply("Doc: 2, Relevance: 9"))
     with ContextualIndex.open(folder) as index:
         index.refresh()
         plain = index.as_retriever(3).retrieve(QUESTION)
-        for rerank in (f"llama.cpp:{server.url}", cross_encoder):
-            found = index.as_retriever(3, rerank=rerank).retrieve(QUESTION)
-            assert found[0].node.metadata["path"] == "gateway.md"
-            assert [one.score for one in found] != [one.score for one in plain]
-    (folder / "contextual.toml").write_text(f'[retrieval]\nrerank = "llama.cpp:{server.url}"\n', "utf-8")
+        found = index.as_retriever(3, rerank=cross_encoder).retrieve(QUESTION)
+        assert found[0].node.metadata["path"] == "gateway.md"
+        assert [one.score for one in found] != [one.score for one in plain]
+    (folder / "contextual.toml").write_text(f'[retrieval]\nrerank = "{fake_model.llm}"\n', "utf-8")
     users_own(folder)
-    asked = len(server.asked)
     done = run("search", QUESTION, "--folder", folder, "--explain")
-    assert "ServiceReranker" in done.stdout, done.stderr
-    assert len(server.asked) == asked + 1
+    assert "RerankWithContext" in done.stdout, done.stderr
+    assert len(fake_model.requests) == 1
     with ContextualIndex.open(folder) as index:
-        assert isinstance(index.as_retriever().node_postprocessors[0], ServiceReranker)
+        assert isinstance(index.as_retriever().node_postprocessors[0], RerankWithContext)
         assert index.as_retriever(rerank=False).node_postprocessors == []
 
 

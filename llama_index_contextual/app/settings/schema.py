@@ -202,8 +202,7 @@ _ALL: Final = (
     Setting("retrieval.half_life_days", Days, 30.0, "Days after which the recency factor is a half.", harmless=True),
     Setting(
         "retrieval.rerank", Name, None,
-        "A reranker: `cohere:MODEL`, `jina:MODEL`, `llama.cpp:http://HOST`, `fastembed:MODEL`, "
-        "`sentence-transformers:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "
+        "A reranker: `fastembed:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "
         "`ollama:MODEL`, `openai:MODEL`.",
         "none", "--rerank",
     ),

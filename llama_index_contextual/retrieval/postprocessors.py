@@ -1,21 +1,24 @@
-"""Reorder hits: newer notes win among near equals, and each document keeps only its best few chunks."""
+"""Postprocessors that reorder hits: by age, by document, by folder, and by a reranker that reads contexts."""
 
 from __future__ import annotations
 
 import math
+import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny, field_serializer, field_validator
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.errors import Checked
+from llama_index_contextual.errors import Checked, ContextualError, RetrievalError, SettingError, needs
 from llama_index_contextual.metadata import DATE, date_of, path_of
+from llama_index_contextual.text import replace_surrogates
 
 Now = datetime | date
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -26,11 +29,10 @@ _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
 
 
 class RecencyExplanation(NamedTuple):
-    """The effect of recency on one node, and why.
+    """The effect of recency on one node.
 
     Args:
         node_id: Its id.
-        score_before: The score before.
         score_after: The score after.
         multiplier: What was left of the score above the pool's baseline: 1 keeps all of it.
         age_days: Negative in the future; None where the node has no date or is evergreen.
@@ -38,7 +40,6 @@ class RecencyExplanation(NamedTuple):
     """
 
     node_id: str
-    score_before: float
     score_after: float
     multiplier: float
     age_days: float | None
@@ -232,3 +233,97 @@ class CollectionWeights(_Reordering):
         for hit in nodes:
             hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
         return sorted(nodes, key=lambda hit: -(hit.score or 0.0))
+
+
+class FastEmbedReranker(Checked, BaseNodePostprocessor):
+    """A cross-encoder on this machine, run by fastembed (ONNX, no PyTorch); it reads each hit as it was embedded."""
+
+    model: str = Field(description="One of fastembed's cross-encoders.")
+    _encoder: Any = PrivateAttr()
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model=model)
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's import would look for its maker's server
+        with needs("fastembed", "rerank"):
+            from fastembed.rerank.cross_encoder import TextCrossEncoder
+        self._encoder = TextCrossEncoder(model_name=model, **options)
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        if query_bundle is None:
+            raise SettingError("FastEmbedReranker needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
+        texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in nodes]
+        query, *texts = [replace_surrogates(text)[0] for text in (query_bundle.query_str, *texts)]
+        scores = map(float, self._encoder.rerank(query, texts) if texts else ())
+        scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
+        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
+
+
+class RerankWithContext(Checked, BaseNodePostprocessor):
+    """Lets a reranker read each hit as it was embedded, with its context: ``RerankWithContext(RankGPTRerank(...))``.
+
+    ``RankGPTRerank`` reads the bare text, ``LLMRerank`` and ``StructuredLLMRerank`` the LLM view; neither holds the
+    context. They get copies whose text is the EMBED view, in every view. What comes back are the hits themselves, in
+    the reranker's order and with its scores.
+
+    Raises:
+        RetrievalError: The reranker failed.
+    """
+
+    reranker: SerializeAsAny[BaseNodePostprocessor] = Field(description="Any reranker of LlamaIndex.")
+    most: int | None = Field(default=None, gt=0, description="Hits that it reads. The others, and those that it leaves "
+                             "out, follow in their order. None: it reads all, and may leave some out.")  # fmt: skip
+
+    def __init__(self, reranker: BaseNodePostprocessor, **settings: Any) -> None:
+        super().__init__(reranker=reranker, **settings)
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        copies = [_with_context(hit) for hit in nodes[: self.most]]
+        with _as_retrieval_error():
+            return self._originals(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        copies = [_with_context(hit) for hit in nodes[: self.most]]
+        with _as_retrieval_error():
+            found = await self.reranker.apostprocess_nodes(copies, query_bundle=query_bundle)
+            return self._originals(found, nodes, copies)
+
+    def _originals(
+        self, found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], copies: Sequence[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        """The hits of which a reranker had copies, with what it added to their metadata; its own nodes stay."""
+        originals = {id(copy.node): hit.node for hit, copy in zip(nodes, copies, strict=False)}
+        by_id, ranked = {hit.node.node_id: hit.node for hit in nodes}, list[NodeWithScore]()
+        for hit in found:
+            node = originals.get(id(hit.node), by_id.get(hit.node.node_id, hit.node))
+            if node is not hit.node and hit.node.metadata != node.metadata:
+                node = node.model_copy(update={"metadata": hit.node.metadata})
+            ranked.append(NodeWithScore(node=node, score=hit.score))
+        ids = {hit.node.node_id for hit in ranked}
+        rest = nodes if self.most is not None else ()
+        return [*ranked, *(NodeWithScore(node=hit.node, score=0.0) for hit in rest if hit.node.node_id not in ids)]
+
+
+def _with_context(hit: NodeWithScore) -> NodeWithScore:
+    """A copy of a hit whose text is its EMBED view, in every view."""
+    node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
+    node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(node.metadata)
+    node.set_content(hit.node.get_content(metadata_mode=MetadataMode.EMBED))
+    return NodeWithScore(node=node, score=hit.score)
+
+
+@contextmanager
+def _as_retrieval_error() -> Iterator[None]:
+    """Raise a RetrievalError for what a reranker raises."""
+    try:
+        yield
+    except ContextualError:
+        raise
+    except Exception as error:
+        cure = "Cure: see that its model answers in time, or choose another reranker"
+        raise RetrievalError(f"the reranker failed ({type(error).__name__}: {error}). {cure}") from error
