@@ -16,7 +16,7 @@ from datasets import DATA, ndcg, queries
 from llama_index.core.schema import Document, QueryBundle
 
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.retrieval.signals import code_record
+from llama_index_contextual.retrieval.code import code_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

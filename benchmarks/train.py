@@ -27,7 +27,7 @@ from retrieval import POOL, Bench, Row
 from llama_index_contextual import retrieval
 from llama_index_contextual.retrieval import ContextualFusionRetriever
 from llama_index_contextual.retrieval.fusion import shipped_weights
-from llama_index_contextual.retrieval.question import Question, answer_question, explanation_of
+from llama_index_contextual.retrieval.question import Question, answer_question
 from llama_index_contextual.retrieval.stores import run
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterat
             arms = [one.with_filters(message.before) for one in person.index.as_retriever().retrievers]
             retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=POOL)
             question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
-            hits = explanation_of(run(answer_question(retriever.fusion, question, on_loop=False))).hits
+            hits = run(answer_question(retriever.fusion, question, on_loop=False)).hits
             notes = [str(hit.node.node.metadata["path"]) for hit in hits]
             pools.append(pool_of(hits, "messages", [note in message.gold for note in notes], notes))
         yield name, pools

@@ -25,9 +25,7 @@ from llama_index_contextual.keyword.filters import (
     check_filters,
     condition_of,
     filter_in_words,
-    having,
     items_of,
-    keys_of,
     tag_of,
 )
 from llama_index_contextual.keyword.node_index import (

@@ -83,14 +83,6 @@ def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
     return f"no {key}" if part.operator == FilterOperator.IS_EMPTY else f"{key} {part.operator.value} {part.value!r}"
 
 
-def keys_of(filters: MetadataFilters | None) -> list[str]:
-    """Metadata keys that filters ask for, each of them; where one of several is enough, none."""
-    if filters is None or filters.condition != FilterCondition.AND:
-        return []
-    keys = [part.key.removeprefix(ITEMS) for part in filters.filters if isinstance(part, MetadataFilter)]
-    return [key for key in dict.fromkeys(keys) if key != WORDS]
-
-
 def check_filters(filters: object) -> None:
     """Raise a SettingError for filters that are not LlamaIndex's, such as Chroma's dictionaries."""
     if filters is not None and not isinstance(filters, MetadataFilters):

@@ -33,7 +33,6 @@ from llama_index_contextual.retrieval import (
     Question,
     RecencyPostprocessor,
     answer_question,
-    explanation_of,
     keyword_of,
     min_score_for,
     run,
@@ -268,8 +267,7 @@ class MemoryContext:
         question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
         parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
-        answer = run(answer_question(fusion, parsed, on_loop=False))
-        explanation = explanation_of(answer)
+        explanation = run(answer_question(fusion, parsed, on_loop=False))
         groups = self._analyzer.query_groups(text) if self._keywords is None else None
         hits = [
             MemoryEntry(
@@ -281,7 +279,7 @@ class MemoryContext:
             )
             for hit in explanation
         ]
-        return _Found(hits, explanation.judgement, explanation.warnings, explanation.queries, answer.pool.left_out)
+        return _Found(hits, explanation.judgement, explanation.warnings, explanation.queries, explanation.left_out)
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Query terms that a node holds, all equally rare, where no keyword arm tells."""

@@ -28,8 +28,6 @@ from llama_index_contextual.keyword import (
     check_filters,
     checked_nodes,
     filter_in_words,
-    having,
-    keys_of,
     parse_query,
     tag_of,
     unknown_words,
@@ -272,16 +270,13 @@ class ContextualBM25Retriever(BM25Retriever):
 
         return self.ask(work)
 
-    def empty_filters(self) -> tuple[list[str], list[str]]:
-        """Those of this view's filters that no node passes, in words, and metadata keys of them that no node has."""
+    def empty_filters(self) -> list[str]:
+        """Those of this view's filters that no node passes, in words, with the nearest values that there are."""
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
         alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
-
-        def work(store: Any) -> tuple[list[str], list[str]]:
-            empty = [words + _nearest(store, part) for words, part in alone.items() if not store.count(part)]
-            return empty, [key for key in keys_of(self.filters) if not store.count(having(key))]
-
-        return self.ask(work)
+        return self.ask(
+            lambda store: [f"{words}{_nearest(store, one)}" for words, one in alone.items() if not store.count(one)]
+        )
 
     # Keeping it on disk
 

@@ -25,14 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.retrieval.signals import (
-    Floats,
-    code_signals,
-    date_shares,
-    named_rows,
-    opening_shares,
-    repeats,
-)
+from llama_index_contextual.retrieval.code import code_signals, repeats
+from llama_index_contextual.retrieval.signals import Floats, date_shares, named_rows, opening_shares
 from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import tell_language
 from llama_index_contextual.text.tokens import share_spelled
@@ -135,39 +129,12 @@ class Fused(NamedTuple):
         raw: The fused score as the mode defines it.
         score: ``raw`` normalised over the pool: the best has 1, and none of RECIPROCAL_RANK 0.
         credits: The summands of ``raw``; empty where no reasons are collected.
-        is_named: Whether the question is the name of its document, or of a heading in it.
     """
 
     node_id: str
     raw: float
     score: float
     credits: tuple[Credit, ...] = ()
-    is_named: bool = False
-
-
-class Column(NamedTuple):
-    """A ranking or a feature of all candidates.
-
-    Args:
-        name: Of the arm or the feature.
-        query: Number of the query.
-        values: Scores as the arm gave them, or values of the feature; 0 for candidates that it does not have.
-        credits: What it adds to each.
-        ranks: From 1, and 0 for candidates that are not in the ranking; None of a feature.
-    """
-
-    name: str
-    query: int
-    values: Floats
-    credits: Floats
-    ranks: Ints | None = None
-
-    def credit(self, row: int) -> Credit | None:
-        """The credit of a candidate; None where it has none."""
-        rank = 0 if self.ranks is None else int(self.ranks[row])
-        if not rank and (self.ranks is not None or not self.credits[row]):
-            return None
-        return Credit(self.name, self.query, rank, float(self.values[row]), float(self.credits[row]))
 
 
 def candidate_ids(rankings: Iterable[Ranking]) -> list[str]:
@@ -185,9 +152,13 @@ class Table:
     def __init__(self, rankings: Sequence[Ranking]) -> None:
         self.ids = candidate_ids(rankings)
         self.row_of = {node_id: row for row, node_id in enumerate(self.ids)}
-        self._rows: dict[int, Ints] = {}
         self.raw = np.zeros(len(self.ids))
-        self.columns: list[Column] = []
+        self.scores = self.raw
+        self.named: frozenset[str] = frozenset()
+        """Ids of the candidates whose document, or a heading in it, is called as the question."""
+        self.columns: list[tuple[str, int, Floats, Floats, Ints | None]] = []
+        """Name, number of the query, values, what they add, and ranks from 1; 0 without, and None for a feature."""
+        self._rows: dict[int, Ints] = {}
 
     def spread(self, ranking: Ranking, values: Floats) -> Floats:
         """Values of a ranking's documents by row; 0 for all others. Documents that are no candidates are left out."""
@@ -202,46 +173,39 @@ class Table:
     def add_ranking(self, ranking: Ranking, added: Floats) -> None:
         """Add a ranking, and what it adds to each of its documents, best first."""
         ranks = self.spread(ranking, np.arange(1.0, len(added) + 1)).astype(np.int64)
-        scores = self.spread(ranking, ranking.in_ranks[1])
-        self._add(Column(ranking.arm, ranking.query, scores, self.spread(ranking, added), ranks))
+        scores, credits_ = self.spread(ranking, ranking.in_ranks[1]), self.spread(ranking, added)
+        self.columns.append((ranking.arm, ranking.query, scores, credits_, ranks))
+        self.raw += credits_
 
     def add(self, name: str, values: Floats, weight: float) -> None:
         """Add a feature: its values times its weight."""
         if values.any():
-            self._add(Column(name, 0, values, weight * values))
-
-    def _add(self, column: Column) -> None:
-        self.columns.append(column)
-        self.raw += column.credits
+            self.columns.append((name, 0, values, weight * values, None))
+            self.raw += weight * values
 
     def order(self) -> list[int]:
-        """Rows, best first, ties by id."""
+        """Rows, best first by what was added so far, ties by id."""
         rows: list[int] = np.argsort(-self.raw, kind="stable").tolist()
         return rows
 
-    def credits(self, row: int) -> tuple[Credit, ...]:
-        """The credits of a candidate."""
-        return tuple(credit for column in self.columns if (credit := column.credit(row)) is not None)
+    def ranked(self) -> list[Fused]:
+        """The candidates, best first by their scores, ties by id; without reasons."""
+        rows = np.argsort(-self.scores, kind="stable")
+        ids = [self.ids[row] for row in rows.tolist()]
+        return list(map(Fused, ids, self.raw[rows].tolist(), self.scores[rows].tolist()))
 
-    def ranked(self, scores: Floats, *, explained: int | None = 0, named: Sequence[int] = ()) -> list[Fused]:
-        """The candidates, best first by their scores, ties by id.
-
-        Args:
-            scores: Of each.
-            explained: How many of the best get credits; None for all.
-            named: Rows of documents that the question names.
-        """
-        rows = np.argsort(-scores, kind="stable")
-        ids, places = self.ids, rows.tolist()
-        values = zip(places, self.raw[rows].tolist(), scores[rows].tolist(), strict=True)
-        fused = [Fused(ids[row], raw, score, (), row in named) for row, raw, score in values]
-        for at, row in enumerate(places[:explained]):
-            fused[at] = fused[at]._replace(credits=self.credits(row))
-        return fused
+    def explained(self, one: Fused) -> Fused:
+        """A candidate with its reasons."""
+        row, found = self.row_of[one.node_id], list[Credit]()
+        for name, query, values, added, ranks in self.columns:
+            rank = 0 if ranks is None else int(ranks[row])
+            if rank or (ranks is None and added[row]):
+                found.append(Credit(name, query, rank, float(values[row]), float(added[row])))
+        return one._replace(credits=tuple(found))
 
 
-def fuse(rankings: Sequence[Ranking], *, mode: Mode, k: float, pool: int, explained: int | None = None) -> list[Fused]:
-    """Fuse rankings into one, best first, ties by id, every document once.
+def fuse(rankings: Sequence[Ranking], *, mode: Mode, k: float, pool: int) -> Table:
+    """Rankings fused by ranks or by scores.
 
     Args:
         rankings: Of all arms and queries.
@@ -251,7 +215,6 @@ def fuse(rankings: Sequence[Ranking], *, mode: Mode, k: float, pool: int, explai
         k: RRF's constant.
         pool: Length that a ranking can have: sets the floor from which reciprocal ranks are normalised, so that a
             score means the same however many candidates there are.
-        explained: How many of the best get credits; None for all.
     """
     weighted, floor = [ranking for ranking in rankings if ranking.weight > 0], 0.0
     table = Table(weighted)
@@ -260,16 +223,18 @@ def fuse(rankings: Sequence[Ranking], *, mode: Mode, k: float, pool: int, explai
         by_rank = mode is Mode.RECIPROCAL_RANK
         shares = 1 / (k + np.arange(1.0, len(scores) + 1)) if by_rank else stretch(scores, mode)
         table.add_ranking(ranking, ranking.weight * shares)
-    if mode is Mode.SIMPLE and table.ids:
-        of_rankings = [np.where(one.ranks == 0, -np.inf, one.credits) for one in table.columns]
-        table.raw = np.max(of_rankings, axis=0)
-    elif table.ids:  # exact sums, whatever the order of the rankings is
-        table.raw = np.array(list(map(math.fsum, zip(*(one.credits.tolist() for one in table.columns), strict=True))))
-    if mode is Mode.RECIPROCAL_RANK and weighted:
+    if not table.ids:
+        return table
+    if mode is Mode.SIMPLE:
+        table.raw = np.max([np.where(ranks == 0, -np.inf, added) for *_, added, ranks in table.columns], axis=0)
+    else:  # exact sums, whatever the order of the rankings is
+        table.raw = np.array([*map(math.fsum, zip(*(added.tolist() for *_, added, _ in table.columns), strict=True))])
+    if mode is Mode.RECIPROCAL_RANK:
         floor = min(ranking.weight for ranking in weighted) / (k + pool + 1)
     lifted = table.raw - floor
-    best = float(lifted.max()) if len(lifted) else 0.0
-    return table.ranked(lifted / (best if best > 0 else 1.0), explained=explained)  # SIMPLE passes negative scores on
+    best = float(lifted.max())
+    table.scores = lifted / (best if best > 0 else 1.0)  # SIMPLE passes negative scores on
+    return table
 
 
 @cache
@@ -296,7 +261,7 @@ def stretch(scores: Floats, mode: Mode, compared: int | None = None) -> Floats:
 # Learned
 
 
-def learned_table(
+def fuse_learned(
     query: str,
     rankings: Sequence[Ranking],
     keyword: Mapping[str, bool],
@@ -305,15 +270,18 @@ def learned_table(
     trust: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
     today: date | None = None,
-) -> tuple[Table, list[int]]:
-    """The candidates with all their features, and the rows of those that the question names.
+) -> Table:
+    """Rankings fused by the sum of the features in log-odds.
+
+    A score is the sum's share of the best: it falls about as slowly as by ranks, so a recency decay weighs about as
+    much as there. The score that a retriever returns is that times the :func:`relevance` of the best.
 
     Args:
         query: The question.
         rankings: Of all arms and queries. Arms of one kind share its feature by their weights, and so do the queries of
             an arm.
         keyword: For each arm's name whether it matches words.
-        reads: Of a keyword arm of ours, for :func:`~.fusion.candidate_ids`; None where there is none.
+        reads: Of a keyword arm of ours, for :func:`candidate_ids`; None where there is none.
         trust: Factors for the scores of some arms, 0 to 1, by the arm's name; of others 1.
         weights: What 1 of each feature adds to the log-odds that a candidate answers; default the shipped ones.
         today: From which "last week" counts; default the present day.
@@ -330,63 +298,42 @@ def learned_table(
         stretched = stretch(scores, Mode.LEARNED, ranking.compared)
         table.add_ranking(ranking, weights["keyword" if kind else "vector"] * factor * stretched)
         if reads is not None and reads.weight and ranking.query == 0 and ranking.arm == reads.arm:
-            shares = np.minimum(scores / reads.weight, 1.0)
-            table.add("match", table.spread(ranking, shares), weights["match"])
-    return table, [] if reads is None else _add_signals(table, query, rankings, keyword, reads, weights, today)
+            table.add("match", table.spread(ranking, np.minimum(scores / reads.weight, 1.0)), weights["match"])
+    if reads is not None:
+        vector = next((one for one in rankings if not keyword[one.arm] and one.query == 0), None)
+        _add_signals(table, query, vector, reads, weights, today)
+    best = float(table.raw.max(initial=-math.inf))
+    table.scores = np.maximum(table.raw / best, LEAST) if best > 0 else np.ones(len(table.ids))
+    return table
 
 
 def _add_signals(
     table: Table,
     query: str,
-    rankings: Sequence[Ranking],
-    keyword: Mapping[str, bool],
+    vector: Ranking | None,
     reads: PoolReads,
     weights: Mapping[str, float],
     today: date | None,
-) -> list[int]:
-    """Add what a keyword arm of ours reads of the candidates, and return the rows that the question names."""
+) -> None:
+    """Add what a keyword arm of ours reads of the candidates; ``vector`` is the vector arm's answer."""
     records = reads.records
     if reads.nearness is not None:
         table.add("nearness", reads.nearness, weights["nearness"])
     table.add("date", date_shares(query, records, today), weights["date"])
     named, shares = named_rows(query, records, table.raw), np.zeros(len(table.ids))
     shares[list(named)] = list(named.values())
+    table.named = frozenset(table.ids[row] for row in named)
     table.add("names", shares, weights.get("names", 0.0))
     order = table.order()
     table.add("opening", opening_shares(reads, order), weights.get("opening", 0.0))
-    if any(record is not None and record.code for record in records):
-        vector = next((one for one in rankings if not keyword[one.arm] and one.query == 0), None)
+    codes = [None if record is None else record.code for record in records]
+    if any(codes):
         cosines = np.zeros(len(table.ids))
         if vector is not None:
             cosines = table.spread(vector, stretch(vector.in_ranks[1], Mode.LEARNED, vector.compared))
-        codes = [None if record is None else record.code for record in records]
-        for name, values in code_signals(query, reads, codes, cosines, order).items():
+        for name, values in code_signals(query, reads.analyzer, reads.terms, codes, cosines, order).items():
             table.add(name, values, weights.get(name, 0.0))
         table.add("further chunk", repeats(query, codes, table.order()), -1.0)
-    return list(named)
-
-
-def fuse_learned(
-    query: str,
-    rankings: Sequence[Ranking],
-    keyword: Mapping[str, bool],
-    reads: PoolReads | None = None,
-    *,
-    trust: Mapping[str, float] | None = None,
-    weights: Mapping[str, float] | None = None,
-    today: date | None = None,
-    explained: int | None = 0,
-) -> list[Fused]:
-    """Fuse rankings into one, best first, ties by id, every document once; arguments as of :func:`learned_table`.
-
-    ``raw`` is the sum in log-odds, ``score`` its share of the best: it falls about as slowly as by ranks, so a recency
-    decay weighs about as much as there. The score that a retriever returns is ``score`` times the :func:`relevance` of
-    the best.
-    """
-    table, named = learned_table(query, rankings, keyword, reads, trust=trust, weights=weights, today=today)
-    best = float(table.raw.max(initial=-math.inf))
-    scores = np.maximum(table.raw / best, LEAST) if best > 0 else np.ones(len(table.ids))
-    return table.ranked(scores, explained=explained, named=named)
 
 
 def trust_in(

@@ -16,9 +16,9 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
-from llama_index_contextual.retrieval.explain import MinScore, checked_min_score
 from llama_index_contextual.retrieval.fusion import Mode
-from llama_index_contextual.retrieval.question import Answer, Fusion, Question, answer_question, explanation_of
+from llama_index_contextual.retrieval.question import Fusion, Question, answer_question
+from llama_index_contextual.retrieval.relevance import MinScore, checked_min_score
 from llama_index_contextual.retrieval.stores import run
 
 if TYPE_CHECKING:
@@ -167,30 +167,30 @@ class ContextualFusionRetriever(QueryFusionRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = run(self._answer([query_bundle], on_loop=False))
-        return found.results or self._first_nodes(found)
+        return found.nodes or self._first_nodes(found)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = await self._answer([query_bundle], on_loop=True)
-        return found.results or await asyncio.to_thread(self._first_nodes, found)
+        return found.nodes or await asyncio.to_thread(self._first_nodes, found)
 
-    def _first_nodes(self, found: Answer) -> list[NodeWithScore]:
+    def _first_nodes(self, found: Explanation) -> list[NodeWithScore]:
         """The first nodes of the keyword arm where no arm found anything: an engine has to answer "Hello!"."""
         keyword = keyword_of(self._retrievers)
-        if keyword is None or self.min_score or found.pool.fused:
+        if keyword is None or self.min_score or found.pool_size:
             return []
-        return keyword.retrieve(found.question.queries[0])[: self.similarity_top_k]
+        return keyword.retrieve(found.queries[0])[: self.similarity_top_k]
 
     def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
         """The answer to a query together with variants of it, the original first; no LLM writes more."""
-        return run(self._answer(queries, writes=False, on_loop=False)).results
+        return run(self._answer(queries, writes=False, on_loop=False)).nodes
 
     def explain(self, *queries: str | QueryBundle) -> Explanation:
         """The answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
-        return explanation_of(run(self._answer(queries, is_explained=True, on_loop=False)))
+        return run(self._answer(queries, is_explained=True, on_loop=False))
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
         """The explanation of :meth:`explain`, without blocking the event loop."""
-        return await asyncio.to_thread(explanation_of, await self._answer(queries, is_explained=True, on_loop=True))
+        return await self._answer(queries, is_explained=True, on_loop=True)
 
     @property
     def fusion(self) -> Fusion:
@@ -207,7 +207,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
 
     async def _answer(
         self, queries: Sequence[str | QueryBundle], *, writes: bool = True, is_explained: bool = False, on_loop: bool
-    ) -> Answer:
+    ) -> Explanation:
         """The answer to distinct queries; of a single one an LLM may write variants."""
         bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
         distinct = list({bundle.query_str: bundle for bundle in reversed(bundles)}.values())[::-1]

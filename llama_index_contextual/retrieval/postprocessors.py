@@ -153,7 +153,7 @@ class RecencyPostprocessor(_Reordering):
         multipliers = [1.0 - self.weight * (1.0 - factor) for factor in factors]
         after = apply_multipliers(scores, multipliers, is_plain=self.weight == 1)
         ids, reasons = [hit.node.node_id for hit in nodes], [reason for _, reason in dates]
-        return list(map(RecencyExplanation, ids, scores, after, multipliers, ages, reasons))
+        return list(map(RecencyExplanation, ids, after, multipliers, ages, reasons))
 
     def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
         pairs = zip(nodes, self.explain(nodes), strict=True)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from llama_index_contextual.metadata import HEADER_PATH
-from llama_index_contextual.retrieval.fusion import LEAST, Column, Fused, Mode, Table, shipped_weights, stretch
+from llama_index_contextual.retrieval.fusion import LEAST, Mode, Table, shipped_weights, stretch
 from llama_index_contextual.retrieval.signals import date_shares
 from llama_index_contextual.text import sentences_in
 
@@ -91,9 +91,8 @@ def fuse_sessions(
     ageless: Sequence[str] = (),
     trust: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
-    explained: int | None = 0,
-) -> list[Fused]:
-    """Fuse rankings of chunks into one by their sessions, best first, ties by id.
+) -> Table:
+    """Rankings of chunks fused by their sessions.
 
     Args:
         query: The message.
@@ -105,7 +104,6 @@ def fuse_sessions(
         ageless: Globs of paths that never age.
         trust: Factors for the scores of some arms, 0 to 1, by the arm's name; of others 1.
         weights: Of the features; default the shipped ones.
-        explained: How many of the best get ``credits``; None for all.
 
     Returns:
         ``raw`` is the log-odds of a chunk's session, halved for each chunk of it that comes before, and ``score`` is
@@ -136,11 +134,11 @@ def fuse_sessions(
         rows = members[session]
         lifted[rows] = total - totals[session][0]
         table.raw[rows] = total * _FURTHER ** np.arange(len(rows))
-    table.columns.append(Column("turn", 0, lifted, lifted))
+    table.columns.append(("turn", 0, lifted, lifted, None))
     for at, name in enumerate(FEATURES):
-        table.columns.append(Column(name, 0, shown[:, at], weights[name] * values[:, at]))
-    top = max(float(table.raw.max(initial=0.0)), LEAST)
-    return table.ranked(np.maximum(table.raw / top, LEAST), explained=explained)
+        table.columns.append((name, 0, shown[:, at], weights[name] * values[:, at], None))
+    table.scores = np.maximum(table.raw / max(float(table.raw.max(initial=0.0)), LEAST), LEAST)
+    return table
 
 
 def _in_turn(totals: Mapping[Hashable, tuple[float, float]]) -> dict[Hashable, float]:

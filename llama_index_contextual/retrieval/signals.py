@@ -10,31 +10,15 @@ opening    share of the question's words, by rarity, in the headings with which 
 
 They mean the same for every question, and are 0 for all candidates where there is no keyword arm of ours. What does not
 depend on the question, the :class:`ChunkRecord`, is read once for each chunk and kept by the index.
-
-Source files have more: what a file is called, what it defines, and how much of the pool it has.
-
-============ ========================================================================================================
-file name    share of the words of the file's name that the question has; a word of most chunks counts half as much
-defines      how many words a name that the file defines shares with the question
-exact        1 where a name that the chunk defines stands in the question, or is the question
-file vector  the mean of the file's three best vector scores, 0 for a missing one: several chunks speak for a file
-file share   how much of the pool the file has, better candidates counting more, as a share of the file with most
-test         1 for tests, examples, benchmarks and fixtures unless the question asks for them; its weight is negative
-============ ========================================================================================================
-
-All are 0 for chunks of other files. Who types words looks for places in the code, so each further chunk of a file loses
-:data:`FURTHER`; a question with a question mark may be answered by several chunks of one file.
-``benchmarks/train.py`` trains the numbers in ``code.json``.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -54,10 +38,11 @@ from llama_index_contextual.metadata import (
     heading_titles,
     prefixed_key,
 )
+from llama_index_contextual.retrieval.code import CodeRecord, code_record
 from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import date
 
     from llama_index_contextual.keyword import Analyzer, TermScores
@@ -79,100 +64,9 @@ _OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
 _DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
 _FIRST: Final = 50  # candidates whose openings are read
 _NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
-
-SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
-FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
-PROSE: Final = 0.5  # factor of the signals for a question with a question mark, which is about more than a name
-_SUFFIXES: Final = frozenset(
-    """
-    .c .cc .cjs .cpp .cs .cxx .dart .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m .mjs .php .pl .pm .py .pyi
-    .r .rb .rs .scala .sh .sql .swift .ts .tsx .vue .zig
-    """.split()  # noqa: SIM905  a list of words reads better as text
-)
-_TESTS: Final = frozenset(
-    """
-    __tests__ benchmark benchmarks doc docs example examples fixtures spec specs test testdata tests
-    """.split()  # noqa: SIM905
-)
-_TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
-_MODIFIERS: Final = frozenset(("public", "private", "protected", "static", "final", "abstract", "override"))
-_DEFINED: Final = re.compile(
-    r"(?:(?:abstract|async|case|companion|data|declare|default|export|extern|final|implicit|infix|inline|internal|local|"
-    r"mutating|open|override|partial|private|protected|pub(?:\([a-z]{1,9}\))?|public|readonly|sealed|static|suspend|"
-    r"unsafe|virtual)\s{1,4}){0,6}(?:class|const|def|defmacro|defmodule|defp|enum|fn|fun|func|function|impl|interface|let|"
-    r"macro_rules!|module|struct|trait|type|typealias|union|val|var|(?:extension|object|protocol|record)(?=\s{1,4}[A-Z]))"
-    r"\s{1,4}(?:\([^()]{0,80}\)\s{0,4})?([A-Za-z_$][\w$]*(?:(?:\.|::)[\w$]+)*)"
-)
-_ASSIGNED: Final = re.compile(r"([A-Za-z_$][\w$]*)\s?[:=]\s?(?:async\s)?(?:function\b|\([^()]{0,80}\)\s?=>)")
-_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")
-_HEAD: Final = re.compile(r"[\w\s*&<>:\[\],?~$]+")  # of a function in C's family
-_NO_HEAD: Final = frozenset(
-    """
-    assert await case catch do elif else fn for foreach func function guard if in lock match new not return switch
-    synchronized throw try unless until using while with yield
-    """.split()  # noqa: SIM905
-)
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w+")
-_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
-_LONGEST_LINE: Final = 300  # characters of a line that may define a name
-_SPEAKERS: Final = 3  # chunks that speak for their file
-_FADES: Final = 10  # ranks after which a candidate counts 1/e of the first
-_FEW: Final = 4  # words of a question so short that a name has to hold all of them
-_ENOUGH: Final = 2  # words that a name has to share with a question
-_MOST_REPEATS: Final = 3
-
-
-class CodeRecord(NamedTuple):
-    """What the ranking reads of a chunk of a source file, whatever the question is.
-
-    Args:
-        path: Of its file.
-        stem: Terms of the file's name.
-        names: The names that it defines.
-        is_test: Whether the file is a test, an example or documentation of code.
-    """
-
-    path: str
-    stem: frozenset[str]
-    names: tuple[str, ...]
-    is_test: bool
-
-
-def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
-    """The record of a chunk; None where its file is no source file."""
-    pure = PurePosixPath(path)
-    if pure.suffix.lower() not in _SUFFIXES:
-        return None
-    is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
-    is_test = is_test or not _TESTS.isdisjoint(pure.parts[:-1])
-    return CodeRecord(path, _words_of(analyzer, pure.stem), definitions_of(text), is_test)
-
-
-def definitions_of(text: str) -> tuple[str, ...]:
-    """The names that a chunk defines."""
-    lines = (line.strip() for line in text.splitlines())
-    names = (_defined_in(line) for line in lines if len(line) <= _LONGEST_LINE)
-    return tuple(re.split(r"[.:]", name)[-1] for name in names if name)
-
-
-def _defined_in(line: str) -> str:
-    """The name that a line of any language defines, with what it is a part of; "" for none."""
-    if found := _DEFINED.match(line) or _ASSIGNED.search(line) or _SIGNED.match(line):
-        return found[1]
-    head, bracket, rest = line.partition("(")
-    words = head.split()
-    if bracket and words[1:] and words[0] in _MODIFIERS:
-        return words[-1]
-    is_function = bracket and line.endswith("{") and not re.search(r"[\"'`]|=>|\bfunction\b", rest)
-    if is_function and _HEAD.fullmatch(head) and _NO_HEAD.isdisjoint(words := re.findall(r"[\w$]+", head)):
-        return words[-1] if words else ""
-    return ""
-
-
-@lru_cache(maxsize=1 << 15)
-def _words_of(analyzer: Analyzer, name: str) -> frozenset[str]:
-    """Terms of the parts of a name: ``getUserName`` has those of get, user and name."""
-    return frozenset(analyzer.tokens(" ".join(_WORD.findall(name))))
+_SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
+_ALIKE: Final = 0.5  # that of their words, below which their pairs are not compared
+_WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -353,63 +247,32 @@ def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -
     return {row: shares[row] for row in found.values()}
 
 
-# Source files
+# Near duplicates
 
 
-def code_signals(
-    query: str, reads: PoolReads, records: Sequence[CodeRecord | None], vectors: Floats, order: Sequence[int]
-) -> dict[str, Floats]:
-    """Values of the candidates by signal; 0 for those that are of no source file.
+class NearDuplicates:
+    """The texts so far, each with a function for its kind: texts of different kinds are not equal."""
 
-    Args:
-        query: The question.
-        reads: Of the keyword arm.
-        records: Of the candidates.
-        vectors: The stretched scores of the vector arm.
-        order: Rows of all candidates, best first.
-    """
-    analyzer, terms, lower = reads.analyzer, reads.terms, query.strip().lower()
-    words, rarest = _words_of(analyzer, query), max(terms.idfs, default=0.0) or 1.0
-    rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
-    identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
-    mass, members = dict[str, float](), dict[str, list[int]]()
-    for rank, row in enumerate(order):
-        if record := records[row]:
-            mass[record.path] = mass.get(record.path, 0.0) + math.exp(-rank / _FADES)
-            members.setdefault(record.path, []).append(row)
-    most, asks_for_tests = max(mass.values()), not words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
-    signals = {name: np.zeros(len(records)) for name in SIGNALS}
-    for path, rows in members.items():
-        codes = [record for row in rows if (record := records[row])]
-        stem, defined = codes[0].stem, {name for code in codes for name in code.names}
-        of_file = {
-            "file name": sum(0.5 + 0.5 * rarity.get(word, 1.0) for word in stem & words) / max(1, len(stem)),
-            "defines": max((_shared(_words_of(analyzer, name), words) for name in defined), default=0.0),
-            "file vector": float(np.sort(vectors[rows])[::-1][:_SPEAKERS].sum()) / _SPEAKERS,
-            "file share": mass[path] / most,
-            "test": float(codes[0].is_test and not asks_for_tests),
-        }
-        for name, value in of_file.items():
-            signals[name][rows] = value
-        exact = [any(name in identifiers or name.lower() == lower for name in code.names) for code in codes]
-        signals["exact"][rows] = exact
-    factor = PROSE if "?" in query else 1.0
-    return {name: factor * values for name, values in signals.items()}
+    def __init__(self) -> None:
+        self._texts: list[tuple[str, frozenset[str], Callable[[], object]]] = []
+
+    def has(self, text: str, kind: Callable[[], object] = lambda: None) -> bool:
+        """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
+        words = frozenset(text.casefold().split())
+        for other, words_of_other, kind_of_other in self._texts:
+            alike = text == other or _similarity(words, words_of_other) >= _ALIKE
+            if alike and _similarity(_pairs(text), _pairs(other)) >= _SAME and kind() == kind_of_other():
+                return True
+        self._texts.append((text, words, kind))
+        return False
 
 
-def _shared(name: frozenset[str], question_words: frozenset[str]) -> float:
-    """The share of a name's words that a question has, less where it has a single one of several."""
-    both = len(name & question_words)
-    every = len(name | question_words) if len(question_words) < _FEW else len(name)
-    return both / max(1, every) * min(1.0, both / min(_ENOUGH, len(question_words) or 1))
+def _similarity(some: frozenset[Any], others: frozenset[Any]) -> float:
+    """Jaccard similarity: the share of what two sets hold that both hold."""
+    both = len(some & others)
+    return both / ((len(some) + len(others) - both) or 1)
 
 
-def repeats(query: str, records: Sequence[CodeRecord | None], order: Sequence[int]) -> Floats:
-    """The loss of each further chunk of a source file, in log-odds."""
-    loss = FURTHER["question" if "?" in query else "words"]
-    seen, lost = Counter[str](), np.zeros(len(records))
-    for row in order:
-        if record := records[row]:
-            lost[row] = loss * min(seen[record.path], _MOST_REPEATS)
-            seen[record.path] += 1
-    return lost
+def _pairs(text: str) -> frozenset[tuple[str, ...]]:
+    words = _WORD.findall(text.casefold())
+    return frozenset(pairwise(words)) or frozenset([tuple(words)])

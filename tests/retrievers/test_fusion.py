@@ -9,9 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_index_contextual.keyword import Candidate
-from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
+from llama_index_contextual.retrieval.fusion import Mode, Ranking
+from llama_index_contextual.retrieval.fusion import fuse as fuse_into_a_table
 
 SETTINGS = {"mode": Mode.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
+
+
+def fuse(rankings, **given):
+    return fuse_into_a_table(rankings, **given).ranked()
 
 
 def ranking(arm, weight, *scored, query=0):

@@ -205,21 +205,19 @@ def test_any_arms_will_do(nodes, arms):
 def test_arms_of_one_kind_share_its_feature():
     weights = {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0}
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], {"x": False}, weights=weights)
+    one = fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], {"x": False}, weights=weights).ranked()
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = fuse_learned("q", rankings, {"x": False, "y": False}, weights=weights)
+    two = fuse_learned("q", rankings, {"x": False, "y": False}, weights=weights).ranked()
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
 
 
-def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
+def test_the_reasons_of_a_candidate_are_the_rankings_and_features_that_it_has():
     rankings = [
         Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
         Ranking("k", 0, 0.5, [Candidate("b", 3.0)]),
     ]
-    words, kinds = reads(["a", "b", "c"], [0.5, 0.0, 0.0]), {"x": False, "k": True}
-    given, plain = (fuse_learned("q", rankings, kinds, words, explained=explained) for explained in (None, 0))
-    assert [one._replace(credits=()) for one in given] == plain
-    assert {one.node_id: [part.arm for part in one.credits] for one in given} == {
+    table = fuse_learned("q", rankings, {"x": False, "k": True}, reads(["a", "b", "c"], [0.5, 0.0, 0.0]))
+    assert {one.node_id: [part.arm for part in table.explained(one).credits] for one in table.ranked()} == {
         "a": ["x", "nearness"],
         "b": ["x", "k", "match"],
         "c": ["x"],
@@ -281,7 +279,7 @@ def test_match_is_the_share_of_the_question_that_is_found():
         {"k": True},
         words,
         weights=weights,
-    )
+    ).ranked()
     assert {one.node_id: one.raw for one in found} == pytest.approx({"a": 0.75, "b": 0.25})
 
 

@@ -35,7 +35,8 @@ def fused(vector, keyword, sessions, ages, **more):
     records = [record_of(Analyzer(), one, "") for one in metadata]
     terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
     reads = PoolReads("keyword", Analyzer(), ids, terms, None, records)
-    return fuse_sessions("q", rankings, KINDS, reads, NOW, explained=None, **more)
+    table = fuse_sessions("q", rankings, KINDS, reads, NOW, **more)
+    return [table.explained(one) for one in table.ranked()]
 
 
 def test_more_chunks_that_speak_for_a_session_count_more():

@@ -82,7 +82,7 @@ def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
 
 def test_a_question_that_is_no_name_names_nothing(vault):
     for question in ("how does the GIL work?", "release the GIL lock of threads", ""):
-        assert not any(hit.fused.is_named for hit in vault.explain(question).hits if hit.fused)
+        assert not any(credit.arm == "names" for hit in vault.explain(question).hits for credit in hit.fused.credits)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.explain import LEAST, Evidence, min_score_for, relevance
+from llama_index_contextual.retrieval.relevance import LEAST, Evidence, min_score_for, relevance
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"

@@ -11,15 +11,9 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.bm25_index import TermScores
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrieval.code import code_record, code_signals, definitions_of, repeats
 from llama_index_contextual.retrieval.fusion import shipped_weights
-from llama_index_contextual.retrieval.signals import (
-    PoolReads,
-    code_record,
-    code_signals,
-    definitions_of,
-    opening_of,
-    repeats,
-)
+from llama_index_contextual.retrieval.signals import opening_of
 
 
 @pytest.mark.parametrize(
@@ -76,21 +70,20 @@ CODE = [code_record(Analyzer(), *one) for one in FILES]
 
 
 def test_the_signals_of_a_source_file():
-    def reads(**idfs):
+    def found(question, **idfs):
         terms = TermScores(tuple((word,) for word in idfs), (1,) * len(idfs), tuple(idfs.values()), np.zeros((4, 2)))
-        return PoolReads("keywords", Analyzer(), "abcd", terms, None, [])
+        return code_signals(question, Analyzer(), terms, CODE, np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3])
 
-    arguments = reads(retri=2.0, queue=2.0), CODE, np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3]
-    found = code_signals("how does the RetryQueue wait", *arguments)
-    assert found["file name"].tolist() == [1.0, 1.0, 0.5, 0.0]
-    common = code_signals("how does the RetryQueue wait", reads(retri=2.0, queue=1.0), *arguments[1:])
+    signals = found("how does the RetryQueue wait", retri=2.0, queue=2.0)
+    assert signals["file name"].tolist() == [1.0, 1.0, 0.5, 0.0]
+    common = found("how does the RetryQueue wait", retri=2.0, queue=1.0)
     assert common["file name"][0] == pytest.approx(0.875)  # a word of many chunks says less about a file
-    assert found["exact"].tolist() == [1.0, 0.0, 0.0, 0.0]
-    assert found["defines"][:2].tolist() == pytest.approx([2 / 3, 2 / 3])
-    assert found["file vector"].tolist() == pytest.approx([0.5, 0.5, 0.1, 0.0])
-    assert found["file share"][0] == 1.0 > found["file share"][2] > found["file share"][3] == 0.0
-    assert found["test"].tolist() == [0.0, 0.0, 1.0, 0.0]
-    assert not code_signals("which tests cover the RetryQueue", *arguments)["test"].any()
+    assert signals["exact"].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert signals["defines"][:2].tolist() == pytest.approx([1.0, 1.0])
+    assert signals["file vector"].tolist() == pytest.approx([0.5, 0.5, 0.1, 0.0])
+    assert signals["file share"][0] == 1.0 > signals["file share"][2] > signals["file share"][3] == 0.0
+    assert signals["test"].tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert not found("which tests cover the RetryQueue", retri=2.0, queue=2.0)["test"].any()
 
 
 def test_further_chunks_of_a_file_lose_more_for_words_than_for_a_question():

@@ -221,7 +221,7 @@ def _merged(digests: Sequence[MemoryDigest]) -> MemoryDigest:
         for at, digest in enumerate(digests)
     ]
     entries = {entry.id: entry for digest in reversed(digests) for entry in digest.entries}
-    fused = fuse(rankings, mode=Mode.RECIPROCAL_RANK, k=_K, pool=_POOL, explained=0) if digests[1:] else ()
+    fused = fuse(rankings, mode=Mode.RECIPROCAL_RANK, k=_K, pool=_POOL).ranked() if digests[1:] else ()
     merged = tuple(entries[one.node_id] for one in fused) or digests[0].entries
     notes = dict.fromkeys(note for digest in digests for note in digest.notes)
     left_out = sum(digest.left_out for digest in digests)

@@ -1,0 +1,182 @@
+"""The signals of source files: what a file is called, what it defines, and how much of the pool it has.
+
+============ ========================================================================================================
+file name    share of the words of the file's name that the question has; a word of most chunks counts half as much
+defines      how many words a name that the file defines shares with the question
+exact        1 where a name that the chunk defines stands in the question, or is the question
+file vector  the mean of the file's three best vector scores, 0 for a missing one: several chunks speak for a file
+file share   how much of the pool the file has, better candidates counting more, as a share of the file with most
+test         1 for tests, examples, benchmarks and fixtures unless the question asks for them; its weight is negative
+============ ========================================================================================================
+
+All are 0 for chunks of other files. Who types words looks for places in the code, so each further chunk of a file loses
+:data:`FURTHER`; a question with a question mark may be answered by several chunks of one file.
+``benchmarks/train.py`` trains the numbers in ``code.json``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from llama_index_contextual.keyword import Analyzer, TermScores
+
+    Floats = npt.NDArray[np.float64]
+
+SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
+FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
+PROSE: Final = 0.5  # factor of the signals for a question with a question mark, which is about more than a name
+_SUFFIXES: Final = frozenset(
+    """
+    .c .cc .cjs .cpp .cs .cxx .dart .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m .mjs .php .pl .pm .py .pyi
+    .r .rb .rs .scala .sh .sql .swift .ts .tsx .vue .zig
+    """.split()  # noqa: SIM905  a list of words reads better as text
+)
+_TESTS: Final = frozenset(
+    """
+    __tests__ benchmark benchmarks doc docs example examples fixtures spec specs test testdata tests
+    """.split()  # noqa: SIM905
+)
+_TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
+_MODIFIERS: Final = frozenset(("public", "private", "protected", "static", "final", "abstract", "override"))
+_DEFINED: Final = re.compile(
+    r"(?:(?:abstract|async|case|companion|data|declare|default|export|extern|final|implicit|infix|inline|internal|local|"
+    r"mutating|open|override|partial|private|protected|pub(?:\([a-z]{1,9}\))?|public|readonly|sealed|static|suspend|"
+    r"unsafe|virtual)\s{1,4}){0,6}(?:class|const|def|defmacro|defmodule|defp|enum|fn|fun|func|function|impl|interface|let|"
+    r"macro_rules!|module|struct|trait|type|typealias|union|val|var|(?:extension|object|protocol|record)(?=\s{1,4}[A-Z]))"
+    r"\s{1,4}(?:\([^()]{0,80}\)\s{0,4})?([A-Za-z_$][\w$]*(?:(?:\.|::)[\w$]+)*)"
+)
+_ASSIGNED: Final = re.compile(r"([A-Za-z_$][\w$]*)\s?[:=]\s?(?:async\s)?(?:function\b|\([^()]{0,80}\)\s?=>)")
+_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")
+_HEAD: Final = re.compile(r"[\w\s*&<>:\[\],?~$]+")  # of a function in C's family
+_NO_HEAD: Final = frozenset(
+    """
+    assert await case catch do elif else fn for foreach func function guard if in lock match new not return switch
+    synchronized throw try unless until using while with yield
+    """.split()  # noqa: SIM905
+)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w+")
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_LONGEST_LINE: Final = 300  # characters of a line that may define a name
+_SPEAKERS: Final = 3  # chunks that speak for their file
+_FADES: Final = 10  # ranks after which a candidate counts 1/e of the first
+
+
+class CodeRecord(NamedTuple):
+    """What the ranking reads of a chunk of a source file, whatever the question is.
+
+    Args:
+        path: Of its file.
+        stem: Terms of the file's name.
+        names: The names that it defines.
+        is_test: Whether the file is a test, an example or documentation of code.
+    """
+
+    path: str
+    stem: frozenset[str]
+    names: tuple[str, ...]
+    is_test: bool
+
+
+def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
+    """The record of a chunk; None where its file is no source file."""
+    pure = PurePosixPath(path)
+    if pure.suffix.lower() not in _SUFFIXES:
+        return None
+    is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
+    is_test = is_test or not _TESTS.isdisjoint(pure.parts[:-1])
+    return CodeRecord(path, _words_of(analyzer, pure.stem), definitions_of(text), is_test)
+
+
+def definitions_of(text: str) -> tuple[str, ...]:
+    """The names that a chunk defines."""
+    lines = (line.strip() for line in text.splitlines())
+    names = (_defined_in(line) for line in lines if len(line) <= _LONGEST_LINE)
+    return tuple(re.split(r"[.:]", name)[-1] for name in names if name)
+
+
+def _defined_in(line: str) -> str:
+    """The name that a line of any language defines, with what it is a part of; "" for none."""
+    if found := _DEFINED.match(line) or _ASSIGNED.search(line) or _SIGNED.match(line):
+        return found[1]
+    head, bracket, rest = line.partition("(")
+    words = head.split()
+    if bracket and words[1:] and words[0] in _MODIFIERS:
+        return words[-1]
+    is_function = bracket and line.endswith("{") and not re.search(r"[\"'`]|=>|\bfunction\b", rest)
+    if is_function and _HEAD.fullmatch(head) and _NO_HEAD.isdisjoint(words := re.findall(r"[\w$]+", head)):
+        return words[-1] if words else ""
+    return ""
+
+
+@lru_cache(maxsize=1 << 15)
+def _words_of(analyzer: Analyzer, name: str) -> frozenset[str]:
+    """Terms of the parts of a name: ``getUserName`` has those of get, user and name."""
+    return frozenset(analyzer.tokens(" ".join(_WORD.findall(name))))
+
+
+def code_signals(
+    query: str,
+    analyzer: Analyzer,
+    terms: TermScores,
+    records: Sequence[CodeRecord | None],
+    vectors: Floats,
+    order: Sequence[int],
+) -> dict[str, Floats]:
+    """Values of the candidates by signal; 0 for those that are of no source file.
+
+    Args:
+        query: The question.
+        analyzer: Of the keyword arm.
+        terms: Scores of the question's terms.
+        records: Of the candidates.
+        vectors: The stretched scores of the vector arm.
+        order: Rows of all candidates, best first.
+    """
+    identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
+    words, whole, rarest = _words_of(analyzer, query), query.strip().lower(), max(terms.idfs, default=0.0) or 1.0
+    rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
+    mass, members = dict[str, float](), dict[str, list[int]]()
+    for rank, row in enumerate(order):
+        if record := records[row]:
+            mass[record.path] = mass.get(record.path, 0.0) + math.exp(-rank / _FADES)
+            members.setdefault(record.path, []).append(row)
+    most, asks_for_tests = max(mass.values()), not words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
+    signals = {name: np.zeros(len(records)) for name in SIGNALS}
+    for path, rows in members.items():
+        codes = [record for row in rows if (record := records[row])]
+        stem = codes[0].stem
+        defined = [_words_of(analyzer, name) for name in {name for code in codes for name in code.names}]
+        of_file = {
+            "file name": sum(0.5 + 0.5 * rarity.get(word, 1.0) for word in stem & words) / max(1, len(stem)),
+            "defines": max((len(name & words) / len(name) for name in defined if name), default=0.0),
+            "file vector": float(np.sort(vectors[rows])[::-1][:_SPEAKERS].sum()) / _SPEAKERS,
+            "file share": mass[path] / most,
+            "test": float(codes[0].is_test and not asks_for_tests),
+        }
+        for name, value in of_file.items():
+            signals[name][rows] = value
+        exact = [any(name in identifiers or name.lower() == whole for name in code.names) for code in codes]
+        signals["exact"][rows] = exact
+    factor = PROSE if "?" in query else 1.0
+    return {name: factor * values for name, values in signals.items()}
+
+
+def repeats(query: str, records: Sequence[CodeRecord | None], order: Sequence[int]) -> Floats:
+    """The loss of each further chunk of a source file, in log-odds."""
+    loss, seen, lost = FURTHER["question" if "?" in query else "words"], set[str](), np.zeros(len(records))
+    for row in order:
+        if record := records[row]:
+            lost[row] = loss * (record.path in seen)
+            seen.add(record.path)
+    return lost
