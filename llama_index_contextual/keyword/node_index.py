@@ -1,27 +1,25 @@
-"""The keyword index of nodes: BM25 over their texts, and beside it the nodes themselves, as bytes.
+"""The keyword index of nodes: BM25 over their texts, and beside it the nodes themselves.
 
 Each change makes another state, and readers go on with the one they began with: they do not wait for a writer.
 """
 
 from __future__ import annotations
 
-import json
+import copy
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Iterable
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
-from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode
 from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.arrays import DAMAGE
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate
@@ -30,7 +28,7 @@ from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_D
 from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -79,47 +77,13 @@ def holding_words(engine: Bm25Index, words_filter: MetadataFilter, texts: Callab
     return rows[np.fromiter(side_by_side, dtype=np.bool_, count=len(rows))]
 
 
-def checked_nodes(nodes: object) -> list[BaseNode]:
-    """Nodes as a list.
-
-    Raises:
-        SettingError: They are anything else.
-    """
-    if not isinstance(nodes, Iterable) or isinstance(nodes, str | BaseModel):
-        raise SettingError(
-            f"nodes={type(nodes).__name__} is not a list of nodes. Cure: a list of LlamaIndex nodes; for an index or a "
-            "store ContextualBM25Retriever.from_defaults(index=..., docstore=..., vector_store=...) with one of them."
-        )
-    result = list(nodes)
-    wrong = next((node for node in result if not isinstance(node, BaseNode)), None)
-    if wrong is not None:
-        raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: TextNode(text=...) for each text.")
-    return result
-
-
-# Nodes as bytes
-
-
-def encode(node: BaseNode) -> bytes:
-    """A node without its embedding as LlamaIndex's document stores write it, on one line."""
+def _copy(node: BaseNode) -> BaseNode:
+    """A node that can be changed apart from the original, without its embedding, and without an IndexNode's object."""
+    names = ("metadata", "relationships", "excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
+    changes: dict[str, Any] = {name: copy.copy(getattr(node, name)) for name in names}
     if isinstance(node, IndexNode):
-        node = node.model_copy(update={"obj": None})  # may be anything; a retriever finds it through object_map
-    fields = node.model_dump(mode="json", exclude={"embedding"})
-    return json.dumps({DATA_KEY: fields, TYPE_KEY: node.get_type()}).encode()
-
-
-def decode(record: bytes) -> BaseNode:
-    """New node object of what :func:`encode` wrote."""
-    return json_to_doc(json.loads(record))
-
-
-def contents_of(record: bytes) -> tuple[dict[str, Any], str]:
-    """A node's metadata with, as :data:`REF_DOC_ID`, its document's id, and its text; without making the node."""
-    fields = json.loads(record)[DATA_KEY]
-    source = fields["relationships"].get("1")
-    document = source["node_id"] if isinstance(source, dict) else None
-    text = fields["text"] if "text" in fields else decode(record).get_content()
-    return {REF_DOC_ID: document, **fields["metadata"]}, str(text)
+        changes["obj"] = None  # it may be anything; a retriever finds it through object_map
+    return node.model_copy(update={**changes, "embedding": None})
 
 
 class KeywordView:
@@ -211,17 +175,17 @@ class State(KeywordView):
 
     Args:
         engine: BM25 over rows. A node that is added gets the next number as its row.
-        stored: What :func:`encode` wrote of the node of each row, ascending, after its id.
+        stored: The node of each row, ascending.
     """
 
-    def __init__(self, engine: Bm25Index, stored: dict[int, tuple[str, bytes]]) -> None:
+    def __init__(self, engine: Bm25Index, stored: dict[int, BaseNode]) -> None:
         self.engine, self.stored, self.answers = engine, stored, {}
-        self.numbers = {node_id: row for row, (node_id, _) in stored.items()}
+        self.numbers = {node.node_id: row for row, node in stored.items()}
         self._records = dict[str, Any]()
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """The ids of nodes by row."""
-        return [self.stored[row][0] for row in rows]
+        return [self.stored[row].node_id for row in rows]
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """The rows of nodes by id, without unknown ids."""
@@ -229,41 +193,33 @@ class State(KeywordView):
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that are indexed."""
-        return {node_id: decode(self.stored[row][1]) for node_id, row in self.rows_of(node_ids).items()}
-
-    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
-        """The nodes' values of a metadata key; None where one has none."""
-        return {
-            node_id: contents_of(self.stored[row][1])[0].get(key) for node_id, row in self.rows_of(node_ids).items()
-        }
+        return {node_id: _copy(self.stored[row]) for node_id, row in self.rows_of(node_ids).items()}
 
     def records(self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]) -> Sequence[T | None]:
         """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
         for node_id, row in self.rows_of(node_ids).items():
             if node_id not in self._records:
-                self._records[node_id] = make(*contents_of(self.stored[row][1]))
+                node = self.stored[row]
+                self._records[node_id] = make(node.metadata, node.get_content())
         return [self._records.get(node_id) for node_id in node_ids]
 
     def texts(self, rows: Ints) -> Iterable[str]:
         """Texts of nodes, as :func:`lexical_text` makes them."""
-        return (lexical_text(decode(self.stored[row][1])) for row in rows.tolist())
+        return (lexical_text(self.stored[row]) for row in rows.tolist())
 
     def column(self, key: str) -> Column | None:
-        """Values of a metadata key; None where no node has it."""
-        return self._columns.get(key)
-
-    @cached_property
-    def _columns(self) -> dict[str, Column]:
-        metadata = [contents_of(self.stored[row][1])[0] for row in self.rows.tolist()]
-        keys = dict.fromkeys(key for values in metadata for key in values)
-        return {key: Column.encode([values.get(key) for values in metadata]) for key in keys}
+        """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`; None where no node has it."""
+        values = [
+            node.metadata.get(key, node.ref_doc_id if key == REF_DOC_ID else None) for node in self.stored.values()
+        ]
+        return None if all(value is None for value in values) else Column.encode(values)
 
 
 class KeywordIndex:
     """A BM25 index of nodes that changes in place, and the reader of its states.
 
     Readers work on :attr:`state`, which never changes; writers take turns. It reads a node's EMBED view and, after
-    that, its lexical context and front matter. It keeps the nodes themselves as bytes.
+    that, its lexical context and front matter. It keeps copies of the nodes.
 
     Args:
         engine: BM25 without rows: an analyzer, k1 and b.
@@ -304,9 +260,9 @@ class KeywordIndex:
         with self._writing:
             now = self._without(unique)
             first = next(reversed(now.stored), -1) + 1
-            records = {row: (node.node_id, encode(node)) for row, node in enumerate(unique.values(), first)}
-            engine = now.engine.with_texts(list(records), map(lexical_text, unique.values()))
-            self.state = State(engine, {**now.stored, **records})
+            new = {row: _copy(node) for row, node in enumerate(unique.values(), first)}
+            engine = now.engine.with_texts(list(new), map(lexical_text, new.values()))
+            self.state = State(engine, {**now.stored, **new})
 
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id; the number of those that were there. Unknown ids are ignored."""
@@ -318,8 +274,8 @@ class KeywordIndex:
     def _without(self, node_ids: Iterable[str]) -> State:
         now = self.state
         deleted = set(now.rows_of(node_ids).values())
-        records = {row: record for row, record in now.stored.items() if row not in deleted}
-        return State(now.engine.without(deleted), records) if deleted else now
+        stored = {row: node for row, node in now.stored.items() if row not in deleted}
+        return State(now.engine.without(deleted), stored) if deleted else now
 
     # Keeping it on disk
 
@@ -334,7 +290,7 @@ class KeywordIndex:
             StorageError: The folder cannot be written.
         """
         state, engine = self.state, self.engine
-        nodes = [(row, node_id, record.decode()) for row, (node_id, record) in state.stored.items()]
+        nodes = [(row, node.get_type(), node.model_dump(mode="json")) for row, node in state.stored.items()]
         scoring = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
         content = {"settings": settings, "scoring": scoring, "terms": engine.analyzer.fingerprint, "nodes": nodes}
         written = engine.save(folder, _KIND, content)
@@ -356,7 +312,7 @@ class KeywordIndex:
             scoring = content["scoring"]
             analyzer = Analyzer(**scoring.pop("analyzer"))
             engine = Bm25Index(loaded.parts, analyzer, **scoring)
-            stored = {row: (node_id, record.encode()) for row, node_id, record in content["nodes"]}
+            stored = {row: json_to_doc({DATA_KEY: data, TYPE_KEY: kind}) for row, kind, data in content["nodes"]}
             engine = engine.without(np.setdiff1d(engine.rows, np.fromiter(stored, np.int64, len(stored))))
             is_outdated = content["terms"] != analyzer.fingerprint
             settings = dict(content["settings"])

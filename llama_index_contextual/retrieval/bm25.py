@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -26,7 +27,6 @@ from llama_index_contextual.keyword import (
     KeywordIndex,
     both,
     check_filters,
-    checked_nodes,
     filter_in_words,
     parse_query,
     tag_of,
@@ -38,7 +38,7 @@ from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from llama_index.core.callbacks import CallbackManager
@@ -177,7 +177,12 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes; a node whose id is indexed already replaces the old one. Only these nodes are analysed."""
-        new = checked_nodes(nodes)
+        new = list(nodes) if isinstance(nodes, Iterable) else [nodes]
+        if not all(isinstance(node, BaseNode) for node in new):
+            raise SettingError(
+                f"nodes={type(nodes).__name__} is not a list of nodes. Cure: a list of LlamaIndex nodes; for a store "
+                "ContextualBM25Retriever.from_defaults(index=..., docstore=..., vector_store=...) with one of them."
+            )
         self.object_map.update({n.index_id: n.obj for n in new if isinstance(n, IndexNode) and n.obj is not None})
         self.index.add(new)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -69,6 +70,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w+")
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _LONGEST_LINE: Final = 300  # characters of a line that may define a name
 _SPEAKERS: Final = 3  # chunks that speak for their file
+_MOST_REPEATS: Final = 3
 _FADES: Final = 10  # ranks after which a candidate counts 1/e of the first
 
 
@@ -174,9 +176,9 @@ def code_signals(
 
 def repeats(query: str, records: Sequence[CodeRecord | None], order: Sequence[int]) -> Floats:
     """The loss of each further chunk of a source file, in log-odds."""
-    loss, seen, lost = FURTHER["question" if "?" in query else "words"], set[str](), np.zeros(len(records))
+    loss, seen, lost = FURTHER["question" if "?" in query else "words"], Counter[str](), np.zeros(len(records))
     for row in order:
         if record := records[row]:
-            lost[row] = loss * (record.path in seen)
-            seen.add(record.path)
+            lost[row] = loss * min(seen[record.path], _MOST_REPEATS)
+            seen[record.path] += 1
     return lost

@@ -281,7 +281,7 @@ def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_docume
         ("store", r"ChromaVectorStore is not a list of nodes\. Cure: .* vector_store="),
         ("docstore", r"SimpleDocumentStore is not a list of nodes\. Cure: .* docstore="),
         ("text", r"nodes=str is not a list of nodes\. Cure: a list"),
-        ("texts", r"nodes hold a str\. Cure: TextNode\(text=\.\.\.\)"),
+        ("texts", r"nodes=list is not a list of nodes\. Cure: a list"),
         ("node", r"nodes=TextNode is not a list of nodes\. Cure: a list"),
         ("number", r"nodes=int is not a list of nodes\. Cure: a list"),
     ],
