@@ -44,7 +44,7 @@ from llama_index.core.schema import QueryBundle
 from retrieval import Bench
 
 from llama_index_contextual import retrieval
-from llama_index_contextual.retrieval.relevance import LEAST, Evidence, relevance
+from llama_index_contextual.retrieval.explain import LEAST, Evidence, relevance
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ recent day that has come: ``April 5`` in March is last year's.
 from __future__ import annotations
 
 import calendar
-import contextlib
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -40,12 +39,6 @@ _YEAR_LAST: Final = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2((?:19|2
 _MONTH: Final = re.compile(
     r"(?<![\d./-])(?:(?P<last>(?:19|20|21)\d\d)-(?P<second>0[1-9]|1[0-2])(?![\d-])"
     r"|(?P<first>0?[1-9]|1[0-2])[/.](?P<year>(?:19|20|21)\d\d)(?![\d]|[./-]\d))"
-)
-_WEEK: Final = re.compile(  # of ISO 8601
-    r"\b(?P<year>(?:19|20|21)\d\d)-?W(?P<week>\d\d)\b"
-    r"|\b(?:week|kw|woche|semaine|semana|settimana|недел[яюе]) (?P<first>\d\d?)"
-    r"(?:,| of| in| de| del)?[ /](?P<last>(?:19|20|21)\d\d)\b",
-    re.IGNORECASE,
 )
 Range = tuple[date, date]
 Slots = dict[str, Any]  # of a date pattern: numbers, and a unit
@@ -197,10 +190,6 @@ def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[R
         yield match, [one for one in days if one[0] <= today] or days
     for match in dates.COMPACT.finditer(text):
         yield match, _existing(match["year"], match["month"], match["day"])
-    for match in _WEEK.finditer(text):
-        with contextlib.suppress(ValueError):  # no year has a week 54
-            week = int(match["year"] or match["last"]), int(match["week"] or match["first"])
-            yield match, [(date.fromisocalendar(*week, 1), date.fromisocalendar(*week, 7))]
     for match in _MONTH.finditer(text):
         yield match, [_month(int(match["last"] or match["year"]), int(match["second"] or match["first"]))]
 

@@ -228,7 +228,7 @@ def _mask(filters: MetadataFilters, test: Callable[[MetadataFilter], Bools], siz
 def admitted(
     filters: MetadataFilters,
     rows: Ints,
-    column_of: Callable[[str], Column | None],
+    column_of: Callable[[str], Column],
     holding: Callable[[MetadataFilter], Ints],
 ) -> Ints:
     """Those of some rows that filters admit, in their order.
@@ -236,7 +236,7 @@ def admitted(
     Args:
         filters: Any nesting of them.
         rows: Numbers of rows.
-        column_of: Gives the values of a metadata key, one for each of the rows; None where no row has the key.
+        column_of: Gives the values of a metadata key, one for each of the rows.
         holding: Gives the rows that satisfy a filter on :data:`WORDS`, and perhaps others.
     """
 
@@ -244,10 +244,9 @@ def admitted(
         if part.key == WORDS:
             return np.isin(rows, holding(part))
         holds, column = condition_of(part), column_of(part.key.removeprefix(ITEMS))
-        mask = np.full(len(rows), holds(None)) if column is None else column.where(holds)
-        if part.key in REF_DOC_ALIASES and (documents := column_of(REF_DOC_ID)) is not None:
-            mask = np.where(False if column is None else column.codes >= 0, mask, documents.where(holds))
-        return mask
+        if part.key in REF_DOC_ALIASES:
+            return np.where(column.codes >= 0, column.where(holds), column_of(REF_DOC_ID).where(holds))
+        return column.where(holds)
 
     return rows[_mask(filters, test, len(rows))]
 

@@ -107,8 +107,8 @@ class KeywordView:
         """The numbers of nodes by id, without unknown ids."""
 
     @abstractmethod
-    def column(self, key: str) -> Column | None:
-        """Values of a metadata key, one for each of :attr:`rows`; None where no node has it."""
+    def column(self, key: str) -> Column:
+        """Values of a metadata key, one for each of :attr:`rows`."""
 
     @abstractmethod
     def texts(self, rows: Ints) -> Iterable[str]:
@@ -207,12 +207,10 @@ class State(KeywordView):
         """Texts of nodes, as :func:`lexical_text` makes them."""
         return (lexical_text(self.stored[row]) for row in rows.tolist())
 
-    def column(self, key: str) -> Column | None:
-        """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`; None where no node has it."""
-        values = [
-            node.metadata.get(key, node.ref_doc_id if key == REF_DOC_ID else None) for node in self.stored.values()
-        ]
-        return None if all(value is None for value in values) else Column.encode(values)
+    def column(self, key: str) -> Column:
+        """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""
+        default = "ref_doc_id" if key == REF_DOC_ID else ""
+        return Column.encode([node.metadata.get(key, getattr(node, default, None)) for node in self.stored.values()])
 
 
 class KeywordIndex:

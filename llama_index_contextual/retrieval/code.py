@@ -161,7 +161,7 @@ def code_signals(
         defined = [_words_of(analyzer, name) for name in {name for code in codes for name in code.names}]
         of_file = {
             "file name": sum(0.5 + 0.5 * rarity.get(word, 1.0) for word in stem & words) / max(1, len(stem)),
-            "defines": max((len(name & words) / len(name) for name in defined if name), default=0.0),
+            "defines": max((_shared(name, words) for name in defined if name), default=0.0),
             "file vector": float(np.sort(vectors[rows])[::-1][:_SPEAKERS].sum()) / _SPEAKERS,
             "file share": mass[path] / most,
             "test": float(codes[0].is_test and not asks_for_tests),
@@ -172,6 +172,12 @@ def code_signals(
         signals["exact"][rows] = exact
     factor = PROSE if "?" in query else 1.0
     return {name: factor * values for name, values in signals.items()}
+
+
+def _shared(name: frozenset[str], words: frozenset[str]) -> float:
+    """The share of a name's words that a question has, half where it has a single one of several of its own."""
+    both = len(name & words)
+    return both / len(name) * min(1.0, both / min(2, len(words) or 1))
 
 
 def repeats(query: str, records: Sequence[CodeRecord | None], order: Sequence[int]) -> Floats:

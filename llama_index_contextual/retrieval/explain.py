@@ -1,26 +1,198 @@
-"""Why each hit is one, as text and as data."""
+"""Why each hit is one, as text and as data, and how likely an index answers a question at all.
+
+A fused score ranks: something is best even where nothing answers. Relevance is a logistic model that tells questions
+with known answers from keyboard mash, other languages, other subjects, and questions whose answer was taken out of the
+index. Like learned fusion it is a sum in log-odds, so each summand says how much a piece of evidence speaks for an
+answer. ``benchmarks/relevance.py`` trains ``relevance.json``; ``benchmarks/results/relevance.md`` has the figures.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from llama_index_contextual.errors import SettingError, amount
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
-from llama_index_contextual.retrieval.relevance import Judgement
+from llama_index_contextual.retrieval.arms import keyword_of
+from llama_index_contextual.retrieval.fusion import shipped_weights
+from llama_index_contextual.retrieval.vector import E5, MINILM, ContextualVectorRetriever
 from llama_index_contextual.text import readable
+from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.keyword import TermEvidence
-    from llama_index_contextual.retrieval.fusion import Fused
+    from llama_index_contextual.retrieval.arms import Arm
+    from llama_index_contextual.retrieval.fusion import Fused, Ranking, Table
 
 _SNIPPET: Final = 60  # characters
 _TERMS: Final = 6
+AUTO: Final = "auto"
+LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
+# Whose cosines were measured: their model's name in relevance.json, and what unrelated texts have at least.
+_MEASURED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
+_OTHER_WORDS: Final = 0.5  # the best hit holds less of a question's words than this: it may be in other words
+_BY_VECTORS: Final = 0.3  # relevance of a question in other words at most: of those few have an answer
+_TENTH: Final = 9
+_NAMED: Final = 0.95  # relevance at least of a question that is the name of what was found
+
+MinScore: TypeAlias = float | Literal["auto"]
+
+
+def checked_min_score(name: str, value: MinScore) -> MinScore:
+    """The relevance that a hit needs: 0 to 1, or ``"auto"``; a SettingError for anything else."""
+    if isinstance(value, str) and value != AUTO:
+        raise SettingError(f"{name}={value!r} cannot work. Cure: give a number from 0 to 1, or {AUTO!r}.")
+    return value if value == AUTO else amount(name, value, zero=True, most=1)
+
+
+def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
+    """The relevance that a hit needs as a number.
+
+    Args:
+        chosen: The user's choice, for each hit; ``"auto"`` is ours, for a question's best hit alone: the first hit of
+            an arm may stand far down in the fusion.
+        is_calibrated: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of
+            ours, and neither filters nor operators, because who narrows a search wants what is there. Elsewhere
+            ``"auto"`` leaves out nothing.
+    """
+    if chosen != AUTO:
+        return float(chosen)
+    return LEAST if is_calibrated else 0.0
+
+
+class Evidence(NamedTuple):
+    """What speaks for an answer, of a question's best hit.
+
+    Args:
+        nearest: The highest cosine of the vector arm's answer; None without a vector arm.
+        farthest: The lowest; of models that were not measured it stands for texts that have nothing in common.
+        cosine: That of the best hit; the lowest where the vector arm has not found it.
+        words: Share of the question's words that the best hit holds, weighted by rarity; None without a keyword arm.
+        lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks hold a word. The
+            words of a subject are in many places, an answer stands out.
+        model: Whose cosines they are: all-MiniLM-L6-v2's, multilingual-e5's, or "" for others, which were not measured.
+        spelled: Whether any word of the question is in a language that the model reads. Vectors say little of what is
+            not.
+    """
+
+    nearest: float | None = None
+    farthest: float = 0.0
+    cosine: float = 0.0
+    words: float | None = None
+    lead: float = 0.0
+    model: str = MINILM
+    spelled: bool = True
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether it was measured what relevance means for such arms."""
+        return self.model in _MEASURED and self.nearest is not None and self.words is not None
+
+    def features(self) -> dict[str, float]:
+        """The numbers that the model weighs; cosines are stretched from that of unrelated texts to 1."""
+        _, zero = _MEASURED.get(self.model, ("", self.farthest))
+        scale = max(1 - zero, 1e-6)
+        return {
+            "nearest": ((self.nearest or 0.0) - zero) / scale,
+            "cosine": (self.cosine - zero) / scale,
+            "words": self.words or 0.0,
+            "lead": (self.words or 0.0) * self.lead,  # nonsense with one rare word stands out, too
+        }
+
+
+class Judgement(NamedTuple):
+    """How likely an index answers a question.
+
+    Args:
+        relevance: 0 to 1; None where that is not known.
+        is_calibrated: Whether it was measured what relevance means for such arms and such a question.
+        evidence: What the relevance is computed from.
+        unknown_words: A line on the words of the question that the index does not know; "" where it knows all.
+    """
+
+    relevance: float | None = None
+    is_calibrated: bool = False
+    evidence: Evidence | None = None
+    unknown_words: str = ""
+
+
+def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None) -> float | None:
+    """The likelihood that an index answers a question, 0 to 1; None where nothing is known of it.
+
+    A question in other words than those of the notes ("crash" for "outage") has only its vector to speak for it. So the
+    model of vectors alone judges it, too, and can lift it to 0.3: it is not left out, and it is not trusted.
+
+    Args:
+        evidence: What speaks for an answer.
+        weights: Of each model; default those of the package.
+    """
+    shipped, features = weights or shipped_weights("relevance"), evidence.features()
+
+    def chance(model: str) -> float:
+        its = shipped[model]
+        odds = math.fsum([its["constant"], *(its.get(key, 0.0) * value for key, value in features.items())])
+        return 1 / (1 + math.exp(-odds))
+
+    vectors, _ = _MEASURED.get(evidence.model, ("other", 0.0))
+    if evidence.nearest is None:
+        return None if evidence.words is None else chance("words")
+    if evidence.words is None:
+        return chance(vectors)
+    both = chance(f"{vectors} and words")
+    in_other_words = evidence.spelled and evidence.words < _OTHER_WORDS
+    return max(both, min(chance(vectors), _BY_VECTORS)) if in_other_words else both
+
+
+def judge(
+    text: str, subject: str, arms: Sequence[Arm], rankings: Sequence[Ranking], table: Table, fused: Sequence[Fused]
+) -> Judgement:
+    """The judgement of a question by its best candidate.
+
+    It is the first, or of the first three the one that holds most of the subject: "What did we decide about retries?"
+    finds other decisions, too.
+
+    Args:
+        text: The question.
+        subject: What a relevant hit holds of it; "" for all of it.
+        arms: That answered.
+        rankings: Their answers.
+        table: The candidates.
+        fused: The same, best first.
+    """
+    keyword = keyword_of(arm.retriever for arm in arms)
+    vector = next((arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever)), None)
+    originals = {one.arm: one for one in rankings if one.query == 0}
+    answers = {id(arm.retriever): originals.get(arm.name) for arm in arms}
+    ids, best, words = [one.node_id for one in fused[: 3 if subject else 1]], 0, None
+    if keyword is not None:
+        shares = keyword.term_scores(subject or text, ids).shares() or []
+        best, words = max(range(len(shares)), key=shares.__getitem__, default=0), max(shares, default=0.0)
+    scores, lead = list[float](), 0.0
+    if (found := answers.get(id(keyword))) is not None:
+        scores = found.in_ranks[1][: found.compared].tolist()
+    if scores and scores[0] > 0:
+        lead = 1 - (scores[_TENTH] if len(scores) > _TENTH else 0.0) / scores[0]
+    model = "" if vector is None else vector.cosines_of
+    evidence = Evidence(words=words, lead=lead, spelled=model == E5 or is_spelled(text), model=model)
+    if (found := answers.get(id(vector))) is not None and found.candidates:
+        cosines = dict(zip(*(part[: found.compared] for part in found.in_ranks), strict=True))
+        low, high = float(min(cosines.values())), float(max(cosines.values()))
+        cosine = float(cosines.get(ids[best], low)) if ids else low
+        evidence = evidence._replace(nearest=high, farthest=low, cosine=cosine)
+    likely = relevance(evidence)
+    if likely is not None and ids and ids[0] in table.named:
+        likely = max(likely, _NAMED)
+    return Judgement(likely, evidence.is_calibrated, evidence)
+
+
+# Reasons
 
 
 class Step(NamedTuple):

@@ -16,9 +16,9 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
+from llama_index_contextual.retrieval.explain import MinScore, checked_min_score
 from llama_index_contextual.retrieval.fusion import Mode
 from llama_index_contextual.retrieval.question import Fusion, Question, answer_question
-from llama_index_contextual.retrieval.relevance import MinScore, checked_min_score
 from llama_index_contextual.retrieval.stores import run
 
 if TYPE_CHECKING:

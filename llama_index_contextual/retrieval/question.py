@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.keyword import TermEvidence, parse_query, unknown_words_note
-from llama_index_contextual.metadata import citation_of, day_of
+from llama_index_contextual.keyword import Candidate, TermEvidence, parse_query, unknown_words_note
+from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval.arms import (
     Arm,
     ArmAnswer,
@@ -35,7 +35,16 @@ from llama_index_contextual.retrieval.arms import (
     report_failures,
     shared_snapshot,
 )
-from llama_index_contextual.retrieval.explain import Explanation, Hit, Step
+from llama_index_contextual.retrieval.explain import (
+    AUTO,
+    Explanation,
+    Hit,
+    Judgement,
+    MinScore,
+    Step,
+    judge,
+    min_score_for,
+)
 from llama_index_contextual.retrieval.fusion import (
     Fused,
     Mode,
@@ -46,7 +55,6 @@ from llama_index_contextual.retrieval.fusion import (
     fuse_learned,
     trust_in,
 )
-from llama_index_contextual.retrieval.relevance import AUTO, Judgement, MinScore, judge, min_score_for
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import NearDuplicates, read_pool
 from llama_index_contextual.retrieval.stores import call, run
@@ -186,53 +194,57 @@ def parse(fusion: Fusion, question: Question) -> tuple[Fusion, Question]:
 def fuse_answers(fusion: Fusion, question: Question, answers: list[ArmAnswer]) -> Pool:
     """One pool of all answers, without what is not relevant enough."""
     with step("fusion", mode=fusion.mode.value, rankings=len(answers)) as facts:
-        notes = report_failures(answers)
+        notes = [*question.notes, *report_failures(answers)]
         rankings = rankings_of(answers, fusion.candidate_pool, question.admitted)
-        arms, wanted = [answer.arm for answer in answers if answer.error is None], None
-        if everything := _unfiltered(fusion, question, arms):
-            wanted = set(candidate_ids(rankings))
-            arms, rankings = everything[0], _extended(everything[1], rankings)
+        wanted, arms = candidate_ids(rankings), [answer.arm for answer in answers if answer.error is None]
+        arms, rankings = _compared(fusion, question, arms, rankings)
         table = _rank(fusion, question, arms, rankings)
         fused = table.ranked()
         judgement = judge(question.text, question.subject, arms, rankings, table, fused)
         is_narrowed = bool(question.operators) or any(arm.has_filters for arm in fusion.arms)
         judgement = judgement._replace(is_calibrated=judgement.is_calibrated and not is_narrowed)
-        fused = fused if wanted is None else [one for one in fused if one.node_id in wanted]
-        kept = _relevant(fusion, judgement, fused)
+        if len(wanted) < len(fused):
+            admitted = set(wanted)
+            fused = [one for one in fused if one.node_id in admitted]
+        least, likely = min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated), judgement.relevance
+        kept = fused  # scores of some modes are below 0: without a minimum they stay
+        if least and likely is not None and not (fusion.min_score == AUTO and likely >= least):
+            kept = [one for one in fused if likely * one.score >= least]
         left_out = len(fused) - len(kept)
-        if question.is_explained and left_out:
-            notes.append(_left_out_note(fusion, judgement, fused[len(kept)], left_out))
-        keyword = keyword_of(arm.retriever for arm in arms)
-        if question.is_explained and keyword is not None:
-            judgement = judgement._replace(unknown_words=unknown_words_note(keyword.unknown(question.text)))
-        if question.is_explained and not kept:
-            notes += _filter_notes(fusion)
+        if question.is_explained:
+            if left_out:
+                reason = f"has a relevance of {(likely or 0.0) * fused[len(kept)].score:.3f}, below min_score={least:g}"
+                notes.append(f"left out {counted(left_out, 'hit')}: the best {reason}")
+            elif not kept:
+                notes += _filter_notes(fusion)
+            if (keyword := keyword_of(arm.retriever for arm in arms)) is not None:
+                judgement = judgement._replace(unknown_words=unknown_words_note(keyword.unknown(question.text)))
         facts["candidates"] = len(kept)
     every = (one for answer in answers for candidates in answer.found for one in candidates)
     nodes = {one.node_id: one.node for one in every if one.node is not None}
-    return Pool(table, judgement, kept, nodes, left_out, (*question.notes, *notes))
+    return Pool(table, judgement, kept, nodes, left_out, tuple(notes))
 
 
-def _unfiltered(fusion: Fusion, question: Question, arms: Sequence[Arm]) -> tuple[list[Arm], list[Ranking]] | None:
-    """Arms without filters and their rankings; None where nothing is filtered, or that is not comparable."""
-    if not (question.compares_all and fusion.mode.is_learned and any(arm.has_filters for arm in arms)):
-        return None
-    free = [one for arm in arms if (one := arm.without_filters()) is not None]
+def _compared(
+    fusion: Fusion, question: Question, arms: list[Arm], rankings: list[Ranking]
+) -> tuple[list[Arm], list[Ranking]]:
+    """Arms without filters, and their rankings with candidates of the filtered ones that are in none of them.
+
+    Where nothing is filtered, or that is not comparable, the same arms and rankings.
+    """
+    is_comparable = question.compares_all and fusion.mode.is_learned and any(arm.has_filters for arm in arms)
+    free = [one for arm in arms if (one := arm.without_filters()) is not None] if is_comparable else []
     if len(free) < len(arms):
-        return None
+        return arms, rankings
     answers = run(ask_arms(free, question.queries, fusion.candidate_pool, fusion.mode, on_loop=False))
-    failed = any(answer.error is not None for answer in answers)
-    return None if failed else (free, rankings_of(answers, fusion.candidate_pool, None))
-
-
-def _extended(rankings: Sequence[Ranking], filtered: Sequence[Ranking]) -> list[Ranking]:
-    """Rankings with candidates of filtered ones that are in none of them, which are not compared."""
-    known = set(candidate_ids(rankings))
-    more = {(one.arm, one.query): [hit for hit in one.candidates if hit.node_id not in known] for one in filtered}
-    return [
-        replace(one, candidates=[*one.candidates, *more.get((one.arm, one.query), ())], compared=len(one.candidates))
-        for one in rankings
-    ]
+    if any(answer.error is not None for answer in answers):
+        return arms, rankings
+    every, more = rankings_of(answers, fusion.candidate_pool, None), dict[tuple[str, int], list[Candidate]]()
+    known = set(candidate_ids(every))
+    for ranking in rankings:
+        more[ranking.arm, ranking.query] = [hit for hit in ranking.candidates if hit.node_id not in known]
+    extended = (([*one.candidates, *more.get((one.arm, one.query), ())], one) for one in every)
+    return free, [replace(one, candidates=hits, compared=len(one.candidates)) for hits, one in extended]
 
 
 def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Sequence[Ranking]) -> Table:
@@ -253,24 +265,6 @@ def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Seq
     ages: dict[str, Any] = {"half_life_days": question.half_life_days, "ageless": question.ageless}
     today = question.today or datetime.now().astimezone().date()
     return fuse_sessions(text, rankings, kinds, reads, today, trust=trust, **ages)
-
-
-def _relevant(fusion: Fusion, judgement: Judgement, fused: list[Fused]) -> list[Fused]:
-    """Candidates that are as relevant as they have to be, best first."""
-    least, likely = min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated), judgement.relevance
-    # Scores of some modes are below 0: without a minimum they stay.
-    if not least or likely is None or (fusion.min_score == AUTO and likely >= least):
-        return fused
-    return [one for one in fused if likely * one.score >= least]
-
-
-def _left_out_note(fusion: Fusion, judgement: Judgement, best: Fused, count: int) -> str:
-    """The number of candidates that are left out, and the best of them."""
-    least = min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated)
-    node = read_nodes(fusion.arms, [best.node_id]).get(best.node_id)
-    place = "" if node is None else f", {citation_of(node.metadata) or node.node_id},"
-    reason = f"has a relevance of {(judgement.relevance or 0.0) * best.score:.3f}, below min_score={least:g}"
-    return f"left out {counted(count, 'hit')}: the best{place} {reason}"
 
 
 def _filter_notes(fusion: Fusion) -> list[str]:

@@ -51,8 +51,8 @@ BOUNDED = {
     "app.folder.office._WORD": (255, "the same"),
     "app.folder.pdf._BROKEN": (100, "the end of a block"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
-    "retrieval.signals._ASSIGNED": (300, "a line that may define a name"),
-    "retrieval.signals._SIGNED": (300, "the same"),
+    "retrieval.code._ASSIGNED": (300, "a line that may define a name"),
+    "retrieval.code._SIGNED": (300, "the same"),
     "chunking.splitting._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "chunking.outline._ANCHORS": (200, "a block above a heading"),
 }

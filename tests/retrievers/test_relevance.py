@@ -20,7 +20,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.relevance import LEAST, Evidence, min_score_for, relevance
+from llama_index_contextual.retrieval.explain import LEAST, Evidence, min_score_for, relevance
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
@@ -115,7 +115,7 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
     assert retriever.retrieve(query) == await retriever.aretrieve(query) == []
     explanation = retriever.explain(query)
     assert not explanation.hits
-    assert "left out 6 hits: the best, " in explanation.warnings[-1]
+    assert "left out 6 hits: the best has " in explanation.warnings[-1]
     assert f"below min_score={LEAST:g}" in explanation.warnings[-1]
     everything = ContextualFusionRetriever(local_arms)
     hits = everything.retrieve(query)

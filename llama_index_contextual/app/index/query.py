@@ -58,12 +58,11 @@ class IndexView(KeywordView):
         made = dict(zip(rows, self._caches.values(_RECORD, list(rows.values()), read), strict=True))
         return [made.get(node_id) for node_id in node_ids]
 
-    def column(self, key: str) -> Column | None:
-        """Values of a metadata key, one for each node; None where no node has it."""
-        column = self.answer(
+    def column(self, key: str) -> Column:
+        """Values of a metadata key, one for each node."""
+        return self.answer(
             f"metadata {key}", lambda: Column.encode(self._caches.values(key, self.rows.tolist(), self._values))
         )
-        return column if column.values else None
 
     def _values(self, key: str, rows: Rows) -> list[Any]:
         if key != COLLECTION or "" in self.snapshot.state.folders:
