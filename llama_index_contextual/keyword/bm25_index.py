@@ -53,29 +53,17 @@ def saturation(tf: Floats, norm: Floats) -> Floats:
 
 
 class Candidate(NamedTuple):
-    """One hit of one arm: a tuple, because a query makes hundreds.
-
-    Args:
-        node_id: Its id.
-        score: As the arm gave it; None where the arm gives none.
-        node: The node, where the arm had it at hand.
-    """
+    """One hit of one arm: a tuple, because a query makes hundreds."""
 
     node_id: str
     score: float | None
+    """As the arm gave it; None where the arm gives none."""
     node: BaseNode | None = None
+    """Where the arm had it at hand."""
 
 
-@dataclass(frozen=True, slots=True)
-class TermEvidence:
-    """A query term that was found in a document.
-
-    Args:
-        term: As the analyzer writes it.
-        document_frequency: Documents of the index that hold it.
-        idf: Its weight, from its rarity: ln(1 + (N - df + .5) / (df + .5)).
-        score: What it added to the document's BM25 score.
-    """
+class TermEvidence(NamedTuple):
+    """A query term that was found in a document: as the analyzer writes it, and what it added to the BM25 score."""
 
     term: str
     document_frequency: int
@@ -84,13 +72,9 @@ class TermEvidence:
 
 
 class TermScores(NamedTuple):
-    """What each term of a query adds to the score of each of some documents.
+    """What each distinct term of a query adds to the score of each of some documents.
 
-    Args:
-        groups: The distinct terms of the query, in order.
-        frequencies: How many documents of the index hold each term.
-        idfs: The weight of each term.
-        scores: Shape (documents, terms): 0 where a document does not hold a term.
+    ``scores`` has the shape (documents, terms), and 0 where a document does not hold a term.
     """
 
     groups: tuple[Group, ...]
@@ -105,14 +89,9 @@ class TermScores(NamedTuple):
 
     def evidence(self) -> list[list[TermEvidence]]:
         """Terms that each document holds, most important first."""
-        found = [
-            [
-                TermEvidence(self.groups[at][0], self.frequencies[at], self.idfs[at], float(row[at]))
-                for at in np.flatnonzero(row).tolist()
-            ]
-            for row in self.scores
-        ]
-        return [sorted(terms, key=lambda term: (-term.score, term.term)) for terms in found]
+        terms = [group[0] for group in self.groups]
+        rows = (map(TermEvidence, terms, self.frequencies, self.idfs, row) for row in self.scores.tolist())
+        return [sorted((one for one in row if one.score), key=lambda one: (-one.score, one.term)) for row in rows]
 
 
 @lru_cache(maxsize=1 << 15)
@@ -257,13 +236,7 @@ def _runs(starts: Numbers, lengths: Numbers) -> Ints:
 
 
 class Bm25Index(ArrayIndex):
-    """BM25 over rows.
-
-    Args:
-        parts: Terms of rows.
-        analyzer: Makes the terms; default ``Analyzer()``.
-        k1: BM25's term saturation, greater than 0.
-        b: BM25's length normalisation, 0 to 1.
+    """BM25 over rows, with its term saturation ``k1``, greater than 0, and its length normalisation ``b``, 0 to 1.
 
     Raises:
         SettingError: A setting cannot work.
@@ -286,22 +259,13 @@ class Bm25Index(ArrayIndex):
         return Bm25Index(parts, self.analyzer, k1=self.k1, b=self.b)
 
     def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> Bm25Index:
-        """Index with more rows; a row that is there already gets the new text.
-
-        Args:
-            rows: Their numbers, each once.
-            texts: The text of each.
+        """Index with more rows, whose numbers ascend; a row that is there already gets the new text.
 
         Raises:
             ValueError: There are fewer texts than rows.
         """
         ids = np.asarray(rows, np.int64)
-        if not len(ids):
-            return self
-        if (np.diff(ids) < 0).any():
-            order, known = np.argsort(ids), list(texts)
-            ids, texts = ids[order], (known[at] for at in order.tolist())
-        return self.with_arrays(TermArrays.build(ids, map(self.analyzer.tokens, texts)))
+        return self.with_arrays(TermArrays.build(ids, map(self.analyzer.tokens, texts))) if len(ids) else self
 
     @cached_property
     def _norms(self) -> Floats:
@@ -351,11 +315,9 @@ class Bm25Index(ArrayIndex):
         return TermScores(distinct, frequencies, idfs, scores)
 
     def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Floats:
-        """How near to each other the terms of a query stand in each row, 0 to 1.
+        """How near to each other the terms of a query stand in each row: 1 where the row holds the query as a phrase.
 
-        It is the mean over neighbouring terms of the query of 1 / (their smallest distance in the row, in either
-        order), weighted by the smaller idf of the two. A distance above 8 counts as none. 1 says that the row holds the
-        query as a phrase.
+        The mean over neighbouring terms of 1 / (their smallest distance in the row), weighted by the smaller idf.
         """
         distinct, shares = tuple(dict.fromkeys(groups))[:_MOST_NEAR], np.zeros(len(rows))
         weights = np.array([idf(len(self), self.frequency(group)) for group in distinct], np.float64)

@@ -144,11 +144,9 @@ def unknown_words(text: str, analyzer: Analyzer, missing: Iterable[Group]) -> li
 
 def unknown_words_note(words: Sequence[str]) -> str:
     """A line that names the first three words; "" for none."""
-    if not words:
-        return ""
-    parts = [f'"{word}"' for word in words]
-    *before, last = parts if len(parts) <= _NAMED else [*parts[:_NAMED], "other words"]
-    return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"
+    named = [f'"{word}"' for word in words[:_NAMED]] + ["other words"] * (len(words) > _NAMED)
+    text = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+    return f"the index does not know {text}" if words else ""
 
 
 # Which notes

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.core.schema import BaseNode, QueryBundle
@@ -26,6 +25,7 @@ from llama_index_contextual.errors import (
     RetrievalError,
     SettingError,
     StorageError,
+    amount,
 )
 from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
@@ -96,18 +96,13 @@ def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
     """The arms as a list.
 
     Raises:
-        SettingError: They are not a sequence of retrievers; the message has what was probably meant.
+        SettingError: They are not a sequence of retrievers, or there is none.
     """
-    kind, is_index = type(retrievers).__name__, hasattr(retrievers, "as_retriever")
-    if isinstance(retrievers, BaseRetriever) or is_index or not isinstance(retrievers, Iterable):
-        cure = "[index.as_retriever()]" if is_index else "a list, ContextualFusionRetriever([...])"
-        raise SettingError(f"retrievers={kind} is not a list of retrievers. Cure: {cure}.")
-    arms = list(retrievers)
-    for other in (arm for arm in arms if not isinstance(arm, BaseRetriever)):
-        cure = "its as_retriever()" if hasattr(other, "as_retriever") else "a LlamaIndex retriever"
-        raise SettingError(f"retrievers hold a {type(other).__name__}, which is not a retriever. Cure: {cure}.")
-    if not arms:
-        raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
+    arms = list(retrievers) if isinstance(retrievers, Iterable) else []
+    if not arms or not all(isinstance(arm, BaseRetriever) for arm in arms):
+        kinds = f"[{', '.join(type(arm).__name__ for arm in arms)}]" if arms else type(retrievers).__name__
+        cure = "one at least, as in ContextualFusionRetriever([index.as_retriever(), ...])"
+        raise SettingError(f"retrievers={kinds} is not a list of retrievers. Cure: {cure}.")
     return arms
 
 
@@ -124,11 +119,10 @@ def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None
         keyword = [_is_keyword(retriever) for retriever in retrievers]
         shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
         weights = [shares[kind] / keyword.count(kind) for kind in keyword]
-    if len(weights) != len(retrievers) or not all(map(_is_weight, weights)) or sum(weights) <= 0:
-        raise SettingError(
-            f"retriever_weights={list(weights)} cannot work. Cure: a finite number for each of {len(retrievers)} "
-            "retrievers, none negative and not all 0."
-        )
+    weights = [amount("retriever_weights", weight, zero=True) for weight in weights]
+    if len(weights) != len(retrievers) or not sum(weights):
+        cure = f"Cure: a number for each of {len(retrievers)} retrievers, not all 0."
+        raise SettingError(f"retriever_weights={weights} cannot work. {cure}")
     names, total = [name_of(retriever) for retriever in retrievers], sum(weights)
     numbers = [f" {names[: at + 1].count(name)}" if names.count(name) > 1 else "" for at, name in enumerate(names)]
     pairs = zip(map("".join, zip(names, numbers, strict=True)), weights, retrievers, strict=True)
@@ -148,10 +142,6 @@ def keyword_of(retrievers: Iterable[BaseRetriever]) -> ContextualBM25Retriever |
 
 def _is_keyword(retriever: object) -> bool:
     return getattr(retriever, "kind", None) == "keyword" or isinstance(retriever, BM25Retriever)
-
-
-def _is_weight(value: object) -> bool:
-    return isinstance(value, int | float | np.floating | np.integer) and bool(0 <= value < math.inf)
 
 
 def name_of(retriever: Any) -> str:

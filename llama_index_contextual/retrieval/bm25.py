@@ -166,11 +166,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     @property
     def index(self) -> KeywordIndex:
-        """The index behind this retriever.
-
-        Raises:
-            SettingError: The retriever reads a store that something else changes.
-        """
+        """The index behind this retriever; a SettingError where it reads a store that something else changes."""
         if not isinstance(self._reader, KeywordIndex):
             raise SettingError("This retriever only reads its store. Cure: change and persist what the store is of.")
         return self._reader
@@ -251,11 +247,9 @@ class ContextualBM25Retriever(BM25Retriever):
         ids = list(node_ids)
         return self.ask(lambda store: store.nodes(ids))
 
-    def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
+    def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""
-        ids = list(node_ids)
-        terms: TermScores = self.ask(lambda store: store.term_scores(self.groups(text), ids))
-        return terms
+        return self.ask(lambda store: store.term_scores(self.groups(text), node_ids))  # type: ignore[no-any-return]
 
     def unknown(self, text: str) -> list[str]:
         """Words of a text that no node holds."""
@@ -269,9 +263,8 @@ class ContextualBM25Retriever(BM25Retriever):
         def work(store: Any) -> bool:
             hits = store.keyword_query(self.groups(word), _READ_FOR_FLAGS)
             texts = [node.get_content() for node in store.nodes(hit.node_id for hit in hits).values()]
-            flag = f"-{word}"
-            written = any(flag in text and flag in (part.strip(_AROUND) for part in text.split()) for text in texts)
-            return (bool(hits) or is_spelled(word)) and not written
+            is_flag = any(f"-{word}" in (part.strip(_AROUND) for part in text.split()) for text in texts)
+            return (bool(hits) or is_spelled(word)) and not is_flag
 
         return self.ask(work)
 
@@ -338,18 +331,17 @@ def _nearest(store: Any, filters: MetadataFilters) -> str:
         return ""
     key, wanted = part.key.removeprefix(ITEMS), str(part.value if tag is None else tag)
     metas = [node.metadata for node in store.nodes(store.selected_ids()).values()]
-    if tag is not None or (key != PATH and any(key in meta for meta in metas)):
-        kind = f"values of {key}" if tag is None else "tags"
-        values = [meta.get(one) for meta in metas for one in ((key,) if tag is None else (TAGS, INLINE_TAGS))]
-        listed = [one if isinstance(one, list | tuple) else str(one).split(",") for one in values if one is not None]
-        counts = Counter(str(one).strip() for several in listed for one in several if one)
-    elif key == PATH:
-        kind, folders = "folders", [PurePosixPath(path_of(meta)).parents for meta in metas]
-        counts = Counter(f"{one}/" for several in folders for one in several if one.name)
+    if tag is None and key == PATH:
+        folders = (one for meta in metas for one in PurePosixPath(path_of(meta)).parents)
+        kind, found = "folders", [f"{one}/" for one in folders if one.name]
+    elif tag is None and not any(key in meta for meta in metas):
+        kind, wanted, found = "keys", key, [one for meta in metas for one in meta.keys() - NAMES_TAKEN]
     else:
-        kind, wanted = "keys", key
-        counts = Counter(one for meta in metas for one in meta.keys() - NAMES_TAKEN)
-    near = get_close_matches(wanted, counts, _NEAREST, 0.5)
-    if tag is None or not near:
-        near = list(dict.fromkeys([*near, *(one for one, _ in counts.most_common(2 * _NEAREST))]))[: 2 * _NEAREST]
-    return f" ({kind} that there are: {', '.join(near)})" if near else f" (there are no {kind})"
+        kind = "tags" if tag is not None else f"values of {key}"
+        values = (meta.get(one) for meta in metas for one in ((key,) if tag is None else (TAGS, INLINE_TAGS)))
+        listed = (one if isinstance(one, list | tuple) else str(one).split(",") for one in values if one is not None)
+        found = [str(one).strip() for several in listed for one in several if one]
+    counts = Counter(found)
+    near = [*get_close_matches(wanted, counts, _NEAREST, 0.5), *(one for one, _ in counts.most_common(2 * _NEAREST))]
+    shown = list(dict.fromkeys(near))[: 2 * _NEAREST]
+    return f" ({kind} that there are: {', '.join(shown)})" if shown else f" (there are no {kind})"

@@ -8,10 +8,9 @@ answer. ``benchmarks/relevance.py`` trains ``relevance.json``; ``benchmarks/resu
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.errors import SettingError, amount
@@ -62,9 +61,7 @@ def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
             ours, and neither filters nor operators, because who narrows a search wants what is there. Elsewhere
             ``"auto"`` leaves out nothing.
     """
-    if chosen != AUTO:
-        return float(chosen)
-    return LEAST if is_calibrated else 0.0
+    return float(chosen) if chosen != AUTO else LEAST if is_calibrated else 0.0
 
 
 class Evidence(NamedTuple):
@@ -196,13 +193,7 @@ def judge(
 
 
 class Step(NamedTuple):
-    """What one postprocessor made of a score.
-
-    Args:
-        name: Its class.
-        before: The score before.
-        after: The score after.
-    """
+    """What one postprocessor made of a score; ``name`` is its class."""
 
     name: str
     before: float
@@ -263,7 +254,7 @@ class Hit:
             "cosine": self.cosine,
             "fused": self.fused
             and {**self.fused._asdict(), "credits": [credit._asdict() for credit in self.fused.credits]},
-            "terms": [asdict(term) for term in self.terms],
+            "terms": [term._asdict() for term in self.terms],
             "steps": [{**step._asdict(), "factor": step.factor} for step in self.steps],
         }
 
@@ -336,10 +327,6 @@ class Explanation:
             "warnings": list(self.warnings),
             "hits": [hit.to_dict() for hit in self.hits],
         }
-
-    def to_json(self, indent: int | None = 2) -> str:
-        """:meth:`to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def __str__(self) -> str:
         arms = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())

@@ -327,17 +327,11 @@ def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
 
 
 def _is_portable(part: MetadataFilter) -> bool:
-    if part.key.startswith(ITEMS) or part.operator not in _EVERYWHERE:
-        return False
-    if isinstance(part.value, list) != (part.operator == FilterOperator.IN):
-        return False
     values: list[Any] = part.value if isinstance(part.value, list) else [part.value]
-    ranged = part.operator not in {FilterOperator.EQ, FilterOperator.IN}
-    plain = all(_is_plain(value) and not (ranged and isinstance(value, str)) for value in values)
-    return bool(values) and plain and not any(map(condition_of(part), (True, False)))
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, str):
-        return not set(value) & set("'\"\\\0%")
-    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    is_list, compares = part.operator == FilterOperator.IN, part.operator in {FilterOperator.EQ, FilterOperator.IN}
+    if part.key.startswith(ITEMS) or part.operator not in _EVERYWHERE or isinstance(part.value, list) != is_list:
+        return False
+    texts, numbers = ([one for one in values if isinstance(one, str) is kind] for kind in (True, False))
+    is_plain = all(isinstance(one, int) or (isinstance(one, float) and one.is_integer()) for one in numbers)
+    is_plain = is_plain and not (texts and not compares) and not set("".join(texts)) & set("'\"\\\0%")
+    return bool(values) and is_plain and not any(map(condition_of(part), (True, False)))

@@ -71,7 +71,7 @@ def test_it_prints_a_line_for_each_hit(arms):
 
 def test_it_serialises(arms):
     explanation = ContextualFusionRetriever(arms).explain("Cookie the dog")
-    data = json.loads(explanation.to_json())
+    data = json.loads(json.dumps(explanation.to_dict()))
     assert data["arms"] == explanation.arms
     assert [hit["node_id"] for hit in data["hits"]] == [hit.node_id for hit in explanation]
     assert {one["arm"]: one["rank"] for one in data["hits"][0]["fused"]["credits"]}["bm25"] == 1

@@ -233,15 +233,6 @@ def test_numbers_of_numpy_are_numbers():
 
 def test_what_is_no_list_of_retrievers_is_refused_with_the_cure(index, nodes):
     one = ContextualBM25Retriever(nodes)
-    for given, cure in (
-        (
-            one,
-            r"Retriever is not a list of retrievers\. Cure: a list, ContextualFusionRetriever\(\[\.\.\.\]\)",
-        ),
-        (index, r"VectorStoreIndex is not a list of retrievers\. Cure: \[index\.as_retriever\(\)\]"),
-        (7, r"int is not a list of retrievers\. Cure: a list, "),
-        ([one, index], r"hold a VectorStoreIndex, which is not a retriever\. Cure: its as_retriever\(\)"),
-        ([one, "bm25"], r"hold a str, which is not a retriever\. Cure: a LlamaIndex retriever"),
-    ):
-        with pytest.raises(SettingError, match=cure):
+    for given in (one, index, 7, [], [one, index], [one, "bm25"]):
+        with pytest.raises(SettingError, match=r"is not a list of retrievers\. Cure: .*\(\[index\.as_retriever\(\), "):
             ContextualFusionRetriever(given)
