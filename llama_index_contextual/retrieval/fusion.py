@@ -104,14 +104,14 @@ class Ranking:
 
 
 class Credit(NamedTuple):
-    """What a ranking, or a feature of a learned model, adds to a document.
+    """What a ranking, or a feature of a learned model, adds to the fused score of a document.
 
     Args:
         arm: The arm's name, or the feature's.
         query: Number of the query.
         rank: From 1; 0 of a feature.
-        score: As the arm gave it.
-        credit: What it adds to the fused score.
+        score: As the arm gave it, or the value of the feature.
+        credit: What it adds.
     """
 
     arm: str
@@ -300,40 +300,24 @@ def fuse_learned(
         if reads is not None and reads.weight and ranking.query == 0 and ranking.arm == reads.arm:
             table.add("match", table.spread(ranking, np.minimum(scores / reads.weight, 1.0)), weights["match"])
     if reads is not None:
-        vector = next((one for one in rankings if not keyword[one.arm] and one.query == 0), None)
-        _add_signals(table, query, vector, reads, weights, today)
+        table.add("nearness", reads.nearness, weights["nearness"])
+        table.add("date", date_shares(query, reads.records, today), weights["date"])
+        named, shares = named_rows(query, reads.records, table.raw), np.zeros(len(table.ids))
+        shares[list(named)] = list(named.values())
+        table.named = frozenset(table.ids[row] for row in named)
+        table.add("names", shares, weights.get("names", 0.0))
+        order, codes = table.order(), [None if record is None else record.code for record in reads.records]
+        table.add("opening", opening_shares(reads, order), weights.get("opening", 0.0))
+        if any(codes):
+            vectors = (one for one in rankings if not keyword[one.arm] and one.query == 0)
+            spread = (table.spread(one, stretch(one.in_ranks[1], Mode.LEARNED, one.compared)) for one in vectors)
+            cosines = next(spread, np.zeros(len(table.ids)))
+            for name, values in code_signals(query, reads.analyzer, reads.terms, codes, cosines, order).items():
+                table.add(name, values, weights.get(name, 0.0))
+            table.add("further chunk", repeats(query, codes, table.order()), -1.0)
     best = float(table.raw.max(initial=-math.inf))
     table.scores = np.maximum(table.raw / best, LEAST) if best > 0 else np.ones(len(table.ids))
     return table
-
-
-def _add_signals(
-    table: Table,
-    query: str,
-    vector: Ranking | None,
-    reads: PoolReads,
-    weights: Mapping[str, float],
-    today: date | None,
-) -> None:
-    """Add what a keyword arm of ours reads of the candidates; ``vector`` is the vector arm's answer."""
-    records = reads.records
-    if reads.nearness is not None:
-        table.add("nearness", reads.nearness, weights["nearness"])
-    table.add("date", date_shares(query, records, today), weights["date"])
-    named, shares = named_rows(query, records, table.raw), np.zeros(len(table.ids))
-    shares[list(named)] = list(named.values())
-    table.named = frozenset(table.ids[row] for row in named)
-    table.add("names", shares, weights.get("names", 0.0))
-    order = table.order()
-    table.add("opening", opening_shares(reads, order), weights.get("opening", 0.0))
-    codes = [None if record is None else record.code for record in records]
-    if any(codes):
-        cosines = np.zeros(len(table.ids))
-        if vector is not None:
-            cosines = table.spread(vector, stretch(vector.in_ranks[1], Mode.LEARNED, vector.compared))
-        for name, values in code_signals(query, reads.analyzer, reads.terms, codes, cosines, order).items():
-            table.add(name, values, weights.get(name, 0.0))
-        table.add("further chunk", repeats(query, codes, table.order()), -1.0)
 
 
 def trust_in(

@@ -264,7 +264,7 @@ def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Seq
         return fuse_learned(text, rankings, kinds, reads, trust=trust, today=question.today)
     ages: dict[str, Any] = {"half_life_days": question.half_life_days, "ageless": question.ageless}
     today = question.today or datetime.now().astimezone().date()
-    return fuse_sessions(text, rankings, kinds, reads, today, trust=trust, **ages)
+    return fuse_sessions(rankings, kinds, reads, today, trust=trust, **ages)
 
 
 def _filter_notes(fusion: Fusion) -> list[str]:

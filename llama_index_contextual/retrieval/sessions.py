@@ -11,14 +11,12 @@ session keyword the same of its BM25 scores, each as a share of the summed rarit
 sentence        how far its best vector score for one sentence of the message is above the last candidate's, in the unit
                 of ``session vector``: beside small talk and news, the sentence that the session is about counts
 age             how new it is: 1 on the day of the message, and half of it after each ``half_life_days``
-date            how near it is to a day that the message names, as in learned fusion
 =============== =====================================================================================================
 
 Age hides an old session that the message goes on with. So every second session is the best of those left by the text
 alone. The best chunk of a session comes first; each further one counts half as much as the one before.
-``benchmarks/train.py`` trains the numbers in ``messages.json``, but those of age, which was chosen with that turn, and
-of dates, which few messages name. The figures, and what was tried besides, are in
-``benchmarks/results/memory.md``.
+``benchmarks/train.py`` trains the numbers in ``messages.json``, but that of age, which was chosen with that turn. The
+figures, and what was tried besides, are in ``benchmarks/results/memory.md``.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ import numpy as np
 
 from llama_index_contextual.metadata import HEADER_PATH
 from llama_index_contextual.retrieval.fusion import LEAST, Mode, Table, shipped_weights, stretch
-from llama_index_contextual.retrieval.signals import date_shares
 from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrieval.fusion import Floats, Ranking
     from llama_index_contextual.retrieval.signals import PoolReads
 
-FEATURES: Final = ("session vector", "session keyword", "sentence", "date", "age")
+FEATURES: Final = ("session vector", "session keyword", "sentence", "age")
 HALF_LIFE_DAYS: Final = 30.0
 _SPEAKERS: Final = 3  # chunks of a session that speak for it
 _RANGE: Final = 6.0  # standard deviations, over which a score is stretched
@@ -81,7 +78,6 @@ def sessions_of(
 
 
 def fuse_sessions(
-    query: str,
     rankings: Sequence[Ranking],
     keyword: Mapping[str, bool],
     reads: PoolReads,
@@ -95,7 +91,6 @@ def fuse_sessions(
     """Rankings of chunks fused by their sessions.
 
     Args:
-        query: The message.
         rankings: Of all arms for the message, and of arms that do not match words for its sentences.
         keyword: For each arm's name whether it matches words.
         reads: Of the keyword arm for the candidates: those that the whole message finds.
@@ -107,26 +102,25 @@ def fuse_sessions(
 
     Returns:
         ``raw`` is the log-odds of a chunk's session, halved for each chunk of it that comes before, and ``score`` is
-        ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0; the score of the
-        first two is how many chunks of the session are candidates, that of ``age`` its days, or -1.
+        ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0; the score of ``age`` are the
+        days of the session, or -1.
     """
     weights, trust = weights or shipped_weights("messages"), trust or {}
     sessions, ages = sessions_of(reads, today, ageless)
     known = {one: 0.5 ** (age / half_life_days) for one, age in ages.items() if age is not None}
     middle = median(known.values()) if known else 0.0  # the newness of a session without an age
-    table, features = chunk_features(query, rankings, keyword, reads, trust, today)
+    table, features = chunk_features(rankings, keyword, reads, trust)
     chunk_scores = features @ [weights[name] for name in FEATURES[:-1]]
     members: dict[Hashable, list[int]] = {}
     for row in np.argsort(-chunk_scores, kind="stable").tolist():
         members.setdefault(sessions[row], []).append(row)
-    values, shown = np.zeros((2, len(reads.ids), len(FEATURES)))
+    values, days = np.zeros((len(reads.ids), len(FEATURES))), np.full(len(reads.ids), -1.0)
     totals = dict["Hashable", "tuple[float, float]"]()
     for session, rows in members.items():
         best = -np.sort(-features[rows], axis=0)
-        of_session = [*best[0], known.get(session, middle)]
-        of_session[:2] = best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS
+        of_session = [*best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS, best[0, 2], known.get(session, middle)]
         values[rows], age = of_session, ages[session]
-        shown[rows] = [len(rows), len(rows), *of_session[2:4], -1.0 if age is None else age]
+        days[rows] = -1.0 if age is None else age
         summands = [weights[name] * value for name, value in zip(FEATURES, of_session, strict=True)]
         totals[session] = math.fsum(summands), math.fsum(summands[:-1])
     lifted = np.zeros(len(reads.ids))
@@ -136,7 +130,8 @@ def fuse_sessions(
         table.raw[rows] = total * _FURTHER ** np.arange(len(rows))
     table.columns.append(("turn", 0, lifted, lifted, None))
     for at, name in enumerate(FEATURES):
-        table.columns.append((name, 0, shown[:, at], weights[name] * values[:, at], None))
+        shown = days if name == "age" else values[:, at]
+        table.columns.append((name, 0, shown, weights[name] * values[:, at], None))
     table.scores = np.maximum(table.raw / max(float(table.raw.max(initial=0.0)), LEAST), LEAST)
     return table
 
@@ -152,12 +147,7 @@ def _in_turn(totals: Mapping[Hashable, tuple[float, float]]) -> dict[Hashable, f
 
 
 def chunk_features(
-    query: str,
-    rankings: Sequence[Ranking],
-    keyword: Mapping[str, bool],
-    reads: PoolReads,
-    trust: Mapping[str, float],
-    today: date,
+    rankings: Sequence[Ranking], keyword: Mapping[str, bool], reads: PoolReads, trust: Mapping[str, float]
 ) -> tuple[Table, Floats]:
     """The candidates with their ranks, which add nothing by themselves, and all features but age, one a column."""
     whole = [one for one in rankings if one.query == 0]
@@ -183,5 +173,4 @@ def chunk_features(
         last = scores[: ranking.compared][-1] if len(ids) else 0.0
         above = trust.get(ranking.arm, 1.0) * (scores - last) / unit
         features[:, 2] = np.maximum(features[:, 2], table.spread(ranking, above))
-    features[:, 3] = date_shares(query, reads.records, today)
     return table, features

@@ -114,7 +114,7 @@ class PoolReads(NamedTuple):
         analyzer: Its analyzer.
         ids: Of the candidates.
         terms: Scores of the question's terms in each.
-        nearness: Of the question's words in each; None for a message, whose text is too long for it.
+        nearness: Of the question's words in each; 0 for a message, whose text is too long for it.
         records: Of each; None of one that the store lost.
     """
 
@@ -122,7 +122,7 @@ class PoolReads(NamedTuple):
     analyzer: Analyzer
     ids: Sequence[str]
     terms: TermScores
-    nearness: Floats | None
+    nearness: Floats
     records: Sequence[ChunkRecord | None]
 
     @property
@@ -146,7 +146,7 @@ def read_pool(
     groups, analyzer = arm.groups(query), arm.analyzer
 
     def read(store: Any) -> PoolReads:
-        near = None if is_message else store.nearness(groups, ids)
+        near = np.zeros(len(ids)) if is_message else store.nearness(groups, ids)
         records = store.records(ids, lambda metadata, text: record_of(analyzer, metadata, text))
         return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records)
 

@@ -34,8 +34,8 @@ def fused(vector, keyword, sessions, ages, **more):
     metadata = [{"path": f"{sessions[one]}.md", "date": days[sessions[one]]} for one in ids]
     records = [record_of(Analyzer(), one, "") for one in metadata]
     terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
-    reads = PoolReads("keyword", Analyzer(), ids, terms, None, records)
-    table = fuse_sessions("q", rankings, KINDS, reads, NOW, **more)
+    reads = PoolReads("keyword", Analyzer(), ids, terms, np.zeros(len(ids)), records)
+    table = fuse_sessions(rankings, KINDS, reads, NOW, **more)
     return [table.explained(one) for one in table.ranked()]
 
 
@@ -45,7 +45,8 @@ def test_more_chunks_that_speak_for_a_session_count_more():
     first, second, *_ = found = fused(vector, {}, sessions, dict.fromkeys("abc", 3))
     assert (first.node_id, second.node_id) == ("a1", "b1")
     assert [one.node_id for one in found].index("a2") > 1  # after the best of another session
-    assert {one.arm: one.score for one in first.credits if not one.rank}["session vector"] == 2
+    credits_of = {one.node_id: {part.arm: part.credit for part in one.credits} for one in found}
+    assert credits_of["a1"]["session vector"] > credits_of["b1"]["session vector"]
 
 
 def test_each_further_chunk_counts_half():
