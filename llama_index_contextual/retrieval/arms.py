@@ -296,7 +296,8 @@ def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[st
         weight = arm.weight / present / len(numbers)  # shared, so that variants do not make an arm more important
         for number, candidates in zip(numbers, found, strict=True):
             kept = candidates if admitted is None else [one for one in candidates if one.node_id in admitted]
-            rankings.append(Ranking(arm.name, number, weight, kept[:pool]))
+            model = getattr(arm.retriever, "cosines_of", "")
+            rankings.append(Ranking(arm.name, number, weight, kept[:pool], None, arm.is_keyword, model))
     return sorted(rankings, key=lambda one: one.query)
 
 

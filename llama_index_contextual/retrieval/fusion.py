@@ -73,6 +73,8 @@ class Ranking:
         candidates: Best first.
         compared: So many of the first are all chunks' best; those behind them are in the ranking because a filter left
             out better ones, and change no score of another. None: all.
+        is_keyword: Whether the arm matches words.
+        model: Of its cosines, see ``ContextualVectorRetriever.cosines_of``.
     """
 
     arm: str
@@ -80,6 +82,8 @@ class Ranking:
     weight: float
     candidates: Sequence[Candidate]
     compared: int | None = None
+    is_keyword: bool = False
+    model: str = ""
 
     @cached_property
     def in_ranks(self) -> tuple[list[str], Floats]:
@@ -264,10 +268,8 @@ def stretch(scores: Floats, mode: Mode, compared: int | None = None) -> Floats:
 def fuse_learned(
     query: str,
     rankings: Sequence[Ranking],
-    keyword: Mapping[str, bool],
     reads: PoolReads | None = None,
     *,
-    trust: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Table:
@@ -280,23 +282,18 @@ def fuse_learned(
         query: The question.
         rankings: Of all arms and queries. Arms of one kind share its feature by their weights, and so do the queries of
             an arm.
-        keyword: For each arm's name whether it matches words.
         reads: Of a keyword arm of ours, for :func:`candidate_ids`; None where there is none.
-        trust: Factors for the scores of some arms, 0 to 1, by the arm's name; of others 1.
         weights: What 1 of each feature adds to the log-odds that a candidate answers; default the shipped ones.
         today: From which "last week" counts; default the present day.
     """
     weights = weights or {**shipped_weights("learned"), **shipped_weights("code")}
-    table, totals = Table(rankings), {True: 0.0, False: 0.0}
+    table, trust, totals = Table(rankings), trust_in(query, rankings, reads), {True: 0.0, False: 0.0}
     for ranking in rankings:
-        totals[keyword[ranking.arm]] += ranking.weight
-    for ranking in rankings:
-        if not ranking.weight:
-            continue
-        kind, scores = keyword[ranking.arm], ranking.in_ranks[1]
-        factor = (trust or {}).get(ranking.arm, 1.0) * ranking.weight / totals[kind]
-        stretched = stretch(scores, Mode.LEARNED, ranking.compared)
-        table.add_ranking(ranking, weights["keyword" if kind else "vector"] * factor * stretched)
+        totals[ranking.is_keyword] += ranking.weight
+    for ranking in (one for one in rankings if one.weight):
+        scores, weight = ranking.in_ranks[1], weights["keyword" if ranking.is_keyword else "vector"]
+        weight *= trust.get(ranking.arm, 1.0) * ranking.weight / totals[ranking.is_keyword]
+        table.add_ranking(ranking, weight * stretch(scores, Mode.LEARNED, ranking.compared))
         if reads is not None and reads.weight and ranking.query == 0 and ranking.arm == reads.arm:
             table.add("match", table.spread(ranking, np.minimum(scores / reads.weight, 1.0)), weights["match"])
     if reads is not None:
@@ -309,7 +306,7 @@ def fuse_learned(
         order, codes = table.order(), [None if record is None else record.code for record in reads.records]
         table.add("opening", opening_shares(reads, order), weights.get("opening", 0.0))
         if any(codes):
-            vectors = (one for one in rankings if not keyword[one.arm] and one.query == 0)
+            vectors = (one for one in rankings if not one.is_keyword and one.query == 0)
             spread = (table.spread(one, stretch(one.in_ranks[1], Mode.LEARNED, one.compared)) for one in vectors)
             cosines = next(spread, np.zeros(len(table.ids)))
             for name, values in code_signals(query, reads.analyzer, reads.terms, codes, cosines, order).items():
@@ -320,9 +317,7 @@ def fuse_learned(
     return table
 
 
-def trust_in(
-    models: Mapping[str, str], query: str, rankings: Sequence[Ranking], reads: PoolReads | None
-) -> dict[str, float]:
+def trust_in(query: str, rankings: Sequence[Ranking], reads: PoolReads | None) -> dict[str, float]:
     """Factors for scores of arms, by the arm's name; those of other arms are 1.
 
     The vectors of all-MiniLM-L6-v2 count by the share of the question that its vocabulary knows: all for an English
@@ -332,13 +327,12 @@ def trust_in(
     Figures: ``benchmarks/results/languages.md``.
 
     Args:
-        models: Of vector arms whose model is known, by the arm's name; see ``ContextualVectorRetriever.cosines_of``.
         query: The question.
         rankings: The answers of the arms.
         reads: Of the keyword arm; None where there is none.
     """
-    trust = {name: english_trust(query) for name, model in models.items() if model == MINILM}
-    multilingual = [name for name, model in models.items() if model == E5]
+    trust = {one.arm: english_trust(query) for one in rankings if one.model == MINILM}
+    multilingual = [one.arm for one in rankings if one.model == E5]
     if reads is not None and reads.weight and multilingual:
         best = max((one.in_ranks[1].max(initial=0.0) for one in rankings if one.arm == reads.arm), default=0.0)
         share_found = min(float(best) / reads.weight / _FOUND, 1.0)

@@ -53,7 +53,6 @@ from llama_index_contextual.retrieval.fusion import (
     candidate_ids,
     fuse,
     fuse_learned,
-    trust_in,
 )
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import NearDuplicates, read_pool
@@ -257,14 +256,10 @@ def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Seq
         # The sentences of a message are no questions of their own: they speak for what the whole of it finds.
         ids = candidate_ids(one for one in rankings if not is_message or one.query == 0)
         reads = read_pool(text, name, keyword, ids, is_message=is_message)
-    kinds = {arm.name: arm.is_keyword for arm in arms}
-    models = {arm.name: model for arm in arms if (model := getattr(arm.retriever, "cosines_of", ""))}
-    trust = trust_in(models, text, rankings, reads)
     if reads is None or not is_message:
-        return fuse_learned(text, rankings, kinds, reads, trust=trust, today=question.today)
+        return fuse_learned(text, rankings, reads, today=question.today)
     ages: dict[str, Any] = {"half_life_days": question.half_life_days, "ageless": question.ageless}
-    today = question.today or datetime.now().astimezone().date()
-    return fuse_sessions(rankings, kinds, reads, today, trust=trust, **ages)
+    return fuse_sessions(text, rankings, reads, question.today or datetime.now().astimezone().date(), **ages)
 
 
 def _filter_notes(fusion: Fusion) -> list[str]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from llama_index_contextual.metadata import HEADER_PATH
-from llama_index_contextual.retrieval.fusion import LEAST, Mode, Table, shipped_weights, stretch
+from llama_index_contextual.retrieval.fusion import LEAST, Mode, Table, shipped_weights, stretch, trust_in
 from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
@@ -78,26 +78,24 @@ def sessions_of(
 
 
 def fuse_sessions(
+    query: str,
     rankings: Sequence[Ranking],
-    keyword: Mapping[str, bool],
     reads: PoolReads,
     today: date,
     *,
     half_life_days: float = HALF_LIFE_DAYS,
     ageless: Sequence[str] = (),
-    trust: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> Table:
     """Rankings of chunks fused by their sessions.
 
     Args:
+        query: The message.
         rankings: Of all arms for the message, and of arms that do not match words for its sentences.
-        keyword: For each arm's name whether it matches words.
         reads: Of the keyword arm for the candidates: those that the whole message finds.
         today: The day of the message.
         half_life_days: After so many days the feature age is one half.
         ageless: Globs of paths that never age.
-        trust: Factors for the scores of some arms, 0 to 1, by the arm's name; of others 1.
         weights: Of the features; default the shipped ones.
 
     Returns:
@@ -105,11 +103,11 @@ def fuse_sessions(
         ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0; the score of ``age`` are the
         days of the session, or -1.
     """
-    weights, trust = weights or shipped_weights("messages"), trust or {}
+    weights = weights or shipped_weights("messages")
     sessions, ages = sessions_of(reads, today, ageless)
     known = {one: 0.5 ** (age / half_life_days) for one, age in ages.items() if age is not None}
     middle = median(known.values()) if known else 0.0  # the newness of a session without an age
-    table, features = chunk_features(rankings, keyword, reads, trust)
+    table, features = chunk_features(query, rankings, reads)
     chunk_scores = features @ [weights[name] for name in FEATURES[:-1]]
     members: dict[Hashable, list[int]] = {}
     for row in np.argsort(-chunk_scores, kind="stable").tolist():
@@ -146,16 +144,14 @@ def _in_turn(totals: Mapping[Hashable, tuple[float, float]]) -> dict[Hashable, f
     return dict(zip(order, sorted((total for total, _ in totals.values()), reverse=True), strict=True))
 
 
-def chunk_features(
-    rankings: Sequence[Ranking], keyword: Mapping[str, bool], reads: PoolReads, trust: Mapping[str, float]
-) -> tuple[Table, Floats]:
+def chunk_features(query: str, rankings: Sequence[Ranking], reads: PoolReads) -> tuple[Table, Floats]:
     """The candidates with their ranks, which add nothing by themselves, and all features but age, one a column."""
     whole = [one for one in rankings if one.query == 0]
-    table = Table(whole)
+    table, trust = Table(whole), trust_in(query, rankings, reads)
     for ranking in whole:
         table.add_ranking(ranking, np.zeros(len(ranking.in_ranks[0])))
-    vectors, matches = ([one for one in whole if keyword[one.arm] is kind] for kind in (False, True))
-    sentences = [one for one in rankings if one.query and not keyword[one.arm]] or vectors
+    vectors, matches = ([one for one in whole if one.is_keyword is kind] for kind in (False, True))
+    sentences = [one for one in rankings if one.query and not one.is_keyword] or vectors
     unit = _RANGE * max(
         (float(np.std(one.in_ranks[1][: one.compared])) for one in vectors if one.candidates), default=0
     )

@@ -205,18 +205,18 @@ def test_any_arms_will_do(nodes, arms):
 def test_arms_of_one_kind_share_its_feature():
     weights = {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0}
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], {"x": False}, weights=weights).ranked()
+    one = fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], weights=weights).ranked()
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = fuse_learned("q", rankings, {"x": False, "y": False}, weights=weights).ranked()
+    two = fuse_learned("q", rankings, weights=weights).ranked()
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
 
 
 def test_the_reasons_of_a_candidate_are_the_rankings_and_features_that_it_has():
     rankings = [
         Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
-        Ranking("k", 0, 0.5, [Candidate("b", 3.0)]),
+        Ranking("k", 0, 0.5, [Candidate("b", 3.0)], is_keyword=True),
     ]
-    table = fuse_learned("q", rankings, {"x": False, "k": True}, reads(["a", "b", "c"], [0.5, 0.0, 0.0]))
+    table = fuse_learned("q", rankings, reads(["a", "b", "c"], [0.5, 0.0, 0.0]))
     assert {one.node_id: [part.arm for part in table.explained(one).credits] for one in table.ranked()} == {
         "a": ["x", "nearness"],
         "b": ["x", "k", "match"],
@@ -263,11 +263,11 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
 )
 def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
     words = reads(["a"], [0.0])
-    rankings = [Ranking("k", 0, 0.5, [Candidate("a", best)]), Ranking("v", 0, 0.5, [Candidate("a", 0.9)])]
-    trust = trust_in({"v": "multilingual-e5"}, "¿Cuándo?", rankings, words)
+    keyword = Ranking("k", 0, 0.5, [Candidate("a", best)], is_keyword=True)
+    vector = Ranking("v", 0, 0.5, [Candidate("a", 0.9)], model="multilingual-e5")
+    trust = trust_in("¿Cuándo?", [keyword, vector], words)
     assert trust == pytest.approx({"v": vectors, "k": keywords})
-    assert trust_in({}, "¿Cuándo?", rankings, words) == {}
-    assert trust_in({"v": "multilingual-e5"}, "¿Cuándo?", rankings, None) == {}
+    assert trust_in("¿Cuándo?", [keyword], words) == trust_in("¿Cuándo?", [keyword, vector], None) == {}
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
@@ -275,8 +275,7 @@ def test_match_is_the_share_of_the_question_that_is_found():
     words = reads(["a", "b"], [0.0, 0.0])
     found = fuse_learned(
         "q",
-        [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
-        {"k": True},
+        [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)], is_keyword=True)],
         words,
         weights=weights,
     ).ranked()

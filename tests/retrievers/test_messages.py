@@ -19,13 +19,12 @@ from llama_index_contextual.retrieval.sessions import FEATURES, _in_turn, fuse_s
 from llama_index_contextual.retrieval.signals import PoolReads, read_pool, record_of
 
 NOW = date(2026, 4, 10)
-KINDS = {"vector": False, "keyword": True}
 
 
 def fused(vector, keyword, sessions, ages, **more):
     rankings = [
         Ranking("vector", 0, 0.4, [Candidate(*one) for one in vector.items()]),
-        Ranking("keyword", 0, 0.6, [Candidate(*one) for one in keyword.items()]),
+        Ranking("keyword", 0, 0.6, [Candidate(*one) for one in keyword.items()], is_keyword=True),
     ]
     for number, answer in enumerate(more.pop("sentences", []), start=1):
         rankings.append(Ranking("vector", number, 0.4, [Candidate(*one) for one in answer.items()]))
@@ -35,7 +34,7 @@ def fused(vector, keyword, sessions, ages, **more):
     records = [record_of(Analyzer(), one, "") for one in metadata]
     terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
     reads = PoolReads("keyword", Analyzer(), ids, terms, np.zeros(len(ids)), records)
-    table = fuse_sessions(rankings, KINDS, reads, NOW, **more)
+    table = fuse_sessions("q", rankings, reads, NOW, **more)
     return [table.explained(one) for one in table.ranked()]
 
 
