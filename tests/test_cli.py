@@ -216,7 +216,7 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     (tmp_path / "contextual.toml").write_text("[chunks]\nchunk_size = 60\nchunk_overlap = 0\n", "utf-8")
     chunks = json.loads(run(*preview, "--context", "--json").stdout)
     assert len(chunks) > len(json.loads(run(*preview, "--chunk-size", 190, "--json").stdout))
-    assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["added"]["Embedded"]
+    assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["embedded"]
     assert "Document: docs/gateway.md > Gateway > Timeout" in run(*preview, "--context").stdout
     assert "Document:" not in run(*preview).stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"

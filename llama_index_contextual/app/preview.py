@@ -40,13 +40,10 @@ class ChunkView(NamedTuple):
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The chunk as plain data, with what is added to its text for each reader."""
+        """The chunk as plain data, with what is embedded before its text."""
         values = {key: metadata.value_of(self.node.metadata, key) for key in self.node.metadata}
         lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-        modes = MetadataMode.EMBED, MetadataMode.LLM
-        text = self.overlap + self.text
-        embedded, prompt = (self.node.get_content(mode).removesuffix(text).strip() for mode in modes)
-        words = embedded, values.get(metadata.LEXICAL_CONTEXT), self.node.metadata.get(metadata.FRONT_MATTER)
+        embedded = self.node.get_content(MetadataMode.EMBED).removesuffix(self.overlap + self.text).strip()
         keys = (metadata.DATE, metadata.CONTENT_TYPE, metadata.CONTEXT_SOURCE, metadata.CONTINUES, LEFT_OUT)
         return {
             "number": self.number,
@@ -55,13 +52,9 @@ class ChunkView(NamedTuple):
             "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
             **{key.removeprefix("_"): str(values.get(key) or "") for key in keys},
             "over_budget": bool(values.get(metadata.OVERFLOW)),
+            "embedded": embedded,
             "overlap": self.overlap,
             "text": self.text,
-            "added": {
-                "Embedded": embedded,
-                "Keywords": "\n".join(map(str, filter(None, words))),
-                "Language model": prompt,
-            },
         }
 
 
@@ -83,7 +76,7 @@ def _panel(chunk: dict[str, Any]) -> Panel:
     facts += [chunk[metadata.DATE], chunk[metadata.CONTINUES] and f"continues {chunk[metadata.CONTINUES]}"]
     facts += ["over chunk_size"] if chunk["over_budget"] else []
     subtitle = Text(" · ".join(printable(fact, one_line=True) for fact in facts if fact), style="dim")
-    body = Text(printable(f"{chunk['added']['Embedded']}\n\n") if chunk["context_source"] else "", style="green")
+    body = Text(printable(f"{chunk['embedded']}\n\n") if chunk["context_source"] else "", style="green")
     body.append(printable(chunk["overlap"]), style="dim italic").append(printable(chunk["text"]), style="default")
     return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right")
 
@@ -108,7 +101,7 @@ class Preview:
         return next((str(parts) for node in self.nodes if (parts := node.metadata.get(LEFT_OUT))), "")
 
     def to_html(self) -> str:
-        """A self-contained page: boundaries, overlaps, and four views of each chunk. It holds each text once."""
+        """A self-contained page: boundaries, overlaps and contexts. It holds each text once."""
         chunks, remark = [chunk.to_dict() for chunk in chunk_views(self.nodes)], f"Left out: {self.left_out}"
         values = {"budget": self.budget, "remark": remark if self.left_out else "", "chunks": chunks}
         return render("chunks.html", title=self.name, **values)
