@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.app.folder.walk import Folders, collections_of
-from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage
+from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
 from llama_index_contextual.app.store import DEFAULT_NAME, Layout
 from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.app.store.rows import IndexState, state_of
 from llama_index_contextual.errors import DamagedError, SettingError, StorageError
+
+if TYPE_CHECKING:
+    from llama_index_contextual.app.settings.schema import Configuration
 
 
 def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
@@ -94,3 +97,11 @@ def command_line(folders: Folders, layout: Layout) -> str:
     folder = [] if folders.collections else [str(folders.root)]
     storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
     return shlex.join(["llama-index-contextual", "index", *folder, *storage])
+
+
+def configuration_of(folder: Path | None, storage: Path | None, read: Callable[[Path], Configuration]) -> Configuration:
+    """The configuration of a folder, with the settings that its index remembers."""
+    folders, layout = places(folder, storage)
+    database = Database(layout.database, command_line(folders, layout))
+    with contextlib.closing(database):
+        return with_remembered(read(folders.root), remembered(folders, layout, database))

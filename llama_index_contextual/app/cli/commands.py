@@ -113,8 +113,7 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
     from llama_index.core.schema import MetadataMode
 
     from llama_index_contextual.app.serve import ask as find
-    from llama_index_contextual.app.serve.answering import NOTHING, answer, answering_model
-    from llama_index_contextual.context.models import model_name
+    from llama_index_contextual.app.serve.answering import NOTHING, answer, answering_model, model_name
 
     text, filters = _text_of(question), narrowed.filters()
     with target.open(create=False) as index:
@@ -252,14 +251,9 @@ def status(
 @with_options()
 def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -> None:
     """Show the settings that somebody chose, and where each comes from."""
-    from llama_index_contextual.app.places import command_line, places, remembered
-    from llama_index_contextual.app.settings.loading import with_remembered
-    from llama_index_contextual.app.store.database import Database
+    from llama_index_contextual.app.places import configuration_of
 
-    folders, layout = places(target.folder, target.storage)
-    database = Database(layout.database, command_line(folders, layout))
-    configuration = with_remembered(target.configuration(folders.root), remembered(folders, layout, database))
-    database.close()
+    configuration = configuration_of(target.folder, target.storage, target.configuration)
     rows = dict[str, tuple[Any, str]]()
     for key, setting in SETTINGS.items():
         is_computed = setting.computed and key not in configuration.values

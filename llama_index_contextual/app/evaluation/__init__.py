@@ -299,10 +299,8 @@ def _check_answers(nodes: Sequence[BaseNode], questions: Sequence[Question], fol
     """
     if not nodes:
         raise SettingError(f"{folder} holds no files to index. Cure: choose a folder of Markdown files.")
-    lost = []
-    for question in questions:
-        found = {passage for node in nodes for passage in question.covered_by(node)}
-        lost += [f"{question.text!r} ({passage})" for passage in question.gold if passage not in found]
+    held = [(question, {passage for node in nodes for passage in question.covered_by(node)}) for question in questions]
+    lost = [f"{one.text!r} ({passage})" for one, found in held for passage in one.gold if passage not in found]
     named = f"{'; '.join(lost[:_NAMED])}{' …' if len(lost) > _NAMED else ''}"
     message = (
         f"{counted(len(lost), 'answer')} in no chunk: {named}. Cure: paths relative to the folder, few words as text"
