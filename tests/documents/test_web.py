@@ -7,8 +7,9 @@ import pytest
 
 from llama_index_contextual.app.folder import office as converter
 from llama_index_contextual.app.folder.formats import MOST_CELLS, ConversionError, numeral
-from llama_index_contextual.app.folder.html import html_to_markdown, read_epub, read_html
+from llama_index_contextual.app.folder.html import html_to_markdown, read_html
 from llama_index_contextual.app.folder.office import read_eml, read_msg
+from llama_index_contextual.app.folder.rich_text import read_epub
 
 TABLES = {
     "a cell over two rows": (

@@ -238,7 +238,7 @@ def test_notes_stand_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
     comment = f'<w:comment w:id="1">{paragraph("Why?")}</w:comment>'
     path = word(tmp_path / "a.docx", body, footnotes=note, comments=comment)
     converted = read_docx(path)
-    assert converted.parts[0].text == "Text [1] goes on.\n\n- [1] A note.\n"
+    assert converted.parts[0].text == "Text [1] goes on.\n\n1. A note.\n"
     assert converted.to_dict()["metadata"]["left_out"] == "1 comment; 1 picture"
 
 
@@ -413,9 +413,9 @@ RTF = {
         r"\pard{\pntext\f0 1.\tab}{\*\pn\pnlvlbody}first\par{\pntext 2.\tab}second",
         "1. first\n2. second\n",
     ),
-    "notes": (
-        r"40{\super \chftn {\footnote \pard {\super \chftn } In {\i May}.}}, 50{\super 2{\footnote\ftnalt June.\par}}\par x",  # noqa: E501
-        "40 [1], 50^2 [2]\n\nx\n\n[1] In May.\n\n[2] June.\n",
+    "a note": (
+        r"40{\super \chftn }{\footnote \pard {\super \chftn } In May.}, and June",
+        "40 Note: In May., and June\n",
     ),
     "a font without a charset beside one with it": (
         r"{\fonttbl{\f0 A;}{\f1\fcharset204 B;}}\f1 \'cf\'f0 \f0 \'e9",

@@ -104,9 +104,9 @@ REVISION: Final = 5  # raised when the same file gives another text, so that it 
 _MODULES: Final = {
     "pdf": ".pdf",
     "word": ".docx",
-    "rich_text": ".odt .rtf",
+    "rich_text": ".odt .epub .rtf",
     "office": ".pptx .xlsx .csv .eml .msg",
-    "html": ".html .htm .epub",
+    "html": ".html .htm",
     "markup": ".ipynb .rst .org .tex",
 }
 FORMATS: Final = {suffix: module for module, suffixes in _MODULES.items() for suffix in suffixes.split()}

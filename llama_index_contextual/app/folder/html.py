@@ -1,26 +1,24 @@
-"""HTML and EPUB to Markdown: the text of a page in its order, without scripts, menus and what only lays it out.
+"""HTML to Markdown: the text of a page in its order, without scripts, menus and what only lays it out.
 
-Word, OpenDocument, RTF and mail pass through here as well, so spans of tables, numbers of lists and escaping are one.
+Word, OpenDocument, EPUB, RTF and mail pass through here as well, so spans, numbers of lists and escaping are one.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import posixpath
 import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
 from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, open_archive, xml_of
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
 from llama_index_contextual.text import UTF16_MARKS, decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
@@ -43,6 +41,7 @@ _ROLES: Final = {"table": "table", "row": "tr", "cell": "td", "columnheader": "t
 _SIGNS: Final = {"mfrac": "/", "msup": "^", "msub": "_"}  # between the two parts of such a formula
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
+_NOTE: Final = re.compile("noteref|footnote-ref|fnref")  # a role, a type of EPUB or a class of a link
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
 _WIDER: Final = {"gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}  # as programs of mail and browsers do
 _METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
@@ -56,27 +55,6 @@ def read_html(path: Path) -> Conversion:
 read_htm = read_html
 
 
-def read_epub(path: Path) -> Conversion:
-    """A book: a part for each chapter, in the order of reading."""
-    with open_archive(path) as archive:
-        container = xml_of(archive, "META-INF/container.xml")
-        name = attribute(container.find(".//{*}rootfile"), "full-path")
-        if name not in archive.NameToInfo:
-            raise ConversionError("it is damaged or no EPUB (it names no package). Cure: ignore it.")
-        package = xml_of(archive, name)
-        items = {attribute(child, "id"): attribute(child, "href") for child in package.iterfind(".//{*}item")}
-        parts, left_out = list[Part](), Counter[str]()
-        for reference in package.iterfind(".//{*}itemref"):
-            href = unquote(items.get(attribute(reference, "idref"), ""))
-            member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
-            if member in archive.NameToInfo:
-                page = html_to_markdown(decoded(archive.read(member)))
-                left_out.update(page.left_out)
-                if page.text.strip():
-                    parts.append(Part(page.text, {"chapter": len(parts) + 1}))
-        return Conversion(parts, formats.core_metadata(package, "created"), left_out)
-
-
 def decoded(data: bytes, charset: str = "") -> str:
     """Text in a charset, that of its mark or else the one declared in it; Western ones are guessed as those of files.
 
@@ -86,10 +64,8 @@ def decoded(data: bytes, charset: str = "") -> str:
     """
     declared = charset or EncodingDetector.find_declared_encoding(data[:4000], is_html=True) or "utf-8"
     with contextlib.suppress(LookupError, ValueError):
-        name = codecs.lookup(declared).name
-        if name not in ("utf-8", "ascii", "iso8859-1", "cp1252") and not data.startswith(
-            (codecs.BOM_UTF8, *UTF16_MARKS)
-        ):
+        name, is_marked = codecs.lookup(declared).name, data.startswith((codecs.BOM_UTF8, *UTF16_MARKS))
+        if name not in ("utf-8", "ascii", "iso8859-1", "cp1252") and not is_marked:
             text = data.decode(_WIDER.get(name, name), "replace")
             if text.count("\ufffd") <= 0.01 * len(text):
                 return text
@@ -163,8 +139,7 @@ def _is_hidden(element: Tag) -> bool:
 def _is_small_button(button: Tag) -> bool:
     """Whether a button does something, as "Copy" does; others are headings, or names of what they unfold."""
     is_name = button.has_attr("aria-expanded") or button.get("role") == "tab"
-    is_heading = button.find_parent([*_HEADINGS, "dt", "summary"]) is not None
-    return not is_name and not is_heading and len(button.get_text().split()) <= 3  # noqa: PLR2004
+    return not (is_name or button.find_parent([*_HEADINGS, "dt", "summary"]) or len(button.get_text().split()) > 3)  # noqa: PLR2004
 
 
 def _is_side_bar(aside: Tag) -> bool:
@@ -176,16 +151,15 @@ def _is_side_bar(aside: Tag) -> bool:
 def _is_anchor(link: Tag) -> bool:
     """Whether a link is the sign beside a heading that leads to it, or leads back from a note."""
     text, around = link.get_text(strip=True), link.find_parent([*_HEADINGS, "dt"])
-    is_marked = any(word in " ".join(link.get("class") or []) for word in ("anchor", "headerlink", "hash-link"))
+    is_marked = any(word in str(link.get("class")) for word in ("anchor", "headerlink", "hash-link"))
     is_beside = is_marked and around is not None and around.get_text(strip=True) != text
     return "#" in str(link.get("href")) and (is_beside or not any(map(str.isalnum, text)))
 
 
 def _main_part(soup: Any) -> Any:
     """The main text that a page marks, else the least element with all articles, else the page."""
-    marked = (one for one in soup.select("main, [role=main]") if one.get_text(strip=True))
-    if (main := next(marked, None)) is not None:
-        return main
+    if main := [one for one in soup.select("main, [role=main]") if one.get_text(strip=True)]:
+        return main[0]
     articles = soup.find_all("article")
     around = (articles[0], *articles[0].parents) if articles else (soup,)
     return next(one for one in around if len(one.find_all("article")) + (one.name == "article") == len(articles))
@@ -215,7 +189,7 @@ class _Writer:
                 self._line.append("\n")
             elif child.name in ("code", "kbd", "samp") and (text := child.get_text().strip()):
                 self._line.append(f"`{text.translate(_SPACES)}`")
-            elif child.name in ("sup", "sub") or _is_note(child):
+            elif child.name in ("sup", "sub") or (child.name == "a" and _NOTE.search(str(child.attrs))):
                 before = next((piece[-1] for piece in reversed(self._line) if piece), "")
                 self._line.append(_raised(child, before))
             elif child.name in ("del", "s", "strike") and (text := _inline(child)):
@@ -270,13 +244,9 @@ class _Writer:
                 lines.append(text)
                 continue
             number = _integer(child, "value", number)
-            shown = item.number
-            if items.name == "ol":
-                is_note = str(child.get("id")).startswith(("footnote-", "endnote-"))
-                shown = shown or (
-                    f"[{number}]" if is_note else f"{formats.numeral(number, str(items.get('type') or '1'))}."
-                )
-            bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown} " if shown else "- "
+            of_list = f"{formats.numeral(number, str(items.get('type') or '1'))}." if items.name == "ol" else ""
+            shown = item.number or of_list
+            bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown} ".replace("  ", " ")
             indent = " " * (len(bullet) if _ITEM.match(shown) else 2)
             lines.append(bullet + re.sub(r"\n(?=[^\n])", f"\n{indent}", text))
             number += step
@@ -295,11 +265,6 @@ def _code(element: Tag) -> str:
     around = (one for one in (element, *element.find_all("code"), *list(element.parents)[:3]) if one.get("class"))
     language = _LANGUAGE.search(" ".join(name for one in around for name in one["class"]))
     return formats.fence(code, language[1] if language else "") if code.strip() else ""
-
-
-def _is_note(link: Tag) -> bool:
-    kinds = (link.get("epub:type"), link.get("role"), *(link.get("class") or ()))
-    return link.name == "a" and re.search("noteref|footnote-ref|fnref", " ".join(map(str, kinds))) is not None
 
 
 def _raised(element: Tag, before: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
-from llama_index_contextual.app.folder.pdf_lines import FAR, LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
+from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, LEAST_ROWS, SAME_PLACE, Word, lines_of
 from llama_index_contextual.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
@@ -28,6 +28,45 @@ _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
 _VALUE: Final = re.compile(
     r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*(?:\^\d+)?\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
 )
+
+
+class Line:
+    """Words on one height; ``cells`` are they joined where gaps are narrow.
+
+    ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading. ``size`` is the
+    height of its largest letters, ``usual`` of most of them; ``bold`` are all its words.
+    """
+
+    def __init__(self, words: list[Word]) -> None:
+        self.words, self.level, self.is_name = words, 0, False
+        self.text = " ".join(word.text for word in words)
+        self.is_grid = "\n" in self.text  # a table that is drawn as a grid, as Markdown
+        sizes = Counter[float]()
+        for word in words:
+            sizes[round(word.size, 1)] += len(word.text)
+        self.base, self.size = words[0].base, max(word.size for word in words)
+        self.usual = max(sizes, key=lambda size: (sizes[size], size))
+        self.width = words[-1].right - words[0].left
+        self.bold = all(word.bold for word in words if any(map(str.isalpha, word.text)))
+        self.cells = _cells(words)
+
+
+def _cells(words: Sequence[Word]) -> list[Word]:
+    """A line's words joined where the gaps are narrow; a currency's sign goes to its number."""
+    cells: list[Word] = []
+    for word in words:
+        last = cells[-1] if cells else None
+        if last is None or not (
+            (word.left - last.right < GAP * min(last.size, word.size) and word.text not in {*"$€£¥"})
+            or last.text in {*"$€£¥("}
+            or word.text in (")", "%", ")%")
+        ):
+            cells.append(word)
+            continue
+        space = "" if last.text[-1] in "$€£¥(" or word.text[0] in ")%" else " "
+        text, bold = f"{last.text}{space}{word.text}", last.bold and word.bold
+        cells[-1] = Word(text, last.left, word.right, last.base, last.size, bold)
+    return cells
 
 
 def read_pdf(path: Path) -> Conversion:
@@ -46,7 +85,7 @@ def read_pdf(path: Path) -> Conversion:
         raise ConversionError(f"it is damaged or no PDF ({error}). Cure: ignore it.") from error
     document.init_forms()
     left_out = Counter[str]()
-    pages = [lines_of(document, number, left_out) for number in range(len(document))]
+    pages = [[*map(Line, lines_of(document, number, left_out))] for number in range(len(document))]
     if not any(pages):
         scanned = f"it has no text, but pictures on {counted(len(pages), 'page')} (scanned)"
         cure = "a reader with OCR, in Python: readers={'.pdf': …}; or ignore it."

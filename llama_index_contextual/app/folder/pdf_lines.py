@@ -30,7 +30,7 @@ _Rule = tuple[float, float, float]  # where a drawn line stands, and from where 
 _MOST_RULES: Final = 2_000  # of a page with tables; others have drawings
 _LONGEST_CELL: Final = 600  # characters in a cell of a drawn grid
 _MARKS: Final = ".,;:!?"  # behind a word
-_GAP: Final = 1.0  # of a letter's size: a wider one parts cells
+GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
 _HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
@@ -49,28 +49,7 @@ class Word:
     bold: bool
 
 
-class Line:
-    """Words on one height; ``cells`` are they joined where gaps are narrow.
-
-    ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading. ``size`` is the
-    height of its largest letters, ``usual`` of most of them; ``bold`` are all its words.
-    """
-
-    def __init__(self, words: list[Word]) -> None:
-        self.words, self.level, self.is_name = words, 0, False
-        self.text = " ".join(word.text for word in words)
-        self.is_grid = "\n" in self.text  # a table that is drawn as a grid, as Markdown
-        sizes = Counter[float]()
-        for word in words:
-            sizes[round(word.size, 1)] += len(word.text)
-        self.base, self.size = words[0].base, max(word.size for word in words)
-        self.usual = max(sizes, key=lambda size: (sizes[size], size))
-        self.width = words[-1].right - words[0].left
-        self.bold = all(word.bold for word in words if any(map(str.isalpha, word.text)))
-        self.cells = _cells(words)
-
-
-def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
+def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[list[Word]]:
     """The lines of a page from top to bottom, turned text behind the others; none where the page cannot be read."""
     import pypdfium2
     import pypdfium2.raw as pdfium
@@ -92,11 +71,11 @@ def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
     if 0 in found:
         found[0] = _with_grids(_rules(page), found[0])
     directions = sorted(found.values(), key=lambda words: -sum(len(word.text) for word in words))
-    lines: list[Line] = []
+    lines: list[list[Word]] = []
     for at, words in enumerate(directions):
         for word in words:
             word.base -= at * FAR  # below all others
-        lines += map(Line, _joined(words))
+        lines += _joined(words)
     text.close()
     page.close()
     return lines
@@ -297,7 +276,7 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
         for before, word in pairwise([None, *line])
         if word is not None
         and re.match(r"\(?[^\W\d]", word.text)
-        and (before is None or word.left - before.right > _GAP * word.size)
+        and (before is None or word.left - before.right > GAP * word.size)
     )
     many = _narrow_columns(lines, sorted(at for at, count in starts.items() if count >= _LEAST_NARROW), left, right)
     if len(many) > 1:
@@ -307,18 +286,14 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
     at = max(middle, key=middle.__getitem__, default=0)
     if middle.get(at, 0) < 5:  # noqa: PLR2004
         return []
-    gutter = _place(lines, at)
-    counts = ((sum(word.left < gutter for word in line), line) for line in lines if not _bridges(line, gutter))
-    sides = [(line[:count], line[count:]) for count, line in counts]
-    return [gutter] if _is_filled(sides, gutter - 0.12 * (right - left)) else []
-
-
-def _is_filled(sides: Sequence[tuple[list[Word], list[Word]]], full: float) -> bool:
-    """Whether lines before a gutter run up to it, or those on both sides are prose."""
-    columns = [[piece for piece in column if piece] for column in zip(*sides, strict=True)]
-    ends = [piece[-1].right for piece in columns[0]]
+    gutter, columns = _place(lines, at), (list[list[Word]](), list[list[Word]]())
+    for line in lines:
+        if not _bridges(line, gutter):
+            for is_right, piece in groupby(line, key=lambda word: word.left >= gutter):
+                columns[is_right].append(list(piece))
     is_prose = all(_word_count(column) >= 4 * len(column) for column in columns)
-    return is_prose or sum(end > full for end in ends) > 0.3 * len(ends)
+    filled = sum(piece[-1].right > gutter - 0.12 * (right - left) for piece in columns[0])  # up to the gutter
+    return [gutter] if is_prose or filled > 0.3 * len(columns[0]) else []
 
 
 def _word_count(pieces: Iterable[list[Word]]) -> int:
@@ -362,21 +337,3 @@ def _is_aligned(lines: Sequence[list[Word]], gutter: float) -> bool:
     starts = [first.left for line in lines if (first := next((word for word in line if word.left >= gutter), None))]
     aligned = sum(start < gutter + _HANGING * SAME_PLACE for start in starts)
     return aligned >= max(LEAST_ROWS, 0.3 * len(starts))
-
-
-def _cells(words: Sequence[Word]) -> list[Word]:
-    """A line's words joined where the gaps are narrow; a currency's sign goes to its number."""
-    cells: list[Word] = []
-    for word in words:
-        last = cells[-1] if cells else None
-        if last is None or not (
-            (word.left - last.right < _GAP * min(last.size, word.size) and word.text not in {*"$€£¥"})
-            or last.text in {*"$€£¥("}
-            or word.text in (")", "%", ")%")
-        ):
-            cells.append(word)
-            continue
-        space = "" if last.text[-1] in "$€£¥(" or word.text[0] in ")%" else " "
-        text, bold = f"{last.text}{space}{word.text}", last.bold and word.bold
-        cells[-1] = Word(text, last.left, word.right, last.base, last.size, bold)
-    return cells

@@ -1,4 +1,4 @@
-"""OpenDocument and RTF to HTML, and so to Markdown.
+"""OpenDocument, EPUB and RTF by way of HTML to Markdown.
 
 OpenDocument is written as HTML element by element; in RTF, marks in the place of words tell headings, items and cells
 from text.
@@ -14,10 +14,11 @@ from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown
+from llama_index_contextual.app.folder.html import NUMBER, decoded, html_to_markdown
 
 _SKIPPED: Final = frozenset(
     """
@@ -140,14 +141,37 @@ class _OpenDocument:
         return ".".join(formats.numeral(*one) for one in numbers).join(around if any(around) else ("", end)).strip()
 
 
-# RTF
+# EPUB and RTF
 
-_HEAD, _ITEM, _CELL, _ROW, _TABLE, _NOTE, _NOTE_END, _RAISED, _RAISED_END = map(chr, range(0xE010, 0xE019))
+
+def read_epub(path: Path) -> Conversion:
+    """A book: a part for each chapter, in the order of reading."""
+    with formats.open_archive(path) as archive:
+        container = formats.xml_of(archive, "META-INF/container.xml")
+        name = attribute(container.find(".//{*}rootfile"), "full-path")
+        if name not in archive.NameToInfo:
+            raise ConversionError("it is damaged or no EPUB (it names no package). Cure: ignore it.")
+        package = formats.xml_of(archive, name)
+        items = {attribute(child, "id"): attribute(child, "href") for child in package.iterfind(".//{*}item")}
+        parts, left_out = list[Part](), Counter[str]()
+        for reference in package.iterfind(".//{*}itemref"):
+            href = unquote(items.get(attribute(reference, "idref"), ""))
+            member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
+            if member in archive.NameToInfo:
+                page = html_to_markdown(decoded(archive.read(member)))
+                left_out.update(page.left_out)
+                if page.text.strip():
+                    parts.append(Part(page.text, {"chapter": len(parts) + 1}))
+        return Conversion(parts, formats.core_metadata(package, "created"), left_out)
+
+
+_HEAD, _ITEM, _CELL, _ROW, _TABLE, _NOTE, _RAISED, _RAISED_END = map(chr, range(0xE010, 0xE018))
 _TABLES: Final = {"trowd": _TABLE, "intbl": _TABLE, "cell": _CELL, "row": _ROW}
-_WORDS: Final = {"outlinelevel": _HEAD, "listtext": _ITEM, "pntext": _ITEM, **_TABLES}
-_WORD: Final = re.compile(rf"\\({'|'.join(_WORDS)}|footnote|super|nosupersub)(?![a-z])(\d?) ?|\\[{{}}\\]|[{{}}]")
-_NOTES: Final = re.compile(f"{_NOTE}([^{_NOTE}{_NOTE_END}]*){_NOTE_END}")
-_ANY_MARK: Final = re.compile(f"[{_HEAD}-{_RAISED_END}]")
+_WORDS: Final = {"outlinelevel": _HEAD, "listtext": _ITEM, "pntext": _ITEM, "footnote": _NOTE, **_TABLES}
+_ANY_MARK: Final = re.compile(f"[{_HEAD}-{_TABLE}]")
+_WORD: Final = re.compile(rf"(?<!\\)\\({'|'.join(_WORDS)})(?![a-z])(\d?) ?")
+_SUPER: Final = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
+_LEFT_OUT: Final = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
 
 
 def read_rtf(path: Path) -> Conversion:
@@ -168,61 +192,39 @@ def read_rtf(path: Path) -> Conversion:
     known = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", _marked(source))
     text = rtf_to_text(known.replace("\\fldinst", "\\code"), encoding, "replace")
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
-    notes: list[str] = []
-
-    def sign(note: re.Match[str]) -> str:
-        notes.append(escape(_ANY_MARK.sub(" ", note[1])))
-        return f" [{len(notes)}]"
-
-    *rows, rest = _NOTES.sub(sign, text).split(_ROW)
+    *rows, rest = text.split(_ROW)
     lines: list[str] = []
     for row in rows:
         before, _, cells = row.partition(_TABLE)
         lines += [*before.split("\n"), cells.replace("\n", " ") + _ROW]
-    blocks = map(_block, (*lines, *rest.split("\n"), *(f"[{at}] {note}" for at, note in enumerate(notes, start=1))))
-    html = re.sub("</(ul|table)><\\1>", "", f"<body>{''.join(blocks)}</body>")
-    html = html.replace(_RAISED, "<sup>").replace(_RAISED_END, "</sup>")
+    html = re.sub("</(ul|table)><\\1>", "", "".join(map(_block, (*lines, *rest.split("\n")))))
+    html = html.replace(_RAISED, "<sup>").replace(_RAISED_END, "</sup>").replace(_NOTE, " Note: ")
+    html = _ANY_MARK.sub("", html)
     info = re.findall(r"\{\\(title|author|subject) ([^{}]{0,1000})\}", source)
     days = re.findall(r"\\(creatim|revtim)\\yr(\d{4})\\mo(\d\d?)\\dy(\d\d?)", source)
     dates = {"creatim": "created", "revtim": "modified"}
     about = {dates[key]: f"{year}-{month:0>2}-{day:0>2}" for key, year, month, day in days}
     about |= {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
-    names = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
-    left_out = {name: source.count(word) for name, word in names.items()}
-    return Conversion([Part(html_to_markdown(_ANY_MARK.sub("", html), is_marked=True).text)], about, left_out)
+    left_out = {name: source.count(word) for name, word in _LEFT_OUT.items()}
+    return Conversion([Part(html_to_markdown(f"<body>{html}</body>", is_marked=True).text)], about, left_out)
 
 
 def _marked(source: str) -> str:
-    """RTF with marks in the place of words, two of them around each note and around raised letters."""
-    ends = ["", ""]  # the marks at the ends of groups that are open
+    """RTF with marks in the place of words, and around raised letters."""
 
     def written(mark: str) -> str:
-        return f"{{\\uc0\\u{ord(mark) - 65536} }}" if mark else ""
+        return f"{{\\uc0\\u{ord(mark) - 65536} }}"
 
-    def marked(match: re.Match[str]) -> str:
-        text, word, number = match[0], match[1], match[2]
-        if text == "{":
-            ends.append("")
-        elif text == "}" and len(ends) > 2:  # noqa: PLR2004
-            return f"{written(ends.pop())}}}"
-        elif word == "footnote":  # perhaps in raised letters, which end here
-            raised, ends[-2:] = ends[-2], ["", _NOTE_END]
-            return written(raised) + written(_NOTE)
-        elif word in ("super", "nosupersub"):
-            end, ends[-1] = ends[-1], _RAISED_END if word == "super" else ""
-            return written(end) + written(_RAISED if word == "super" else "")
-        elif word:
-            return f"{written(_WORDS[word])}{number}"
-        return text
-
-    return _WORD.sub(marked, source)
+    source = _SUPER.sub(lambda raised: f"{written(_RAISED)}{raised[1]}{written(_RAISED_END)}", source)
+    return _WORD.sub(lambda word: f"{written(_WORDS[word[1]])}{word[2]}", source)
 
 
 def _block(line: str) -> str:
     """A heading, a row, an item or a paragraph as HTML."""
     _, is_heading, heading = line.rpartition(_HEAD)
     if is_heading and heading[:1].isdecimal() and (text := heading[1:].split(_ITEM)[-1].strip()):
-        return f"<h{int(heading[0]) + 1}>{escape(text)}</h{int(heading[0]) + 1}>"
+        level = min(int(heading[0]) + 1, 6)
+        return f"<h{level}>{escape(text)}</h{level}>"
     if line.endswith(_ROW):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in line.split(_CELL)[:-1])
         return f"<table><tr>{cells}</tr></table>"
