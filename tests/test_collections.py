@@ -106,7 +106,6 @@ def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
     ("names", "message"),
     [
         ({"a/b": "notes"}, "no name of a folder"),
-        ({"notes": "notes", "Notes": "docs"}, "two folders are called"),
         ({"notes": "notes", "people": "notes/people"}, "indexed twice"),
     ],
 )

@@ -9,8 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llama_index_contextual.app.folder.walk import Folders, collections_of
-from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, user_storage, with_remembered
+from llama_index_contextual.app.folder import Folders
+from llama_index_contextual.app.settings.loading import (
+    collections_of,
+    is_harmless,
+    load_configuration,
+    user_storage,
+    with_remembered,
+)
 from llama_index_contextual.app.store import DEFAULT_NAME, Layout
 from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.app.store.rows import IndexState, state_of

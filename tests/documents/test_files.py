@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.app.folder.files import Wanted, pattern_of
-from llama_index_contextual.app.folder.walk import FileRules, Folders, summary_of_skipped
+from llama_index_contextual.app.folder import Folders, matcher_of, pattern_of
+from llama_index_contextual.app.folder.walk import FileRules, find, summary_of_skipped
 from llama_index_contextual.errors import SettingError
 
 
@@ -27,7 +27,7 @@ def tree(tmp_path):
 
 
 def find_files(root, rules, **options):
-    return Folders(root).find(rules, **options)
+    return find(Folders(root), rules, **options)
 
 
 def paths(found):
@@ -306,4 +306,4 @@ def test_a_kind_that_one_pattern_names_is_read_as_all_patterns_say(include, name
     either_case = [line.replace(".md", ".[mM][dD]") for line in include]
     last = GitIgnoreSpec.from_lines(either_case).check_file(name).include
     expected = bool(last) and not name.startswith("x.md/")  # never all of a folder that is called so
-    assert Wanted(include).match_file(name) == expected
+    assert matcher_of(include)(name) == expected

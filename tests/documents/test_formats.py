@@ -61,7 +61,6 @@ EXPECTED = {
             "sender": "Iris Vale <iris@example.org>",
             "to": "Tom Reed <tom@example.org>",
             "date": "2026-03-02",
-            "attached": "map.pdf",
         },
     ),
     "work.ipynb": (
@@ -157,7 +156,8 @@ def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
     [document] = DocumentReader().load_data(tmp_path / "mail.eml")
     assert document.text.split("\n\n")[1:3] == ["First the map.", "And now the fees."]
     assert document.text.split("\n\n")[3] == "## Old fees"
-    assert document.metadata["attached"] == "map.pdf, text/csv"
+    assert document.text.endswith("Attached: map.pdf, text/csv\n")
+    assert document.metadata["left_out"] == "2 attachments; 1 picture"
 
 
 def test_values_of_a_table_may_hold_quotes_and_a_file_of_excel_begins_with_a_mark(tmp_path):

@@ -50,7 +50,7 @@ def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
         assert report.added == ["fees.xlsx", "mail.eml", "note.md", "report.pdf"]
         assert [problem.path for problem in report.failed] == ["broken.pdf"]
         assert "damaged or no PDF" in report.failed[0].reason
-        assert [str(problem) for problem in report.repaired] == ["mail.eml: not read: map.pdf"]
+        assert report.repaired == []
         cited = {citation_of(node.metadata) for node in index.nodes()}
         assert {"report.pdf#page=2", "fees.xlsx#sheet=Fees"} <= cited
         mail = next(node for node in index.nodes() if node.metadata["path"] == "mail.eml")
@@ -208,6 +208,7 @@ def test_what_a_file_lacks_as_text_is_named_in_its_first_part_alone(folder):
         lacking = {node.metadata["path"]: node for node in index.nodes() if "left_out" in node.metadata}
     assert {path: node.metadata["left_out"] for path, node in lacking.items()} == {
         "page.html": "2 pictures; 1 script",
+        "mail.eml": "1 attachment",
         "report.pdf": "6 repeated margin lines",
     }
     for mode in (MetadataMode.EMBED, MetadataMode.LLM):

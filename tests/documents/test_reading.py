@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.app.folder.files import read_file
+from llama_index_contextual.app.folder import read_file
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import decode, replace_surrogates
 

@@ -79,8 +79,8 @@ def index(
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
     """One folder, or several by name; also a single one, where it joins those of a storage."""
-    from llama_index_contextual.app.folder.walk import named_folders
     from llama_index_contextual.app.places import stored_folders
+    from llama_index_contextual.app.settings.loading import named_folders
     from llama_index_contextual.app.store import Layout
 
     known = stored_folders(Layout(storage.expanduser().resolve())) if storage else {}

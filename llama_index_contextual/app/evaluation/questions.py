@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.app.folder.files import read_file
+from llama_index_contextual.app.folder import read_file
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if TYPE_CHECKING:

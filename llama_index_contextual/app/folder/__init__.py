@@ -1,1 +1,188 @@
-"""A folder of documents: which files are read, as what, and how each format becomes Markdown."""
+"""A folder of documents: which files are read, as what, and how each format becomes Markdown.
+
+Here is the one way to open a file that a user, an agent or a folder names, and the patterns of ``.gitignore``, in time
+that is in proportion to a path's length.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pathspec import GitIgnoreSpec
+
+from llama_index_contextual.errors import DocumentError, SettingError
+
+if TYPE_CHECKING:
+    from llama_index_contextual.app.settings.schema import Collection
+
+VAULT: Final = ".obsidian"  # a folder in a vault
+UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
+MOST_BYTES: Final = 100_000_000
+_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+_STAR: Final = "[^/]*"  # what pathspec makes of a star
+_SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
+# How an expression of pathspec ends that asks for a suffix; what follows it would be all files of a folder.
+_SUFFIX_REGEX: Final = re.compile(r"(?<=\[\^/\]\*)((?:\\.[\w-]+)+)\(\?:\(\?P<\w+>/\)\|\$\)$")
+
+
+def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
+    """The bytes of a regular file. A pipe or a device is refused before it is opened, so nothing hangs or never ends.
+
+    Use it for each file whose name comes from outside: ``preview FILE``, ``evaluate -q FILE``, an ignore file, settings
+    in a folder.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have; a sparse file counts with its full size.
+        root: The folder that it must lie in after all links are followed; None for any.
+
+    Raises:
+        DocumentError: It is no regular file, larger, outside of the root, or the system refuses. The message does not
+            name the path.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116  which knows of loops of links in all versions of Python
+        if not stat.S_ISREG(status.st_mode):
+            raise DocumentError(f"{UNREAD} (no regular file). Cure: a file that is no pipe, device or folder.")
+        if root is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+            raise DocumentError(f"it is a symbolic link out of {root}. Cure: read that file under its own name.")
+        with open(os.open(path, _FLAGS), "rb") as file:  # noqa: PTH123  a descriptor
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # changed in between
+                raise DocumentError(f"{UNREAD} (no regular file).")
+            data = file.read(most + 1) if max(status.st_size, os.fstat(file.fileno()).st_size) <= most else None
+    except (OSError, ValueError) as error:  # a ValueError: NUL in a name
+        raise DocumentError(f"{UNREAD} ({getattr(error, 'strerror', None) or error}).") from error
+    if data is None or len(data) > most:
+        raise DocumentError(f"it has more than {most:,} bytes. Cure: split it.")
+    return data
+
+
+def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
+    """Patterns as one, each in linear time."""
+    return GitIgnoreSpec([_linear(pattern) for pattern in GitIgnoreSpec.from_lines(lines).patterns])
+
+
+def _linear(pattern: Any) -> Any:
+    """A pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
+
+    Of the stars of one segment only the last has to try more than one place: where what stands between two of them is
+    found first, the rest has the most room. A lookahead and a reference to it keep the regex from trying others.
+    """
+    if pattern.regex is None:
+        return pattern
+    first, *pieces = pattern.regex.pattern.split(_STAR)
+    if "".join([first, *pieces]).count(".+") > 2:  # noqa: PLR2004  each one more multiplies the places that are tried
+        raise ValueError("it has too many double stars")
+    for number, piece in enumerate(pieces[:-1]):
+        is_last = "(" in piece  # of its segment
+        first += f"{_STAR}{piece}" if is_last else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
+    return type(pattern)(re.compile(_STAR.join([first, *pieces[-1:]])), pattern.include)
+
+
+def pattern_of(line: str) -> GitIgnoreSpec | None:
+    """A line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash)."""
+    try:
+        return spec_of([line])
+    except (ValueError, re.error):
+        return None
+
+
+def is_ignored(specs: Iterable[tuple[str, GitIgnoreSpec]], path: str) -> bool:
+    """Whether a path is to be left out.
+
+    Args:
+        specs: The ignore files that hold there, outermost first, each with the path of its folder.
+        path: That of a folder ends in a slash.
+    """
+    verdicts = (spec.check_file(path[len(base) :]).include for base, spec in reversed([*specs]))
+    return next((verdict for verdict in verdicts if verdict is not None), False)  # git: the deepest file decides
+
+
+def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether patterns name a path.
+
+    One that ends in a suffix, as ``*.md`` does, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
+    """
+    suffixes = tuple(line[1:].lower() for line in include)
+    if all(_SUFFIX.fullmatch(line) for line in include):  # these alone decide, as they do by default
+        return lambda path: path.lower().endswith(suffixes)
+    patterns = list(spec_of(include).patterns)
+    for at, pattern in enumerate(patterns):
+        regex = pattern.regex and pattern.regex.pattern
+        if regex and (suffix := _SUFFIX_REGEX.search(regex)):
+            any_case = re.compile(f"{regex[: suffix.start()]}(?i:{suffix[1]})$")
+            patterns[at] = type(pattern)(any_case, pattern.include)
+    return GitIgnoreSpec(patterns).match_file
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The one folder of an index, or several by name.
+
+    Attributes:
+        root: The one folder; of several, the storage of their index.
+        collections: The several.
+    """
+
+    root: Path
+    collections: dict[str, Collection] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ", ".join(self.collections) or str(self.root)
+
+    @property
+    def by_name(self) -> dict[str, Path]:
+        """The folders; the name of the one is ""."""
+        return {name: collection.folder for name, collection in self.collections.items()} or {"": self.root}
+
+    @property
+    def missing_folders_message(self) -> str:
+        """A message that none of the folders is there, as where a disk is not mounted; "" where one is."""
+        places = self.by_name.values()
+        is_there = any(place.is_dir() for place in places)
+        return "" if is_there else f"the folder {' or '.join(map(str, places))} is no longer there"
+
+    def root_of(self, path: str) -> Path | None:
+        """The folder that a document is in; None where its path begins with no name of a folder."""
+        return self.by_name.get(path.partition("/")[0]) if self.collections else self.root
+
+    def place(self, path: str) -> Path:
+        """Where a document is. One that no folder has, as it was passed as an object, is nowhere below the root."""
+        root = self.root_of(path)
+        rest = path.partition("/")[2] if self.collections and root else path
+        return (root or self.root) / rest
+
+    def is_in_vault(self, path: str) -> bool:
+        """Whether a document is in an Obsidian vault that is a part of the folder."""
+        top = self.root_of(path)
+        folders = (one for one in self.place(path).parents if top is not None and one.is_relative_to(top))
+        return any((folder / VAULT).is_dir() for folder in folders)
+
+    def path_of(self, place: Path) -> str | None:
+        """The path of a file or folder; None where it is outside of all folders."""
+        inside = ((name, folder) for name, folder in self.by_name.items() if place.is_relative_to(folder))
+        found = next((Path(name, place.relative_to(folder)).as_posix() for name, folder in inside), None)
+        return "" if found == "." else found
+
+    def part_of(self, source: str | Path | None) -> str:
+        """The path of a file or folder that is named absolutely or relative to the index; "" is everything.
+
+        Raises:
+            SettingError: It is outside, or does not exist.
+        """
+        if source is None or (self.collections and str(source) in ("", ".")):
+            return ""
+        place = Path(source).expanduser()
+        place = (place if place.is_absolute() else self.place(place.as_posix())).resolve()
+        path = self.path_of(place)
+        if path is None:
+            raise SettingError(f"{source} is outside of {self}. Cure: open an index for that folder.")
+        if not place.exists():
+            raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
+        return path

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.files import read_file
+from llama_index_contextual.app.folder import formats, read_file
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE
@@ -114,14 +113,11 @@ class ConversionProcess:
     def _running(self, limits: Limits) -> Any:
         """The process, or a new one after a crash, a fork, an idle time, other limits or many documents."""
         wanted = (os.getpid(), limits.megabytes)
-        if self._started_for[0] != wanted[0]:
-            self._process = None
+        is_old = self._jobs >= 300 or self._started_for != wanted  # noqa: PLR2004
         is_idle = time.monotonic() - self._last > formats.IDLE / 2  # it may be ending
-        if self._process is not None and (
-            is_idle or self._process.poll() is not None or self._jobs >= 300 or self._started_for != wanted  # noqa: PLR2004
-        ):
-            self._end()
-        if self._process is None:
+        if self._process is None or is_old or is_idle or self._process.poll() is not None:
+            if self._started_for[0] == wanted[0]:
+                self._end()
             self._process = subprocess.Popen(  # noqa: S603  this Python, and our own words
                 [sys.executable, "-c", _START, json.dumps(sys.path), str(limits.megabytes)],
                 stdin=subprocess.PIPE,

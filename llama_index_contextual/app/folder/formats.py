@@ -1,7 +1,7 @@
 """Which function reads which kind of file, in a process with limits, and what these functions share.
 
 Office files, OpenDocument and EPUB are ZIP archives of XML. Whoever packed them is not trusted: sizes are checked
-before a member is read, and entities of XML are refused.
+before a member is read, and entities of XML are refused. What cannot be read raises a ConversionError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 EXTRA: Final = "documents"  # of this package: brings the packages that converters need
 MOST_CELLS: Final = 500_000  # of a table
 REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
-ATTACHED: Final = "attached"  # metadata of mail: names of the attachments
 LEFT_OUT: Final = "left_out"  # metadata of a converted file: what its text lacks, with counts
 _MOST_BYTES: Final = 500_000_000  # of all members, as the archive declares; a member that lies is cut
 _MOST_XML: Final = 50_000_000  # of one member that is parsed
@@ -54,13 +53,7 @@ _LIST: Final = re.compile(r"\s*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){3,}$)|\d{1,9}(?=[.
 
 
 class Part(NamedTuple):
-    """A page, a slide, a sheet or some cells.
-
-    Attributes:
-        text: Markdown.
-        place: Metadata of its chunks: ``{"page": 12}``, ``{"slide": 3}``, ``{"sheet": "Fees"}``; none where a document
-            has one part.
-    """
+    """Markdown of a page, a slide, a sheet or some cells; its place is ``{"page": 12}``, or {} of the only part."""
 
     text: str
     place: dict[str, str | int] = {}  # noqa: RUF012  nobody changes it
@@ -137,9 +130,6 @@ def converter_of(suffix: str) -> Callable[[Path], Conversion]:
     return converter
 
 
-# The process in which documents are converted
-
-
 def serve(megabytes: int) -> None:
     """Convert what standard input names, a JSON object a line, until it ends; called in a process of its own.
 
@@ -199,9 +189,6 @@ def _problem(error: Exception, kind: str) -> str:
     return f"a fault of llama-index-contextual, not of the file ({where}: {shown}). Cure: report it, or ignore it."
 
 
-# Markdown
-
-
 def escape(text: str, *, keep_lists: bool = False) -> str:
     r"""Plain text as Markdown: a backslash before what would begin a block or a tag: ``\# of units``, ``{\% note %}``.
 
@@ -232,24 +219,13 @@ def fence(code: str, language: str = "") -> str:
 
 
 def check_size(cells: int) -> None:
-    """Refuse a table of too many cells.
-
-    Raises:
-        ConversionError: There are more than any table of a document has.
-    """
+    """Refuse a table of too many cells."""
     if cells > MOST_CELLS:
         raise ConversionError(f"it holds a table of more than {MOST_CELLS:,} cells. Cure: split it, or ignore it.")
 
 
 def table_of(rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, whose first row is the header; titles above it are lines of text.
-
-    Args:
-        rows: Cells as plain text.
-
-    Raises:
-        ConversionError: There are too many cells.
-    """
+    """A Markdown table of plain text, whose first row is the header; titles above it are lines of text."""
     filled = [row for row in ([" ".join(cell.split()) for cell in row] for row in rows) if any(row)]
     width, blocks = max(map(len, filled), default=0), []
     check_size(width * len(filled))
@@ -278,16 +254,9 @@ def numeral(number: int, kind: str) -> str:
     return text.upper() if kind.isupper() else text
 
 
-# Archives of XML
-
-
 @contextlib.contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive.
-
-    Raises:
-        ConversionError: It is encrypted, damaged, or a bomb.
-    """
+    """Open an archive."""
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
@@ -306,11 +275,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def xml_of(archive: zipfile.ZipFile, name: str, most: int = _MOST_XML) -> _Element:
-    """A member of an archive as XML; an empty element where there is none.
-
-    Raises:
-        ConversionError: It is too large, or declares entities.
-    """
+    """A member of an archive as XML; an empty element where there is none."""
     from lxml import etree
 
     if name not in archive.NameToInfo:

@@ -1,4 +1,7 @@
-"""Presentations and mail through HTML; workbooks and CSV as tables of values as the program shows them."""
+"""Presentations and mail through HTML; workbooks and CSV as tables of values as the program shows them.
+
+Each function raises a ConversionError for a file that is damaged, too large or of another kind.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import email.policy
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from email.message import EmailMessage, MIMEPart
 from email.utils import parsedate_to_datetime
@@ -35,15 +38,8 @@ _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[
 _MARKED: Final = ("text/html", "text/enriched", "text/richtext")
 
 
-# Presentations
-
-
 def read_pptx(path: Path) -> Conversion:
-    """A presentation: a part for each slide, with its notes.
-
-    Raises:
-        ConversionError: It is damaged, or no presentation.
-    """
+    """A presentation: a part for each slide, with its notes."""
     with formats.open_archive(path) as archive:
         name = formats.related(archive, "", "officeDocument", "ppt/presentation.xml")[0]
         if name not in archive.NameToInfo:
@@ -135,9 +131,6 @@ def _runs(element: Any) -> str:
     return "".join(pieces)
 
 
-# Workbooks and CSV
-
-
 def read_csv(path: Path) -> Conversion:
     """A table; the first line is its header, and empty ones mean nothing."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
@@ -151,11 +144,7 @@ def read_csv(path: Path) -> Conversion:
 
 
 def read_xlsx(path: Path) -> Conversion:
-    """A workbook: a part for each sheet that holds something.
-
-    Raises:
-        ConversionError: It is damaged, or too large.
-    """
+    """A workbook: a part for each sheet that holds something."""
     import openpyxl
 
     left_out, merged = Counter[str](), dict[str, set[bytes]]()
@@ -176,7 +165,12 @@ def read_xlsx(path: Path) -> Conversion:
     about, parts = book.properties, []
     for sheet in book.worksheets:
         sheet.reset_dimensions()  # those in the file may be wrong
-        rows = list(_rows(sheet))
+        rows, count = list[list[str]](), 0
+        for row in sheet.iter_rows():
+            values = [shown(cell.value, (cell.number_format or "General")[:255]) for cell in row]
+            rows.append(values[: 1 + max((at for at, value in enumerate(values) if value), default=-1)])
+            count += len(rows[-1])
+            formats.check_size(count)
         for cells in merged.get(sheet._worksheet_path, ()):  # noqa: SLF001  it does not show them
             left, top, _, bottom = openpyxl.utils.range_boundaries(cells.decode())
             text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
@@ -188,18 +182,6 @@ def read_xlsx(path: Path) -> Conversion:
     metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
     metadata |= {key: f"{day:%Y-%m-%d}" for key in ("created", "modified") if (day := getattr(about, key))}
     return Conversion(parts, metadata, left_out)
-
-
-def _rows(sheet: Any) -> Iterator[list[str]]:
-    """The rows of a sheet as text, at their places."""
-    count = 0
-    for row in sheet.iter_rows():
-        values = [shown(cell.value, (cell.number_format or "General")[:255]) for cell in row]
-        while values and not values[-1]:
-            values.pop()
-        count += len(values)
-        formats.check_size(count)
-        yield values
 
 
 def _tables(rows: Iterable[Sequence[str]]) -> str:
@@ -279,15 +261,8 @@ def _number(value: float, form: str) -> str:
     return f"{'-' * (at == 0 and value < 0 and number > 0)}{words}{units}{'.' * bool(decimals)}{decimals}{end}".strip()
 
 
-# Mail
-
-
 def read_eml(path: Path) -> Conversion:
-    """A mail as it is sent: its texts, mails in it, and the names of its attachments.
-
-    Raises:
-        ConversionError: It has no headers.
-    """
+    """A mail as it is sent: its texts, mails in it, and the names of its attachments."""
     message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
         raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
@@ -321,13 +296,11 @@ def read_msg(path: Path) -> Conversion:
 
 
 def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, str]) -> Conversion:
-    subject, attached = about["subject"], ", ".join(filter(None, (" ".join(name.split()) for name in names)))
-    head, tail = formats.heading(1, subject) if subject else "", f"Attached: {attached}" if attached else ""
+    subject, attached = about["subject"], [name for name in (" ".join(name.split()) for name in names) if name]
+    head, tail = formats.heading(1, subject) if subject else "", f"Attached: {', '.join(attached)}" if attached else ""
     blocks = filter(None, (head, *(page.text.strip() for page in pages), tail))
-    left_out = sum((Counter(page.left_out) for page in pages), Counter[str]())
-    return Conversion(
-        [Part("\n\n".join(blocks) + "\n")], {"title": subject, formats.ATTACHED: attached, **about}, left_out
-    )
+    left_out = sum((Counter(page.left_out) for page in pages), Counter(attachment=len(attached)))
+    return Conversion([Part("\n\n".join(blocks) + "\n")], {"title": subject, **about}, left_out)
 
 
 def _about(message: Any) -> dict[str, str]:

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import Document, MediaResource
 
+from llama_index_contextual.app.folder import MOST_BYTES, read_file
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.files import MOST_BYTES, read_file
-from llama_index_contextual.app.folder.formats import ATTACHED, FORMATS, suffix_of
-from llama_index_contextual.app.folder.walk import FolderFile, Problem, stamp_of
+from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
+from llama_index_contextual.app.folder.walk import FolderFile, Problem, find, stamp_of
 from llama_index_contextual.chunking import without_comments
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.metadata import PATH, bounded, path_of
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.app.folder.walk import Discovery, FileRules, Folders
+    from llama_index_contextual.app.folder import Folders
+    from llama_index_contextual.app.folder.walk import Discovery, FileRules
 
 logger = logging.getLogger(__name__)
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
@@ -48,14 +49,9 @@ _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9
 
 
 class SourceContent(NamedTuple):
-    """The documents of a source, and what they were read from.
+    """The documents of a source; the hash, bytes and stamp of what they were read from; what was repaired, or "".
 
-    Attributes:
-        documents: The documents.
-        sha256: Hash of the bytes that were read; empty where they changed while a reader read them.
-        size: In bytes.
-        stamp: Of the file, as :class:`DocumentRow` keeps it.
-        repair: What had to be repaired, or "".
+    The hash is empty where the file changed while a reader read it.
     """
 
     documents: list[Document]
@@ -110,7 +106,7 @@ class Reading:
         """Walk the folder, or a part of it.
 
         Args:
-            below: As :meth:`Folders.find` takes it.
+            below: As :func:`~.walk.find` takes it.
             until: The same.
             known: Paths of what is indexed. Formats that were converted, perhaps on another machine, are not taken for
                 deleted where the converter is not installed.
@@ -118,24 +114,17 @@ class Reading:
         suffixes = {*self.readers, *(FORMATS.keys() & {suffix_of(path) for path in known})}
         include = tuple(dict.fromkeys((*self.rules.include, *(f"*{suffix}" for suffix in sorted(suffixes)))))
         rules = self.rules.changed(include=include) if include != self.rules.include else self.rules
-        return self.folders.find(rules, below=below, exclude=self.exclude, until=until)
+        return find(self.folders, rules, below=below, exclude=self.exclude, until=until)
 
     def read(self, file: FolderFile) -> bytes:
-        """The bytes of a file of the folder.
-
-        Raises:
-            DocumentError: It is no regular file, too large, or lies elsewhere by a link that must not be followed.
-        """
+        """The bytes of a file of the folder."""
         return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=self.folders.root_of(file.path))
 
     def content(self, file: FolderFile) -> SourceContent:
-        """The documents of one file.
-
-        Raises:
-            DocumentError: It cannot be read.
-        """
+        """The documents of one file; a DocumentError where it cannot be read."""
         stamp, data, suffix = _stamp(file), self.read(file), suffix_of(file.path)
-        sha256, reader = sha256_of(data), self.readers.get(suffix, self.converter if suffix in FORMATS else None)
+        sha256 = sha256_of(data)
+        reader: Any = self.readers.get(suffix, self.converter if suffix in FORMATS else None)
         if reader is None:
             decoded = decode(data)
             text, comments = without_comments(decoded.text) if file.in_vault else (decoded.text, 0)
@@ -144,9 +133,7 @@ class Reading:
         else:
             is_ours, place = isinstance(reader, DocumentReader), Path(file.place)
             try:
-                loaded = (
-                    reader.documents(place, data) if isinstance(reader, DocumentReader) else reader.load_data(place)
-                )
+                loaded = reader.documents(place, data) if is_ours else reader.load_data(place)
             except MissingExtraError as error:
                 raise DocumentError(str(error)) from error
             except DocumentError:
@@ -154,8 +141,7 @@ class Reading:
             except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
                 raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
             documents, repair = parts_of(file.path, loaded)
-            attached = [str(one.metadata[ATTACHED]) for one in documents if is_ours and ATTACHED in one.metadata]
-            repairs = [repair, *(f"not read: {names}" for names in attached)]
+            repairs = [repair]
             if stamp != _stamp(file):  # it changed meanwhile
                 sha256, stamp = "", ""
         stamp = stamp_if_stable(stamp) if stamp else ""
@@ -167,8 +153,8 @@ class Reading:
         Raises:
             DocumentError: It cannot be read.
         """
-        in_vault = self.folders.vault_of(path) is not None
-        return self.content(FolderFile(path, str(self.folders.place(path)), "", in_vault)).documents
+        file = FolderFile(path, str(self.folders.place(path)), "", self.folders.is_in_vault(path))
+        return self.content(file).documents
 
     def load_file(self, file: Path) -> tuple[str, list[Document]]:
         """The path and the documents of a file that is named by its place on this machine.
@@ -216,9 +202,6 @@ def gather(
         reading: How the folder is read.
         known: What is indexed, as rows of the database: a file whose size and times are the same is not read.
         failed: Gets what cannot be read.
-
-    Raises:
-        SettingError: The source is outside of the folder, or does not exist.
     """
     if source is not None and not isinstance(source, str | Path):
         return document_sources(source, reading.folders, failed), None
@@ -230,22 +213,15 @@ def gather(
 
 def readable_documents(reading: Reading) -> list[Document]:
     """The documents of all files of the folder; one that cannot be read is left out, and named in the log."""
-    failed: list[Problem] = []
-    sources, _ = gather(None, reading, {}, failed)
-    return [document for _, documents in read_all(sources, failed) for document in documents]
-
-
-def read_all(sources: Iterable[Source], failed: list[Problem]) -> list[tuple[Source, list[Document]]]:
-    """Sources with their documents; one that cannot be read joins ``failed``, and all of those go to the log."""
-    pairs = []
-    for source in sources:
+    failed, documents = list[Problem](), list[Document]()
+    for source in gather(None, reading, {}, failed)[0]:
         try:
-            pairs.append((source, source.load().documents))
+            documents += source.load().documents
         except DocumentError as error:  # noqa: PERF203  the next one may be read
             failed.append(Problem(source.id, str(error)))
     for problem in failed:
         logger.warning("Left out: %s", problem)
-    return pairs
+    return documents
 
 
 def check_source(source: object, folders: Folders) -> str | Path | Sequence[Document] | None:
@@ -274,9 +250,8 @@ def file_sources(
 ) -> list[Source]:
     """A source for each file.
 
-    A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
-    where it is new and another one is missing, which may be the same under another name; and not after the time
-    ``until``.
+    A file is read here only where its size or times differ from what is remembered, or where it is new and another one
+    is missing, which may be the same under another name; and not after the time ``until``.
     """
     names = {file.path for file in files}
     moved = any(entry.kind == "file" and key not in names for key, entry in known.items())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.utils import iter_batch
 from tqdm import tqdm
 
-from llama_index_contextual.app.folder.files import UNREAD
+from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.embedder import chunks_of

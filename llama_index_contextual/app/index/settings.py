@@ -14,7 +14,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import suffix_of
 from llama_index_contextual.app.folder.sources import Reading
-from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, Folders, default_include
+from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.app.places import command_line, places, remembered
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.app.settings.loading import checked_value, load_configuration, with_remembered
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
 
+    from llama_index_contextual.app.folder import Folders
     from llama_index_contextual.app.store import Layout
     from llama_index_contextual.app.store.rows import IndexState
     from llama_index_contextual.context import LLMContextGenerator

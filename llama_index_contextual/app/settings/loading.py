@@ -8,6 +8,7 @@ has at most 100,000 bytes and 1,000 characters a line: the parser's time grows w
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from platformdirs import user_config_path, user_data_path
 from pydantic import ValidationError
 
-from llama_index_contextual.app.folder.files import read_file
+from llama_index_contextual.app.folder import read_file
 from llama_index_contextual.app.settings.schema import SETTINGS, TABLES, Configuration
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
@@ -27,7 +28,9 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from llama_index_contextual.app.settings.schema import Collection
 
 FILE: Final = "contextual.toml"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
@@ -35,6 +38,7 @@ PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 MAX_BYTES: Final = 100_000
 MAX_LINE: Final = 1_000
 _NAME: Final = "llama-index-contextual"
+_COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
 _FOLDERS: Final = "folders"  # of the user's own file
 _PROMPT: Final = "context_options.prompt"
 _WHOLE: Final = ("descriptions", "collections", _FOLDERS)  # tables with names of the user's own, each one value
@@ -246,3 +250,47 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{key}.")
         elif value != {}:
             yield key, value
+
+
+def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
+    """Several folders by name, checked.
+
+    Args:
+        folders: By name: a path, or a mapping with ``path`` and the other attributes of :class:`Collection`.
+
+    Raises:
+        SettingError: A name cannot work, there are or a folder is in another.
+    """
+    collections: dict[str, Collection] = {}
+    for name, value in folders.items():
+        if not _COLLECTION.fullmatch(name):
+            cure = "letters, digits, '_', '-' and '.', such as notes=PATH"
+            raise SettingError(f"{name!r} is no name of a folder. Cure: {cure}")
+        values = {"path": value} if isinstance(value, str | Path) else value
+        collection: Collection = checked_value("collections", {name: values})[name]
+        for other in collections.values():
+            if collection.folder.is_relative_to(other.folder) or other.folder.is_relative_to(collection.folder):
+                both = f"{collection.folder} and {other.folder} hold the same files, which would be indexed twice"
+                raise SettingError(f"{both}. Cure: one of them, or exclude= and the outer one alone")
+        collections[name] = collection
+    return collections
+
+
+def named_folders(arguments: Iterable[str]) -> dict[str, str]:
+    """Folders by name, as a command line gives them: ``PATH``, called by its last part, or ``NAME=PATH``.
+
+    Raises:
+        SettingError: Two have the same name, or one is no folder.
+    """
+    folders: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or not _COLLECTION.fullmatch(name) or Path(argument).exists():
+            name, path = Path(argument).expanduser().resolve().name, argument
+        if not Path(path).expanduser().is_dir():
+            raise SettingError(f"{path} is no folder. Cure: name one that exists")
+        if name in folders:
+            both = f"{folders[name]} and {path} are both called {name!r}"
+            raise SettingError(f"{both}. Cure: a name, as in {name}2={path}")
+        folders[name] = path
+    return folders
