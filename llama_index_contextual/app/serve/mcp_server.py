@@ -14,6 +14,7 @@ import sys
 import threading
 from dataclasses import asdict, replace
 from functools import wraps
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
@@ -22,7 +23,6 @@ from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.app.serve import few_of_each, listing, part_of
 from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
-from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.memory import (
     HEADER,
     NOTHING,
@@ -32,7 +32,6 @@ from llama_index_contextual.memory import (
     note_filters,
     shown_path,
 )
-from llama_index_contextual.retrieval.fusion import Mode, Ranking, fuse
 
 with needs("The MCP SDK (mcp 2)", "app"):
     from mcp.server.mcpserver import MCPServer
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_index_contextual.app.settings.schema import Refreshing
+    from llama_index_contextual.memory import MemoryEntry
 
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
@@ -53,7 +53,6 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost")
 _MAX_RESULTS: Final = 50
 _MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedding busy for a minute
 _POOL: Final = 30  # hits of which those of one note are counted
-_K: Final = 20.0  # of reciprocal rank fusion
 _EMPTY: Final = "nothing is indexed yet"
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _ENDING: Final = 0.5  # seconds that a refresh may take when the client has left
@@ -215,17 +214,14 @@ def _sentence(tool: str, error: ToolError) -> str:
 
 
 def _merged(digests: Sequence[MemoryDigest]) -> MemoryDigest:
-    """The hits of several searches in one ranking, by their places in all of them."""
-    rankings = [
-        Ranking(str(at), at, 1.0, [Candidate(one.id, -rank) for rank, one in enumerate(digest.entries)])
-        for at, digest in enumerate(digests)
-    ]
-    entries = {entry.id: entry for digest in reversed(digests) for entry in digest.entries}
-    fused = fuse(rankings, mode=Mode.RECIPROCAL_RANK, k=_K, pool=_POOL).ranked() if digests[1:] else ()
-    merged = tuple(entries[one.node_id] for one in fused) or digests[0].entries
+    """The hits of several searches: the best of each search, then the second of each, …; each hit once."""
+    entries: dict[str, MemoryEntry] = {}
+    for ranked in zip_longest(*(digest.entries for digest in digests)):
+        for entry in filter(None, ranked):
+            entries.setdefault(entry.id, entry)
     notes = dict.fromkeys(note for digest in digests for note in digest.notes)
     left_out = sum(digest.left_out for digest in digests)
-    return replace(digests[0], entries=merged, notes=tuple(notes), left_out=left_out)
+    return replace(digests[0], entries=tuple(entries.values()), notes=tuple(notes), left_out=left_out)
 
 
 def _few(digest: MemoryDigest, per_file: int, most: int) -> MemoryDigest:
