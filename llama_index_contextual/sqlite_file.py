@@ -182,18 +182,13 @@ class SqliteFile:
             StorageError: The folder cannot be written.
         """
         self.close()
-        aside = self.path.with_name(f"{self.path.name}.damaged")
-        try:
+        with self.explained():
             for suffix in ("-wal", "-shm", ""):
-                part, place = self._part(suffix), aside.with_name(aside.name + suffix)
+                part, place = self._part(suffix), self._part(f".damaged{suffix}")
                 place.unlink(missing_ok=True)
                 if part.exists():
                     part.replace(place)
-        except OSError as error:
-            raise StorageError(
-                f"{self.path} cannot be read, and cannot be set aside ({error}). Cure: make the folder writable."
-            ) from error
-        return aside
+        return self._part(".damaged")
 
     def remove(self) -> None:
         """Delete the file and its log."""

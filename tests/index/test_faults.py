@@ -132,7 +132,7 @@ def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_numb
 
 def test_a_storage_folder_that_cannot_be_made_is_named(folder, tmp_path, counting):
     (tmp_path / "file").write_text("")
-    message = r"cannot be kept in .*Cure: .*storage folder"
+    message = r"cannot be written .*Cure: .*storage folder"
     opened = ContextualIndex.open(folder, storage=tmp_path / "file" / "store", embed_model=counting)
     with opened as index, pytest.raises(StorageError, match=message):
         index.refresh()

@@ -63,7 +63,6 @@ class BackgroundRefresh:
         self._thread: threading.Thread | None = None
         self._began, self._ended = 0.0, -_LOOK_EVERY
         self._seen, self._error = Freshness(), ""
-        self._logged: set[str] = set()  # problems of the last refresh
         self._is_left = False
 
     def __enter__(self) -> Self:
@@ -122,10 +121,8 @@ class BackgroundRefresh:
     def _refresh(self) -> None:
         try:
             report = self._index.refresh(retry_contexts=False)
-            problems = {str(problem) for problem in report.failed}
-            for problem in sorted(problems - self._logged):
+            for problem in report.failed:
                 logger.warning("%s", problem)
-            self._logged = problems  # one that stays is logged once, one that comes back again
             self._error = ""
         except LockedError:  # that one brings it up to date
             self._error = "another process is writing it"

@@ -48,11 +48,6 @@ class Chunk:
     row: NodeRow
     window: tuple[tuple[str, ...], int] | None = None
 
-    @property
-    def embed_hash(self) -> str:
-        """The hash of its embedded text."""
-        return self.row.embed_hash
-
 
 def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
     """The chunks of a document, of which the list of nodes is emptied: both do not always fit into memory together.
@@ -122,8 +117,8 @@ def rows_without_vector(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbe
 
 
 def embed_missing(
-    paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk], progress: Callable[[int], object]
-) -> tuple[set[str], dict[str, str]]:
+    paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk], proceed: Callable[[], object]
+) -> tuple[int, dict[str, str]]:
     """Keep the vectors of chunks; those of texts that are kept already are not made again.
 
     New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
@@ -133,28 +128,25 @@ def embed_missing(
         paid: Where vectors are kept.
         embedding: Makes those that are not known.
         chunks: The chunks.
-        progress: Called with how many texts were embedded so far.
+        proceed: Called between requests; its error ends the work.
 
     Returns:
-        Which texts were sent to the model, by their hashes, and why there is no usable vector of some of them.
+        How many texts were sent to the model, and why there is no usable vector of some of them, by their hashes.
 
     Raises:
         EmbeddingError: The model failed, or gave nothing that can be used.
         StorageError: The file of what was paid cannot be written.
     """
     if isinstance(embedding, NoEmbedding):
-        return set(), {}
-    model, faults, done = model_id(embedding), dict[str, str](), 0
+        return 0, {}
+    model, faults = model_id(embedding), dict[str, str]()
     with step("embed", model=embedding.model_name, rows=len(chunks)) as facts:
-        known, dimensions = paid.with_vectors(model, {chunk.embed_hash for chunk in chunks}), 0
-        missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
+        known = paid.with_vectors(model, {chunk.row.embed_hash for chunk in chunks})
+        missing = {chunk.row.embed_hash: chunk for chunk in chunks if chunk.row.embed_hash not in known}
+        dimensions = paid.dimensions(model) if missing else 0
         for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
             answers = embed_texts(embedding, texts)
-            dimensions = (
-                dimensions
-                or paid.dimensions(model)
-                or len(_answer(embedding, "a query", embedding.get_query_embedding, "length"))
-            )
+            dimensions = dimensions or len(_answer(embedding, "a query", embedding.get_query_embedding, "length"))
             vectors = {key: answers[place] for key, place in places.items()}
             problems = {key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))}
             if len(problems) == len(places) >= _HOPELESS:
@@ -167,29 +159,19 @@ def embed_missing(
                 key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."
                 for key, fault in problems.items()
             }
-            done += len(places)
-            progress(done)
+            proceed()
         facts |= {"embedded": len(missing), "failed": len(faults)}
-    return set(missing), faults
+    return len(missing), faults
 
 
-def vector_problem(vector: Sequence[float], dimensions: int = 0) -> str:
-    """Why a vector cannot be used; "" where it can.
-
-    Args:
-        vector: Of any length.
-        dimensions: How long it should be; 0 where that is not known.
-    """
-    if not len(vector):
-        return "it is empty"
-    if dimensions and len(vector) != dimensions:
+def vector_problem(vector: Sequence[float], dimensions: int) -> str:
+    """Why a vector cannot be used that should have so many dimensions; "" where it can."""
+    if len(vector) != dimensions:
         return f"it has {len(vector)} dimensions instead of {dimensions}"
     with np.errstate(over="ignore"):
         values = np.asarray(vector, np.float32)  # as it is kept
         square = float(values @ values)
-    if not np.isfinite(square):
-        return "its numbers are too large or no numbers"
-    return "" if square > 0 else "all its numbers are 0"
+    return "" if 0 < square < np.inf else "all its numbers are 0, or some are too large or no numbers"
 
 
 def _requests(chunks: Mapping[str, Chunk], *, alone: bool) -> Iterator[tuple[list[str], dict[str, int]]]:

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.app.folder.sources import readable_documents
 from llama_index_contextual.app.index.query import IndexReader
-from llama_index_contextual.app.index.settings import IndexSettings, open_settings
+from llama_index_contextual.app.index.settings import open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
 from llama_index_contextual.app.store.rows import to_node
-from llama_index_contextual.errors import (
-    DamagedError,
-    DocumentError,
-    FingerprintError,
-    SettingError,
-    amount,
-    refuse_unknown,
-    whole,
-)
+from llama_index_contextual.errors import DamagedError, DocumentError, amount, refuse_unknown, whole
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.retrieval import (
     POOL,
@@ -44,6 +36,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.folder.walk import Discovery, FileRules
     from llama_index_contextual.app.index.refresh import RefreshReport
+    from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.schema import Configuration
@@ -70,8 +63,6 @@ class ContextualIndex:
     """
 
     def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
-        if not isinstance(settings, IndexSettings):
-            raise SettingError(f"ContextualIndex({settings!r}) opens nothing. Cure: ContextualIndex.open({settings!r})")
         self._reader, self.settings = IndexReader(settings, lock_timeout), settings
 
     @classmethod
@@ -336,8 +327,6 @@ class ContextualIndex:
             MissingExtraError: The package that runs a reranker is not installed.
         """
         refuse_unknown("as_retriever", options, _OPTIONS)
-        if self._reader.replaces:
-            raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
         defaults = self.settings.configuration
         top_k = whole("similarity_top_k", similarity_top_k or defaults["retrieval.top_k"] or 10)
         options.setdefault("candidate_pool", max(POOL, top_k))  # who asks for 200 hits need not know of it

@@ -23,13 +23,7 @@ from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.index.writer import set_index_aside, writing
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 from llama_index_contextual.app.store.rows import DocumentRow
-from llama_index_contextual.errors import (
-    ConfirmationError,
-    DamagedError,
-    DocumentError,
-    EmbeddingError,
-    SettingError,
-)
+from llama_index_contextual.errors import ConfirmationError, DamagedError, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.text import counted, storable
 from llama_index_contextual.watching import in_thread, step
 
@@ -228,9 +222,10 @@ class Refresh:
         is_hidden = not (self.show_progress and sys.stderr.isatty() and to_index)
         with tqdm(total=len(to_index), desc="Indexing", unit=" documents", disable=is_hidden) as self.bar:
             self._index([sources[key] for key in to_index])
-        for group in iter_batch(self.report.deleted, 500):
+        forgotten = [key for key, row in writer.documents.items() if not row.is_indexed and key not in sources]
+        for group in iter_batch([*self.report.deleted, *(forgotten if covered == "" else [])], 500):
             writer.delete(group)
-        writer.record(self._noted(sources, sources.keys() - set(to_index), covered))
+        writer.record(self._noted(sources, sources.keys() - set(to_index)))
         rows = {**writer.reader.documents(), **writer.documents}
         passed = [key for key, row in rows.items() if row.kind == "document" and key not in sources]
         made = {key: row.made_with for key, row in writer.documents.items()}
@@ -252,9 +247,9 @@ class Refresh:
         lost = sum(rows[key].sha256 not in hashes for key in self.report.deleted)
         if lost > documents * _MOST_DELETED:
             raise ConfirmationError(
-                f"this refresh would delete {lost} of {documents} documents, because the file rules of this "
-                "process no longer find them. Cure: check that the folder is mounted, and that rules and readers are "
-                "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
+                f"this refresh would delete {lost} of {documents} documents, which the file rules of this process no "
+                "longer find. Cure: check that the folder is mounted, and the rules and readers; or, to delete them, "
+                "refresh(confirm=True), or index --yes."
             )
         former = str(state.settings.get("context.generator", ""))
         if not self.report.outdated or not former.startswith(PAID) or former == settings.contexts.fingerprint:
@@ -265,9 +260,9 @@ class Refresh:
         if paid > chunks * _MOST_PAID:
             raise ConfirmationError(
                 f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language model, because "
-                "context, model, prompt or settings differ from those that made them. Cure: the former settings, by "
-                f'options or under [folders."{settings.folders.root}"] in {user_folder() / USER_FILE}. To replace '
-                "these contexts, and to pay for them where a model makes them: refresh(confirm=True), or index --yes."
+                "settings differ from those that made them. Cure: the former settings, by options or under "
+                f'[folders."{settings.folders.root}"] in {user_folder() / USER_FILE}; or, to pay for contexts again, '
+                "refresh(confirm=True), or index --yes."
             )
 
     def _indexed(self) -> dict[str, DocumentRow]:
@@ -284,25 +279,19 @@ class Refresh:
             incomplete = {key for (key,) in snapshot.fetch(query, (wanted,))}
         return {key: one._replace(made_with="") if key in incomplete else one for key, one in documents.items()}
 
-    def _noted(
-        self, sources: Mapping[str, Source], unchanged: set[str], covered: str | None
-    ) -> dict[str, DocumentRow | None]:
-        """Documents that cannot be indexed for what they hold, those that no longer fail, and today's size and times.
-
-        None is a document to forget.
-        """
-        documents, changes = self.writer.documents, dict[str, DocumentRow | None]()
+    def _noted(self, sources: Mapping[str, Source], unchanged: set[str]) -> list[DocumentRow]:
+        """Documents that cannot be indexed, those that no longer fail, and today's size and times."""
+        documents, noted = self.writer.documents, []
         failed = {one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)}
         for key, source in sources.items():
-            row = documents.get(key, DocumentRow(key))
+            row = new = documents.get(key, DocumentRow(key))
             if key in failed and source.stamp:
-                changes[key] = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
+                new = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
             elif key in unchanged:
-                changes[key] = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
-        for key, row in documents.items():
-            if row.failed and key not in sources and covered == "":
-                changes[key] = row._replace(failed="", stamp="") if row.is_indexed else None
-        return {key: row for key, row in changes.items() if row != documents.get(key)}
+                new = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
+            if new != row:
+                noted.append(new)
+        return noted
 
     def _index(self, sources: Sequence[Source]) -> None:
         """Embed and write each batch in a thread of its own, while the next one is read, parsed and put into context.
@@ -347,7 +336,7 @@ class Refresh:
         nodes = [node for *_, nodes_of in group for node in nodes_of]
         if nodes:  # calls for several documents go to a model together
             with step("context", source=contexts.fingerprint, documents=len(documents), chunks=len(nodes)):
-                contexts(nodes, documents, progress=self._show)
+                contexts(nodes, documents, progress=self._proceed)
         del nodes
         for source, content, nodes_of in group:
             if content.repair:
@@ -363,13 +352,13 @@ class Refresh:
 
     def _write(self, batch: Sequence[Indexed]) -> None:
         """Embed a batch and write it."""
-        embedded, refused = self.writer.write(batch, self._show)
+        embedded, refused = self.writer.write(batch, self._proceed)
         self.report.embedded += embedded
         for key, reason in refused.items():
             self.report.fail(key, reason)
         self.bar.update(len(batch))
 
-    def _show(self, _: object) -> None:
+    def _proceed(self, *_: object) -> None:
         """Show how many calls a model has had; end where the user wants that."""
         if calls := self.settings.contexts.usage.calls:
             self.bar.set_postfix(calls=calls)

@@ -23,7 +23,7 @@ from llama_index_contextual.errors import DamagedError, DocumentError, Embedding
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.store.database import Transaction
@@ -43,7 +43,6 @@ def writing(reader: IndexReader) -> Iterator[Writer]:
         FingerprintError: The settings are not those of the index.
     """
     settings = reader.settings
-    settings.layout.create()
     with reader.lock.hold():
         try:
             settings.database.check()
@@ -127,7 +126,7 @@ class Writer:
         for part in iter_batch(lost, _AT_ONCE):
             with self.database.reading() as snapshot:
                 chunks = [Chunk(embedded_text(to_node(node)), node) for node in snapshot.nodes(part)]
-            _, faults = embed_missing(settings.paid, settings.embedding, chunks, lambda _: None)
+            _, faults = embed_missing(settings.paid, settings.embedding, chunks, lambda: None)
             if faults:
                 raise EmbeddingError(next(iter(faults.values())))
             self.embedded_again += len(part)
@@ -135,12 +134,12 @@ class Writer:
             with self.transaction() as transaction:
                 transaction.count_change()  # caches take the vectors that they lack
 
-    def write(self, documents: Sequence[Indexed], progress: Callable[[int], object]) -> tuple[int, dict[str, str]]:
+    def write(self, documents: Sequence[Indexed], proceed: Callable[[], object]) -> tuple[int, dict[str, str]]:
         """Embed documents and write them, each whole.
 
         Args:
             documents: The documents.
-            progress: Called with how many texts were embedded so far. Its error ends the work.
+            proceed: Called between texts; its error ends the work.
 
         Returns:
             How many texts were embedded, and why documents cannot be written.
@@ -149,13 +148,13 @@ class Writer:
         if not self._has_begun and self.database.exists:
             with self.database.reading() as snapshot:
                 check_vectors(snapshot, settings.paid, settings.embedding)
-        embedded, faults = embed_missing(settings.paid, settings.embedding, chunks, progress)
-        progress(0)
+        embedded, faults = embed_missing(settings.paid, settings.embedding, chunks, proceed)
+        proceed()
         refused, total = dict[str, str](), Counter[str]()
         with step("store") as facts, self.transaction() as transaction:
             for document, parts in documents:
                 try:
-                    if fault := next((faults[one.embed_hash] for one in parts if one.embed_hash in faults), ""):
+                    if fault := next((faults[one.row.embed_hash] for one in parts if one.row.embed_hash in faults), ""):
                         refused[document.key] = fault
                         continue
                     total.update(transaction.replace_document(document, [one.row for one in parts]))
@@ -163,7 +162,7 @@ class Writer:
                 except DocumentError as error:
                     refused[document.key] = str(error)
             facts.update(total)
-        return len(embedded), refused
+        return embedded, refused
 
     def delete(self, keys: Sequence[str]) -> int:
         """Take documents out of the index; return how many chunks they had."""
@@ -174,12 +173,11 @@ class Writer:
             self.documents.pop(key, None)
         return count
 
-    def record(self, documents: Mapping[str, DocumentRow | None]) -> None:
-        """Write what is known of documents whose chunks stay; None deletes one that has no chunks."""
+    def record(self, documents: Sequence[DocumentRow]) -> None:
+        """Write what is known of documents whose chunks stay."""
         if documents:
             with self.transaction() as transaction:
-                transaction.put_documents([one for one in documents.values() if one is not None])
-                transaction.delete_documents([key for key, one in documents.items() if one is None])
+                transaction.put_documents(documents)
 
     def finish(self) -> None:
         """Write down that the index is whole again, put a successor in its place, and keep the caches on disk."""

@@ -47,21 +47,6 @@ class Layout:
             sizes[name] = sizes.get(name, 0) + (file.stat().st_size if file.is_file() else 0)
         return dict(sorted(sizes.items()))
 
-    def create(self) -> None:
-        """Make the folder, and keep it out of version control.
-
-        Raises:
-            StorageError: The folder cannot be made.
-        """
-        ignore = self.root / ".gitignore"
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            if not ignore.exists():
-                ignore.write_text("# Made by llama-index-contextual.\n*\n", "utf-8")
-        except OSError as error:
-            cure = "make it writable, or choose another storage folder"
-            raise StorageError(f"the index cannot be kept in {self.root} ({error.strerror}). Cure: {cure}.") from error
-
     def refuse_links(self) -> None:
         """Refuse symbolic links: a folder of somebody else would have files outside of it read, written or deleted.
 
@@ -94,7 +79,7 @@ class WriteLock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Take the lock, and release it at the end.
+        """Take the lock, and release it at the end; the folder is made, and kept out of version control.
 
         Raises:
             LockedError: Another process has it; the message names that process.
@@ -102,6 +87,9 @@ class WriteLock:
         """
         with self._threads:
             try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                if not (ignore := self._folder / ".gitignore").exists():
+                    ignore.write_text("# Made by llama-index-contextual.\n*\n", "utf-8")
                 self._file.acquire(timeout=self._timeout)
             except Timeout:
                 raise LockedError(

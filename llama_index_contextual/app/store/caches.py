@@ -182,8 +182,6 @@ simsimd: Any = import_module("simsimd") if find_spec("simsimd") is not None else
 # How far a cosine may be from the true one by rounding in float32; measured: below 1e-6.
 _MARGIN: Final = 5e-5
 _BYTE: Final = 127
-_FEW: Final = 250  # rows that are compared in full without a first look
-_MANY: Final = 4096  # rows from which on there is a second look in float32
 _COPIED: Final = 512  # rows that are copied at once: they fit into a cache
 
 
@@ -221,12 +219,10 @@ class UnitVectors(RowArrays):
 
     def is_sound(self) -> bool:
         """Whether the arrays fit together."""
-        kinds = [(one.dtype.name, one.ndim) for one in (self.units, self.coarse, self.scales, self.rests)]
-        return (
-            kinds == [("float32", 2), ("int8", 2), ("float32", 1), ("float32", 1)]
-            and self.units.shape == self.coarse.shape
-            and self.ids.shape == self.scales.shape == self.rests.shape == self.units.shape[:1]
-        )
+        kinds = [(one.dtype.name, one.shape) for one in (self.units, self.coarse, self.scales, self.rests)]
+        rows, matrix = self.ids.shape, self.units.shape
+        wanted = [("float32", matrix), ("int8", matrix), ("float32", rows), ("float32", rows)]
+        return kinds == wanted and matrix[:-1] == rows
 
     def bounds(self, question: Singles) -> tuple[Singles, Singles]:
         """Least and greatest cosine that each row can have with a question, of length 1."""
@@ -276,20 +272,17 @@ class VectorIndex(ArrayIndex):
 
     def _nearest_to(self, question: Singles, top_k: int, places: Ints) -> tuple[Ints, Floats]:
         """The nearest of the rows at some places, and their cosines."""
-        if len(places) > max(_FEW, top_k):
+        if len(places) > top_k:
             bounds = [part.arrays.bounds(question) for part in self.parts]
             least, greatest = (np.concatenate(values)[places] for values in zip(*bounds, strict=True))
             places = places[greatest >= np.partition(least, len(least) - top_k)[len(least) - top_k]]
-        if len(places) > max(_MANY, top_k):  # where vectors are alike
-            near = self._cosines(question, places)
-            places = places[near >= np.partition(near, len(near) - top_k)[len(near) - top_k] - _MARGIN]
         return self.best(self._cosines(question.astype(np.float64), places), top_k, places)
 
-    def _cosines(self, question: npt.NDArray[Any], places: Ints) -> npt.NDArray[Any]:
-        """Cosines of a question and the rows at some places, as precise as the question's numbers."""
-        cosines = np.empty(len(places), question.dtype)
+    def _cosines(self, question: Floats, places: Ints) -> Floats:
+        """Cosines of a question and the rows at some places."""
+        cosines = np.empty(len(places))
         for arrays, inside, at in self.by_part(places):
             for start in range(0, len(at), _COPIED):
-                units = arrays.units[inside[start : start + _COPIED]].astype(question.dtype)
+                units = arrays.units[inside[start : start + _COPIED]].astype(np.float64)
                 cosines[at[start : start + _COPIED]] = np.einsum("ij,j->i", units, question)
         return cosines
