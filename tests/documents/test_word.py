@@ -442,10 +442,10 @@ def test_rtf_becomes_markdown(tmp_path, body, markdown):
 
 def test_what_rtf_lacks_as_text_is_counted(tmp_path):
     (tmp_path / "a.rtf").write_text(
-        r"{\rtf1{\info{\creatim\yr2024\mo3\dy5}}Text{\pict 89504e47}{\*\annotation note}\par}", "latin-1"
+        r"{\rtf1{\info{\title A plan}}Text{\pict 89504e47}{\*\annotation note}\par}", "latin-1"
     )
     assert read_rtf(tmp_path / "a.rtf").to_dict()["metadata"] == {
-        "created": "2024-03-05",
+        "title": "A plan",
         "left_out": "1 comment; 1 picture",
     }
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from pathlib import Path
+from statistics import mode
 from typing import Any, Final
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
@@ -41,11 +42,8 @@ class Line:
         self.words, self.level, self.is_name = words, 0, False
         self.text = " ".join(word.text for word in words)
         self.is_grid = "\n" in self.text  # a table that is drawn as a grid, as Markdown
-        sizes = Counter[float]()
-        for word in words:
-            sizes[round(word.size, 1)] += len(word.text)
         self.base, self.size = words[0].base, max(word.size for word in words)
-        self.usual = max(sizes, key=lambda size: (sizes[size], size))
+        self.usual = mode(round(word.size, 1) for word in words for _ in word.text)
         self.width = words[-1].right - words[0].left
         self.bold = all(word.bold for word in words if any(map(str.isalpha, word.text)))
         self.cells = _cells(words)
@@ -210,8 +208,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
     """Paragraphs and headings."""
     blocks: list[str] = []
     width = max((line.width for line in lines), default=0.0)
-    for last, line in pairwise([None, *lines]):
-        assert line is not None  # noqa: S101  for mypy
+    for last, line in zip([None, *lines], lines, strict=False):
         text, near = line.text, last is not None and last.level == line.level
         if last is not None and line.level:
             is_open = last.width > _FULL * width or last.is_name or text[0].islower()
@@ -270,17 +267,15 @@ def _ends(lines: Sequence[Line], end: int, until: int) -> bool:
 
 def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> int:
     """Where the header of a table starts: above its rows, also with some names of groups between."""
-    left, first, names = _values_left(lines[start:end]), start, 0
-    for at in range(start - 1, floor - 1, -1):
+    left, first = _values_left(lines[start:end]), start
+    for at in range(start - 1, max(floor, start - 2 - _BETWEEN) - 1, -1):
         line = lines[at]
         if not 0 < line.base - lines[at + 1].base < 3 * line.size:
             break
         if _in_columns(line, left):
             first = at
-        elif len(line.cells) > 1 or names == _BETWEEN or len(line.text) > _LONGEST_NAME:
+        elif len(line.cells) > 1 or len(line.text) > _LONGEST_NAME:
             break
-        else:
-            names += 1
     return first
 
 

@@ -133,32 +133,21 @@ def _rules(page: Any) -> tuple[set[_Rule], set[_Rule]]:
     """The upright and the level lines that are drawn on a page: where, from, to; shading is none."""
     import pypdfium2.raw as pdfium
 
-    x, y, matrix = ctypes.c_float(), ctypes.c_float(), pdfium.FS_MATRIX()
-    left, right, bottom, top = (ctypes.c_float() for _ in range(4))
+    sides = [ctypes.c_float() for _ in range(4)]
     mode, stroke = ctypes.c_int(), ctypes.c_int()
-    found = set[_Rule](), set[_Rule]()
+    upright, level = set[_Rule](), set[_Rule]()
     for index in range(pdfium.FPDFPage_CountObjects(page)):
         item = pdfium.FPDFPage_GetObject(page, index)
-        if pdfium.FPDFPageObj_GetType(item) != pdfium.FPDF_PAGEOBJ_PATH:
-            continue
-        pdfium.FPDFPageObj_GetBounds(item, left, bottom, right, top)
-        pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
-        if not stroke.value and min(right.value - left.value, top.value - bottom.value) > SAME_PLACE:
-            continue
-        pdfium.FPDFPageObj_GetMatrix(item, matrix)
-        last = (0.0, 0.0)
-        for number in range(pdfium.FPDFPath_CountSegments(item)):
-            segment = pdfium.FPDFPath_GetPathSegment(item, number)
-            pdfium.FPDFPathSegment_GetPoint(segment, x, y)
-            across = round(matrix.a * x.value + matrix.c * y.value + matrix.e)
-            point = (across, round(matrix.b * x.value + matrix.d * y.value + matrix.f))
-            if pdfium.FPDFPathSegment_GetType(segment) == pdfium.FPDF_SEGMENT_LINETO:
-                for at, rules in enumerate(found):
-                    low, high = sorted((last[1 - at], point[1 - at]))
-                    if abs(last[at] - point[at]) <= 1 and high - low > SAME_PLACE:
-                        rules.add((point[at], low, high))
-            last = point
-    return found
+        if pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_PATH:
+            pdfium.FPDFPageObj_GetBounds(item, *sides)
+            pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
+            left, bottom, right, top = (round(side.value) for side in sides)
+            is_thin = min(right - left, top - bottom) <= SAME_PLACE
+            if (is_thin and top - bottom > right - left) or (stroke.value and not is_thin):
+                upright |= {(left, bottom, top), (right, bottom, top)}
+            if (is_thin and top - bottom <= right - left) or (stroke.value and not is_thin):
+                level |= {(bottom, left, right), (top, left, right)}
+    return upright, level
 
 
 def _with_grids(rules: tuple[set[_Rule], set[_Rule]], words: list[Word]) -> list[Word]:
@@ -221,14 +210,12 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
 
     PDFium gives words in the order in which they were drawn: a table may be drawn column by column.
     """
-    pieces: list[list[Word]] = []
-    for word in words:
-        before = pieces[-1][-1] if pieces else None
-        if before is not None and _is_raised(before, word):
+    pieces = [[words[0]]]
+    for word in words[1:]:
+        before = pieces[-1][-1]
+        if _is_raised(before, word):
             before.text, before.right = f"{before.text}^{word.text}", word.right
-        elif (
-            before is not None and _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size
-        ):
+        elif _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size:
             pieces[-1].append(word)
         else:
             pieces.append([word])
@@ -238,8 +225,7 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
             lines[-1] += piece
         else:
             lines.append(list(piece))
-    for line in lines:
-        line.sort(key=lambda word: word.left)
+    lines = [sorted(line, key=lambda word: word.left) for line in lines]
     gutters = _gutters(lines)
     result: list[list[Word]] = []
     for is_bridging, group in groupby(lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)):
@@ -269,7 +255,7 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
     Names or prose begin there on several lines. In a table, values do. Two columns are found by the middle of the page;
     of more, each has to be full of prose.
     """
-    left, right = min((line[0].left for line in lines), default=0), max((line[-1].right for line in lines), default=0)
+    left, right = min(line[0].left for line in lines), max(line[-1].right for line in lines)
     starts = Counter(
         round(word.left / SAME_PLACE)
         for line in lines

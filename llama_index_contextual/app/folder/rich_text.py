@@ -201,10 +201,7 @@ def read_rtf(path: Path) -> Conversion:
     html = html.replace(_RAISED, "<sup>").replace(_RAISED_END, "</sup>").replace(_NOTE, " Note: ")
     html = _ANY_MARK.sub("", html)
     info = re.findall(r"\{\\(title|author|subject) ([^{}]{0,1000})\}", source)
-    days = re.findall(r"\\(creatim|revtim)\\yr(\d{4})\\mo(\d\d?)\\dy(\d\d?)", source)
-    dates = {"creatim": "created", "revtim": "modified"}
-    about = {dates[key]: f"{year}-{month:0>2}-{day:0>2}" for key, year, month, day in days}
-    about |= {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
+    about = {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
     left_out = {name: source.count(word) for name, word in _LEFT_OUT.items()}
     return Conversion([Part(html_to_markdown(f"<body>{html}</body>", is_marked=True).text)], about, left_out)
 

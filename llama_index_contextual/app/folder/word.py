@@ -55,12 +55,10 @@ def read_docx(path: Path) -> Conversion:
         document.prepare(root)
         document.left_out["comment"] += len(formats.xml_of(archive, comments))
         # mammoth gets the changed document and its notes, and neither pictures nor anything unchecked.
-        members = {name: root}
+        written.writestr(name, etree.tostring(root))
         for member in archive.namelist():
             if member.endswith((".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")):
-                members[member] = formats.xml_of(archive, member, _MOST_XML)
-        for member, xml in members.items():
-            written.writestr(member, etree.tostring(xml))
+                written.writestr(member, etree.tostring(formats.xml_of(archive, member, _MOST_XML)))
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
     page = html_to_markdown(mammoth.convert_to_html(prepared, style_map=_STYLES).value, is_marked=True)
     texts = [f"{text.strip()}\n" for text in page.text.split(PAGE) if text.strip()]
@@ -210,7 +208,7 @@ def _element(name: str, *children: Any, **values: str) -> Any:
 
 def _run(text: str) -> Any:
     inner = _element("t")
-    inner.text = "".join(char for char in text if char >= " ")
+    inner.text = text
     inner.set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
     return _element("r", inner)
 
@@ -236,11 +234,9 @@ def _formula(element: Any) -> str:
         limits = "".join(f"{sign}{whole(inner[name])}" for name, sign in (("sub", "_"), ("sup", "^")) if inner[name])
         sign = attribute(element.find(".//{*}chr"), "val") or "∫"
         return f"{sign}{limits} {inner['e']}" if kind == "nary" else inner["e"] + limits
-    if kind == "mr":
-        return ", ".join(text for _, text in texts) + "; "
     result, last = "", ""
     for _, text in texts:
         is_apart = re.search("[/^_√]", last) is not None or ("/" in text and last[-1:].isdigit())
         result += " " * (is_apart and text[:1].isalnum()) + text
         last = text
-    return f"({result.removesuffix('; ')})" if kind == "d" else result.removesuffix("; ")
+    return f"({result})" if kind == "d" else result
