@@ -29,6 +29,15 @@ from llama_index_contextual.app.settings.models import NoEmbedding
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, listener, needs, whole
 from llama_index_contextual.memory import SPLIT, note_filters
 
+with needs("starlette or uvicorn", "app"):
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -36,10 +45,6 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
-    from starlette.applications import Starlette
-    from starlette.middleware.base import RequestResponseEndpoint
-    from starlette.requests import Request
-    from starlette.responses import Response
 
     from llama_index_contextual.retrieval import Explanation
 
@@ -89,9 +94,6 @@ def serve(folder: str | Path | None, *, llm: str | LLM | None = None, port: int 
         SettingError: The address or the port cannot be used.
         ContextualError: The index cannot be opened.
     """
-    with needs("starlette or uvicorn", "app"):
-        import starlette  # noqa: F401
-        import uvicorn
     port = whole("port", port, least=0, most=65535)
     with ContextualIndex.open(folder, create=False, **options) as index, listener(_LOOPBACK[0], port) as socket:
         api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
@@ -110,12 +112,6 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
         token: What a request has to bring.
         hosts: ``HOST:PORT`` of the addresses that it is reached by.
     """
-    from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.base import BaseHTTPMiddleware
-    from starlette.requests import ClientDisconnect
-    from starlette.responses import JSONResponse, Response, StreamingResponse
-    from starlette.routing import Route
 
     async def guard(request: Request, call: RequestResponseEndpoint) -> Response:
         """Refuse what does not come from the page, and tell browsers what the page may do."""
