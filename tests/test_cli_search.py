@@ -201,5 +201,5 @@ def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tm
     (tmp_path / "a.md").write_text("---\ntags: [sqlite3, python]\n---\n# Database\n\nThe database is small.\n", "utf-8")
     assert run("index", tmp_path).returncode == 0
     found = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
-    message = "no chunk passes the filters: none has the tag 'sqlite' (tags that there are: sqlite3)"
+    message = "no chunk passes the filters: none has the tag 'sqlite' (tags that there are: sqlite3, python)"
     assert found.stderr.splitlines() == ["Nothing found.", message]

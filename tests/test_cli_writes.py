@@ -121,15 +121,6 @@ def test_what_much_would_delete_asks_first(run, folder):
     assert run("index", folder, "--include", "*.none", "--yes").returncode == 0
 
 
-def test_watching_without_its_package_is_refused_before_anything_is_done(tmp_path, run, monkeypatch):
-    (tmp_path / "a.md").write_text("# a\n\nCookie loves carrots.\n")
-    monkeypatch.setitem(sys.modules, "watchfiles", None)
-    done = run("index", tmp_path, "--watch")
-    assert done.returncode == 1
-    assert "pip install 'llama-index-contextual[app]'" in done.stderr
-    assert not (tmp_path / ".contextual").exists()
-
-
 @pytest.mark.process
 def test_watching_indexes_what_changes(tmp_path, run):
     (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
