@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import Counter
 from collections.abc import Iterable
-from difflib import get_close_matches
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,7 +14,6 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import (
     K1,
@@ -28,12 +25,10 @@ from llama_index_contextual.keyword import (
     both,
     check_filters,
     filter_in_words,
+    nearest_values,
     parse_query,
-    tag_of,
     unknown_words,
 )
-from llama_index_contextual.keyword.filters import ITEMS, WORDS
-from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, PATH, TAGS, path_of
 from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
@@ -49,7 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
-_NEAREST: Final = 3  # tags, folders or keys that a message names
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
@@ -271,10 +265,13 @@ class ContextualBM25Retriever(BM25Retriever):
     def empty_filters(self) -> list[str]:
         """Those of this view's filters that no node passes, in words, with the nearest values that there are."""
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
-        alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
-        return self.ask(
-            lambda store: [f"{words}{_nearest(store, one)}" for words, one in alone.items() if not store.count(one)]
-        )
+
+        def work(store: Any) -> list[str]:
+            empty = [part for part in parts if not store.count(MetadataFilters(filters=[part]))]
+            metas = [node.metadata for node in store.nodes(store.selected_ids()).values()] if empty else []
+            return list(dict.fromkeys(filter_in_words(part) + nearest_values(part, metas) for part in empty))
+
+        return self.ask(work)
 
     # Keeping it on disk
 
@@ -319,29 +316,3 @@ class ContextualBM25Retriever(BM25Retriever):
 @lru_cache(maxsize=64)
 def _groups_of(analyzer: Analyzer, text: str) -> Sequence[Group]:
     return tuple(analyzer.query_groups(text))
-
-
-def _nearest(store: Any, filters: MetadataFilters) -> str:
-    """The tags, folders, keys or values of an index that are nearest to those of a filter, as the end of a sentence."""
-    part = filters.filters[0]
-    tag = tag_of(part)
-    while isinstance(part, MetadataFilters) and part.filters:
-        part = part.filters[0]
-    if isinstance(part, MetadataFilters) or part.key in (WORDS, DATE_TS):
-        return ""
-    key, wanted = part.key.removeprefix(ITEMS), str(part.value if tag is None else tag)
-    metas = [node.metadata for node in store.nodes(store.selected_ids()).values()]
-    if tag is None and key == PATH:
-        folders = (one for meta in metas for one in PurePosixPath(path_of(meta)).parents)
-        kind, found = "folders", [f"{one}/" for one in folders if one.name]
-    elif tag is None and not any(key in meta for meta in metas):
-        kind, wanted, found = "keys", key, [one for meta in metas for one in meta.keys() - NAMES_TAKEN]
-    else:
-        kind = "tags" if tag is not None else f"values of {key}"
-        values = (meta.get(one) for meta in metas for one in ((key,) if tag is None else (TAGS, INLINE_TAGS)))
-        listed = (one if isinstance(one, list | tuple) else str(one).split(",") for one in values if one is not None)
-        found = [str(one).strip() for several in listed for one in several if one]
-    counts = Counter(found)
-    near = [*get_close_matches(wanted, counts, _NEAREST, 0.5), *(one for one, _ in counts.most_common(2 * _NEAREST))]
-    shown = list(dict.fromkeys(near))[: 2 * _NEAREST]
-    return f" ({kind} that there are: {', '.join(shown)})" if shown else f" (there are no {kind})"
