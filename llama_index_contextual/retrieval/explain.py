@@ -75,8 +75,7 @@ class Evidence(NamedTuple):
         lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks hold a word. The
             words of a subject are in many places, an answer stands out.
         model: Whose cosines they are: all-MiniLM-L6-v2's, multilingual-e5's, or "" for others, which were not measured.
-        spelled: Whether any word of the question is in a language that the model reads. Vectors say little of what is
-            not.
+        spelled: Whether any word of the question is in a language that the model reads.
     """
 
     nearest: float | None = None
@@ -152,16 +151,8 @@ def judge(
 ) -> Judgement:
     """The judgement of a question by its best candidate.
 
-    It is the first, or of the first three the one that holds most of the subject: "What did we decide about retries?"
-    finds other decisions, too.
-
-    Args:
-        text: The question.
-        subject: What a relevant hit holds of it; "" for all of it.
-        arms: That answered.
-        rankings: Their answers.
-        table: The candidates.
-        fused: The same, best first.
+    It is the first, or of the first three the one that holds most of the subject, which a relevant hit holds of the
+    question: "What did we decide about retries?" finds other decisions, too.
     """
     keyword = keyword_of(arm.retriever for arm in arms)
     vector = next((arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever)), None)

@@ -195,15 +195,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     @property
     def fusion(self) -> Fusion:
         """The present settings."""
-        return Fusion(
-            arms=tuple(self._arms),
-            mode=Mode(self.mode),
-            rrf_k=self.rrf_k,
-            similarity_top_k=self.similarity_top_k,
-            candidate_pool=self.candidate_pool,
-            node_postprocessors=self.node_postprocessors,
-            min_score=self.min_score,
-        )
+        names = ("rrf_k", "similarity_top_k", "candidate_pool", "node_postprocessors", "min_score")
+        return Fusion(arms=tuple(self._arms), mode=Mode(self.mode), **{name: getattr(self, name) for name in names})
 
     async def _answer(
         self, queries: Sequence[str | QueryBundle], *, writes: bool = True, is_explained: bool = False, on_loop: bool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -83,23 +82,7 @@ def apply_multipliers(scores: Sequence[float], multipliers: Sequence[float], *, 
     ]
 
 
-class _Reordering(Checked, BaseNodePostprocessor):
-    """Reads no question, and takes microseconds a node, so that a thread would cost more than it saves."""
-
-    @abstractmethod
-    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
-        """The hits that stay, in their new order."""
-
-    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
-        return self._reordered(nodes)
-
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], _: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        return self._reordered(nodes)
-
-
-class RecencyPostprocessor(_Reordering):
+class RecencyPostprocessor(Checked, BaseNodePostprocessor):
     """Weigh scores by age: ``0.5 ** (age / half_life_days)`` on dated nodes, nothing on undated and evergreen ones.
 
     ``weight`` says how much of that factor counts. By default it is enough for the newer of near equals to win, and no
@@ -155,7 +138,7 @@ class RecencyPostprocessor(_Reordering):
         ids, reasons = [hit.node.node_id for hit in nodes], [reason for _, reason in dates]
         return list(map(RecencyExplanation, ids, after, multipliers, ages, reasons))
 
-    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
         pairs = zip(nodes, self.explain(nodes), strict=True)
         # After some fifty half-lives multipliers no longer differ, and days still do.
         ordered = sorted(
@@ -180,12 +163,12 @@ class RecencyPostprocessor(_Reordering):
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
     """Scores as numbers; a missing or infinite one is the pool's lowest, or 0 if no node has one."""
-    scores = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
-    lowest = min(scores, default=0.0)
-    return [float(hit.score) if hit.score is not None and math.isfinite(hit.score) else lowest for hit in nodes]
+    scores = [hit.score if hit.score is not None and math.isfinite(hit.score) else None for hit in nodes]
+    lowest = min((score for score in scores if score is not None), default=0.0)
+    return [lowest if score is None else float(score) for score in scores]
 
 
-class GroupingPostprocessor(_Reordering):
+class GroupingPostprocessor(Checked, BaseNodePostprocessor):
     """Keep at most ``group_size`` nodes of each document, or of each value of a metadata field.
 
     Contexts make the chunks of one document more alike, so more of them are found together. That is right where an
@@ -207,7 +190,7 @@ class GroupingPostprocessor(_Reordering):
     group_size: int = Field(default=1, ge=1, description="How many nodes of one group are kept.")
     group_by: str | None = Field(default=None, description="A metadata key; None is the document a node was cut from.")
 
-    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
         counts = Counter[object]()
         hits = []
         for hit in nodes:
@@ -224,12 +207,12 @@ class GroupingPostprocessor(_Reordering):
         return None if value is None else repr(value)  # a list is a value too
 
 
-class CollectionWeights(_Reordering):
+class CollectionWeights(Checked, BaseNodePostprocessor):
     """Multiply the scores of hits by the weight of the folder that their path begins with, and sort them again."""
 
     weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
 
-    def _reordered(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
         for hit in nodes:
             hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
         return sorted(nodes, key=lambda hit: -(hit.score or 0.0))
