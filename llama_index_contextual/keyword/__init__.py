@@ -38,7 +38,6 @@ from llama_index_contextual.keyword.query import (
     days_filter,
     note_filters,
     parse_query,
-    unknown_words,
     unknown_words_note,
 )
 

@@ -34,7 +34,6 @@ _SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 HAS_CJK: Final = re.compile(f"[{_CJK}]")
 _WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
-_YEAR_FIRST: Final = re.compile(r"(?<![\d./-])((?:19|20|21)\d\d)([-/.])(\d{1,2})\2(\d{1,2})(?![\d]|[./-]\d)")
 _YEAR_LAST: Final = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
 _MONTH: Final = re.compile(
     r"(?<![\d./-])(?:(?P<last>(?:19|20|21)\d\d)-(?P<second>0[1-9]|1[0-2])(?![\d-])"
@@ -168,7 +167,7 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
     """
     text = plain_digits(text)
     readings = [(*match.span(), ranges) for match, ranges in (*_numeric(text, today), *_worded(text, today, words))]
-    readings += [(start, end, [(day, day)]) for start, end, day in dates.dates_in(text)]  # as headings have them
+    readings += [(start, end, [(day, day)]) for start, end, day in dates.dates_in(text, compact=True)]
     readings.sort(key=lambda reading: (reading[0] - reading[1], reading[0]))
     named: list[NamedDate] = []
     taken = bytearray(len(text))  # 1 where a longer reading was chosen, so that "30 February" leaves no "February"
@@ -180,16 +179,12 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
 
 
 def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[Range]]]:
-    for match in _YEAR_FIRST.finditer(text):
-        yield match, _existing(match[1], match[3], match[4])
     for match in _YEAR_LAST.finditer(text):
         first, mark, second, year = match.groups()
         days = _existing(year, second, first)
         if mark == "/" and (not days or tell_language(text) == "en"):
             days = list(dict.fromkeys([*days, *_existing(year, first, second)]))
         yield match, [one for one in days if one[0] <= today] or days
-    for match in dates.COMPACT.finditer(text):
-        yield match, _existing(match["year"], match["month"], match["day"])
     for match in _MONTH.finditer(text):
         yield match, [_month(int(match["last"] or match["year"]), int(match["second"] or match["first"]))]
 

@@ -26,10 +26,10 @@ from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typ
 from llama_index_contextual.text import epoch_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from llama_index_contextual.keyword.analyzer import Analyzer
-    from llama_index_contextual.keyword.bm25_index import Group
+    from llama_index_contextual.keyword.bm25_index import TermScores
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.
 _FIELD: Final = re.compile(r'(?<!\S)(-?)(path|tag|collection):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
@@ -127,26 +127,22 @@ def _words(value: str, how: FilterOperator) -> MetadataFilter:
     return MetadataFilter(key=WORDS, value=value, operator=how)
 
 
-def unknown_words(text: str, analyzer: Analyzer, missing: Iterable[Group]) -> list[str]:
-    """Words of a text all of whose terms are missing in an index. A stop word is never one of them.
+def unknown_words_note(text: str, analyzer: Analyzer, terms: TermScores) -> str:
+    """A line that names the first three words of a text all of whose terms are missing in an index; "" for none.
 
     Args:
-        text: The text.
+        text: The text. A stop word of it is never one of them.
         analyzer: The index's.
-        missing: Those terms of the text that no node of the index holds.
+        terms: How many nodes of the index hold each term.
     """
-    unheard = {frozenset(group) for group in missing}
-    words = [word for word in words_of(text) if unheard and not analyzer.has_stop_words(word)]
+    missing = {frozenset(one) for one, number in zip(terms.groups, terms.frequencies, strict=True) if not number}
+    words = [word for word in words_of(text) if missing and not analyzer.has_stop_words(word)]
     language = analyzer.language_of(text)
-    terms = {word: analyzer.query_groups(word, language) for word in words}
-    return [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
-
-
-def unknown_words_note(words: Sequence[str]) -> str:
-    """A line that names the first three words; "" for none."""
-    named = [f'"{word}"' for word in words[:_NAMED]] + ["other words"] * (len(words) > _NAMED)
-    text = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
-    return f"the index does not know {text}" if words else ""
+    groups = {word: analyzer.query_groups(word, language) for word in words}
+    unknown = [word for word, of_word in groups.items() if of_word and missing.issuperset(map(frozenset, of_word))]
+    named = [f'"{word}"' for word in unknown[:_NAMED]] + ["other words"] * (len(unknown) > _NAMED)
+    listed = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+    return f"the index does not know {listed}" if named else ""
 
 
 # Which notes

@@ -27,7 +27,6 @@ from llama_index_contextual.keyword import (
     filter_in_words,
     nearest_values,
     parse_query,
-    unknown_words,
 )
 from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
@@ -244,12 +243,6 @@ class ContextualBM25Retriever(BM25Retriever):
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""
         return self.ask(lambda store: store.term_scores(self.groups(text), node_ids))  # type: ignore[no-any-return]
-
-    def unknown(self, text: str) -> list[str]:
-        """Words of a text that no node holds."""
-        terms = self.term_scores(text, [])
-        missing = [group for group, number in zip(terms.groups, terms.frequencies, strict=True) if not number]
-        return unknown_words(text, self.analyzer, missing)
 
     def may_exclude(self, word: str) -> bool:
         """Whether ``-word`` can be an operator: it is a word of English or the index, and no flag in a chunk."""

@@ -217,7 +217,9 @@ def fuse_answers(fusion: Fusion, question: Question, answers: list[ArmAnswer]) -
             elif not kept:
                 notes += _filter_notes(fusion)
             if (keyword := keyword_of(arm.retriever for arm in arms)) is not None:
-                judgement = judgement._replace(unknown_words=unknown_words_note(keyword.unknown(question.text)))
+                terms = keyword.term_scores(question.text, [])
+                unknown = unknown_words_note(question.text, keyword.analyzer, terms)
+                judgement = judgement._replace(unknown_words=unknown)
         facts["candidates"] = len(kept)
     every = (one for answer in answers for candidates in answer.found for one in candidates)
     nodes = {one.node_id: one.node for one in every if one.node is not None}
