@@ -88,11 +88,6 @@ def test_an_embedding_is_copied_whether_it_was_used_or_not(embedding, way, caplo
     assert caplog.text == "", "LlamaIndex warns of each part that it cannot pickle"
 
 
-def test_a_copy_of_an_embedding_loads_the_model_that_its_own_settings_name(embedding, tmp_path):
-    with pytest.raises(ValueError, match=r"holds no model\.onnx"):
-        embedding.model_copy(update={"model_folder": str(tmp_path)}).get_text_embedding("x")
-
-
 @pytest.mark.parametrize("way", [deep, model_deep, pickled])
 @pytest.mark.parametrize(
     "component",

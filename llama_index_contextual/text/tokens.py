@@ -213,20 +213,17 @@ def _variable(name: str, value: str) -> Iterator[None]:
 _lock: Final = RLock()
 
 
-@functools.lru_cache(maxsize=4)
-def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
-    """A word-piece tokenizer without truncation or padding; one object per vocabulary, safe to share.
-
-    Args:
-        vocab: Path of a WordPiece ``vocab.txt``; the one that ships with this package by default.
+@functools.lru_cache(maxsize=1)
+def minilm_tokenizer() -> BertWordPieceTokenizer:
+    """The word-piece tokenizer without truncation or padding, safe to share.
 
     Raises:
         MissingExtraError: The ``local`` extra is not installed.
     """
     with needs("tokenizers", "local"):
         from tokenizers import BertWordPieceTokenizer
-    path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
-    return BertWordPieceTokenizer(path, lowercase=True)
+    vocabulary = files("llama_index_contextual").joinpath("data", "minilm-vocab.txt")
+    return BertWordPieceTokenizer(str(vocabulary), lowercase=True)
 
 
 @functools.lru_cache(maxsize=1)

@@ -99,7 +99,9 @@ class ConversionProcess:
                 signalled = signal.Signals(-code).name if code < 0 else f"exit {code}"
                 why = f"crashed ({signalled}), perhaps for want of more than {limits.megabytes} MB of memory"
                 setting = "megabytes"
-            raise ConverterCrashedError(f"its conversion {why}. Cure: ignore it, or raise {setting} under [documents].")
+            raise ConverterCrashedError(
+                f"its conversion {why}. Cure: ignore it, or DocumentReader({setting}=…) among readers=."
+            )
         result = json.loads(answer)
         if "problem" in result:
             raise DocumentError(result["problem"])

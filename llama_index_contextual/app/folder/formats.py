@@ -181,7 +181,7 @@ def _problem(error: Exception, kind: str) -> str:
     if isinstance(error, ConversionError):
         return str(error)
     if isinstance(error, RecursionError | MemoryError):
-        cure = "ignore it, or raise megabytes in [documents]."
+        cure = "ignore it, or DocumentReader(megabytes=…) among readers=."
         return f"it is nested too deeply, or needs too much memory. Cure: {cure}"
     if Path(place.filename).parent != Path(__file__).parent:
         return f"it is damaged or no {kind} file ({shown})"

@@ -26,7 +26,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.errors import Checked, EmbeddingError, MissingExtraError, SettingError, needs
+from llama_index_contextual.errors import Checked, EmbeddingError, MissingExtraError, needs
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.text.tokens import e5_engine, minilm_tokenizer
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-    from tokenizers import BertWordPieceTokenizer
 
 MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
 MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -107,7 +106,6 @@ class LocalEmbedding(LocalModel):
     """
 
     model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
-    model_folder: str | None = Field(default=None, description="Folder with model.onnx (and vocab.txt) of your own.")
     max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
 
     @classmethod
@@ -117,16 +115,12 @@ class LocalEmbedding(LocalModel):
 
     def count_tokens(self, text: str) -> int:
         """Number of the word pieces of a text, special tokens not included."""
-        return len(self._tokenizer().encode(text, add_special_tokens=False).ids)
-
-    def _tokenizer(self) -> BertWordPieceTokenizer:
-        vocabulary = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
-        return minilm_tokenizer(str(vocabulary) if vocabulary and vocabulary.is_file() else None)
+        return len(minilm_tokenizer().encode(text, add_special_tokens=False).ids)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
         clean = [replace_surrogates(text)[0] for text in texts]
-        encodings = self._tokenizer().encode_batch(clean, add_special_tokens=False)
+        encodings = minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
         cut = [_equal_windows(encoding.ids, self.max_tokens - SPECIAL_TOKENS) for encoding in encodings]
         windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
         owner = [number for number, parts in enumerate(cut) for _ in parts]
@@ -138,7 +132,7 @@ class LocalEmbedding(LocalModel):
 
     def _window(self, ids: list[int]) -> NDArray[np.float32]:
         """The vector of a window, shape (dimensions,)."""
-        model, every = session(self.model_folder), np.array([ids], np.int64)
+        model, every = session(), np.array([ids], np.int64)
         feed = {"input_ids": every, "attention_mask": np.ones_like(every), "token_type_ids": np.zeros_like(every)}
         hidden = model.run(None, {item.name: feed[item.name] for item in model.get_inputs() if item.name in feed})[0]
         pooled = hidden[0].mean(axis=0)
@@ -276,28 +270,22 @@ def multiply_in_int8(model: bytes) -> bytes:
 _loading = Lock()  # a cache alone would let each thread of the first moment load it, with message classes of its own
 
 
-def session(folder: str | None) -> Any:
-    """Onnxruntime's session of the model in a folder, or of our own (None); loaded once, safe to share.
+def session() -> Any:
+    """Onnxruntime's session of the model, loaded once and safe to share.
 
     Each call of it runs on the caller's thread alone: several windows at once need no more than several callers.
 
     Raises:
         MissingExtraError: The ``local`` extra is not installed.
-        EmbeddingError: Our own weights are not the expected ones.
-        SettingError: The folder holds no ``model.onnx``.
+        EmbeddingError: The weights are not the expected ones.
     """
     with _loading:
-        return _loaded(folder)
+        return _loaded()
 
 
-@lru_cache(maxsize=4)
-def _loaded(folder: str | None) -> Any:
-    if folder is None:
-        return _open_session(_bundled_model())
-    model = Path(folder) / "model.onnx"
-    if not model.is_file():
-        raise SettingError(f"model_folder={folder!r} holds no model.onnx. Cure: name a folder that does")
-    return _open_session(str(model))
+@lru_cache(maxsize=1)
+def _loaded() -> Any:
+    return _open_session(_bundled_model())
 
 
 def _open_session(model: bytes | str) -> Any:

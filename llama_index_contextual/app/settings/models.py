@@ -111,7 +111,7 @@ INSTRUCTIONS: Final = {
 }
 
 FORMS: Final = (
-    "'local', 'e5', 'none', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
+    "'local', 'e5', 'none', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
     "'openai:MODEL@http://host/v1', 'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', or any LlamaIndex embedding "
     "object"
 )
@@ -121,7 +121,7 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     """The LlamaIndex embedding of a name, or an object as it is.
 
     Args:
-        spec: ``"local"``, ``"e5"``, ``"none"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
+        spec: ``"local"``, ``"e5"``, ``"none"``, ``"ollama:MODEL"``,
             ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"openai:MODEL@http://host/v1"`` (any server with
             OpenAI's interface), ``"huggingface:MODEL"``, or one that can embed the chunks of a document together:
             ``"voyage:MODEL"``, ``"jina:MODEL"``; or an embedding object.
@@ -138,16 +138,14 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     if spec in _PLAIN:
         return _PLAIN[spec]()
     kind, _, model = spec.partition(":")
-    if kind not in ("local", "ollama", "openai", "huggingface", *_VENDORS) or not model:
+    if kind not in ("ollama", "openai", "huggingface", *_VENDORS) or not model:
         raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
     name, _, url = model.partition("@")
     options: dict[str, Any] = {"timeout": timeout, **({"base_url": url} if url else {})}
     package = f"llama-index-embeddings-{kind}"
     with needs(package, package):
-        if kind == "local":
-            found: BaseEmbedding = LocalEmbedding(model_folder=model, model_name=model.rstrip("/").rsplit("/", 1)[-1])
-        elif kind in _VENDORS:
-            found = _VENDORS[kind](model_name=name, **options)
+        if kind in _VENDORS:
+            found: BaseEmbedding = _VENDORS[kind](model_name=name, **options)
         elif kind == "ollama":
             found = _bounded_ollama(name, **{**options, **_instructions(name)})
         elif kind == "openai":

@@ -130,10 +130,7 @@ class Setting:
 
     def is_harmless(self, value: Any) -> bool:
         """Whether a folder's own file may set this value."""
-        if isinstance(self.harmless, bool):
-            return self.harmless
-        values = _as_list(value)
-        return all(one in self.harmless for one in (values if isinstance(values, list | tuple) else [values]))
+        return self.harmless if isinstance(self.harmless, bool) else value in self.harmless
 
 
 _ALL: Final = (
