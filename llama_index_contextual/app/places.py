@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.app.folder import Folders
-from llama_index_contextual.app.settings.loading import (
-    collections_of,
-    is_harmless,
-    load_configuration,
-    user_storage,
-    with_remembered,
-)
+from llama_index_contextual.app.settings import loading
 from llama_index_contextual.app.store import DEFAULT_NAME, Layout
 from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.app.store.rows import IndexState, state_of
@@ -29,11 +23,11 @@ if TYPE_CHECKING:
 def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
     """Where the documents are, and the storage."""
     if folder is None and storage is None:
-        storage = user_storage()
-        named = load_configuration(storage)["collections"]  # of the user's own file and the environment
+        storage = loading.user_storage()
+        named = loading.load_configuration(storage)["collections"]  # of the user's own file and the environment
         if not named:
             raise SettingError("no folder is named, and no storage. Cure: llama-index-contextual index FOLDER")
-        return Folders(storage, collections_of(named)), Layout(storage)
+        return Folders(storage, loading.collections_of(named)), Layout(storage)
     root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
     if storage is not None:
         layout = Layout(Path(storage).expanduser().resolve())
@@ -49,7 +43,7 @@ def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | 
         known = {**stored_folders(layout), **(folder if isinstance(folder, Mapping) else {})}
         if not known:
             raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
-        several = collections_of({name: one for name, one in known.items() if name})
+        several = loading.collections_of({name: one for name, one in known.items() if name})
         folders = Folders(layout.root if several else Path(known[""].get("path", layout.root)), several)
     if not folders.collections and not folders.root.is_dir():
         raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or folders.root))
@@ -95,7 +89,7 @@ def remembered(folders: Folders, layout: Layout, database: Database) -> dict[str
     # A folder that is not there was moved together with its index, or is of another machine.
     if former != root and former.is_dir() and layout.root != root / DEFAULT_NAME:
         raise StorageError(f"the index in {layout.root} is of the folder {former}, not of {root}. {cure}")
-    return {key: value for key, value in state.choices.items() if is_harmless(key, value)}
+    return {key: value for key, value in state.choices.items() if loading.is_harmless(key, value)}
 
 
 def command_line(folders: Folders, layout: Layout) -> str:
@@ -110,4 +104,4 @@ def configuration_of(folder: Path | None, storage: Path | None, read: Callable[[
     folders, layout = places(folder, storage)
     database = Database(layout.database, command_line(folders, layout))
     with contextlib.closing(database):
-        return with_remembered(read(folders.root), remembered(folders, layout, database))
+        return loading.with_remembered(read(folders.root), remembered(folders, layout, database))
