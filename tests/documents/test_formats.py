@@ -177,7 +177,7 @@ PAGES = [
     ("<ul><li><p>one</p><ol><li>first<li></ol><li></ul><p>after", "- one\n\n  1. first\n\nafter\n"),
     ("<pre class='lang-sh'>ls<br>cd <button>copy</button></pre><p>x", "```sh\nls\ncd\n```\n\nx\n"),
     ("<nav>menu</nav><form><main>tide</main></form><article>other", "tide\n"),
-    ("<p>top<div><article>one</article><h2>more</h2><article>two</article></div>", "one\n\n## more\n\ntwo\n"),
+    ("<p>top<div><article>one</article><h2>more</h2><article>two</article></div>", "top\n\none\n\n## more\n\ntwo\n"),
 ]
 
 

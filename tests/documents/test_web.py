@@ -103,13 +103,6 @@ PAGES = {
         "<h3>Run</h3><button>Copy link</button>Now.<ul><li><button role=tab>Linux</button><button role=tab>Mac</button></ul>",  # noqa: E501
         "### Run\n\nNow.\n\n- Linux\n  Mac\n",
     ),
-    "a table by its roles": (
-        (
-            "<div role=table><div role=row><span role=columnheader>Plan</span><span role=columnheader>Fee</span>"
-            "</div><div role=row><div><span role=cell>Basic</span></div><span role=cell>25</span></div></div>"
-        ),
-        "| Plan | Fee |\n| --- | --- |\n| Basic | 25 |\n",
-    ),
     "what is deleted": (
         "<p>Price <del>20</del> <ins>15</ins> EUR, <s>10</s> 5<ul><li><del>Buy</del></ul>",
         "Price ~~20~~ 15 EUR, ~~10~~ 5\n\n- ~~Buy~~\n",

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EncodingDetector
@@ -37,7 +37,6 @@ _BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
 # A part of a formula that needs no parentheses.
 _WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
-_ROLES: Final = {"table": "table", "row": "tr", "cell": "td", "columnheader": "th"}
 _SIGNS: Final = {"mfrac": "/", "msup": "^", "msub": "_"}  # between the two parts of such a formula
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
@@ -92,7 +91,7 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
         raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
     _rename(soup)
     left_out = _without_hidden(soup)
-    main = _main_part(soup)
+    main = next((one for one in soup.select("main, [role=main]") if one.get_text(strip=True)), soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
     left_out["character outside of the main text"] += outside * (outside > _LEAST_NAMED)
     return Conversion([Part("\n\n".join(_Writer().blocks(main)) + "\n")], metadata, +left_out)
@@ -100,13 +99,14 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
 
 def _rename(soup: BeautifulSoup) -> None:
     """Give elements that say by other means what they are the names of HTML; formulas become text."""
-    for element in soup.find_all(role=["heading", *_ROLES]):
-        element.name = _ROLES.get(str(element["role"]), f"h{max(1, _integer(element, 'aria-level', 2, 6))}")
+    for element in soup.find_all(role="heading"):
+        element.name = f"h{max(1, _integer(element, 'aria-level', 2, 6))}"
     for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
         element.name = "sup"
     for element in soup.find_all("math"):
         for part in element.find_all(list(_SIGNS)):
-            part.find_all(recursive=False)[-1].insert_before(_SIGNS[part.name])
+            for second in part.find_all(recursive=False)[1:]:
+                second.insert_before(_SIGNS[part.name])
         element.string = (element.find("annotation") or element).get_text(strip=True)
 
 
@@ -154,15 +154,6 @@ def _is_anchor(link: Tag) -> bool:
     is_marked = any(word in str(link.get("class")) for word in ("anchor", "headerlink", "hash-link"))
     is_beside = is_marked and around is not None and around.get_text(strip=True) != text
     return "#" in str(link.get("href")) and (is_beside or not any(map(str.isalnum, text)))
-
-
-def _main_part(soup: Any) -> Any:
-    """The main text that a page marks, else the least element with all articles, else the page."""
-    if main := [one for one in soup.select("main, [role=main]") if one.get_text(strip=True)]:
-        return main[0]
-    articles = soup.find_all("article")
-    around = (articles[0], *articles[0].parents) if articles else (soup,)
-    return next(one for one in around if len(one.find_all("article")) + (one.name == "article") == len(articles))
 
 
 class _Writer:
@@ -304,9 +295,7 @@ def _is_layout(table: Tag) -> bool:
     rows = [_inner(row, ["td", "th"]) for row in _inner(table, ["tr"])]
     if table.get("role") in ("presentation", "none") or max(map(len, rows), default=0) < 2:  # noqa: PLR2004
         return True
-    if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
-        return False
-    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > 200 for row in rows for cell in row)  # noqa: PLR2004
+    return table.find([*_HEADINGS, "table", "pre"]) is not None and table.find(["th", "caption"]) is None
 
 
 def _table(table: Tag) -> list[str]:

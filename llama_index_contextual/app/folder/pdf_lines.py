@@ -141,7 +141,7 @@ def _rules(page: Any) -> tuple[set[_Rule], set[_Rule]]:
         if pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_PATH:
             pdfium.FPDFPageObj_GetBounds(item, *sides)
             pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
-            left, bottom, right, top = (round(side.value) for side in sides)
+            left, bottom, right, top = (side.value for side in sides)
             is_thin = min(right - left, top - bottom) <= SAME_PLACE
             if (is_thin and top - bottom > right - left) or (stroke.value and not is_thin):
                 upright |= {(left, bottom, top), (right, bottom, top)}
