@@ -145,7 +145,7 @@ class Bench:
                 answers[item][node.node_id] = node
         for question in questions:
             gold = list({key: node for item in question.gold for key, node in answers[item].items()}.values())
-            words = {*analyzer.query_tokens(question.text)}
+            words = {term for group in analyzer.query_groups(question.text) for term in group}
             weights = {word: math.log(1 + len(chunks) / counts[word]) for word in words if counts[word]}
             sums = [sum(weights[word] for word in weights.keys() & texts[node.node_id]) for node in gold]
             missing = 0.0

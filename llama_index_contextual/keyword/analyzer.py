@@ -175,10 +175,6 @@ class Analyzer:
         same = [terms, *(found for found in others if len(found) == len(terms))]
         return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]
 
-    def query_tokens(self, text: str) -> list[str]:
-        """Terms of a query with all alternatives as one flat list, each once, in order."""
-        return list(dict.fromkeys(term for group in self.query_groups(text) for term in group))
-
     def has_stop_words(self, text: str) -> bool:
         """Whether a text holds a stop word of English, of Spanish, or of the language that it is in."""
         codes = {*_FOLDED, self.language_of(text)} if self.language == "auto" else {self.language}

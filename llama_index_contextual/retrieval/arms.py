@@ -174,16 +174,6 @@ class ArmAnswer(NamedTuple):
     error: Exception | None = None
 
 
-def copy_of(query: QueryBundle, text: str | None = None) -> QueryBundle:
-    """A copy of a query, optionally with another text."""
-    return QueryBundle(
-        query.query_str if text is None else text,
-        image_path=query.image_path,
-        custom_embedding_strs=query.custom_embedding_strs,
-        embedding=query.embedding,
-    )
-
-
 @contextmanager
 def shared_snapshot(arms: Iterable[Arm]) -> Iterator[None]:
     """Let the arms answer a question from one state of their stores; a store without one fails when it is searched."""
@@ -210,7 +200,7 @@ async def ask_arms(
     def ask(arm: Arm, *, on_loop: bool) -> Coroutine[Any, Any, ArmAnswer]:
         numbers = [at for at in range(len(queries)) if not at or arm.is_keyword is (mode is not Mode.MESSAGE)]
         # Copies, because LlamaIndex's retrievers write the embedding into a query.
-        return _answer(arm, numbers, [copy_of(queries[at]) for at in numbers], pool, on_loop=on_loop)
+        return _answer(arm, numbers, [replace(queries[at]) for at in numbers], pool, on_loop=on_loop)
 
     if on_loop:
         return list(await asyncio.gather(*(ask(arm, on_loop=True) for arm in arms)))

@@ -28,7 +28,6 @@ from llama_index_contextual.retrieval.arms import (
     Arm,
     ArmAnswer,
     ask_arms,
-    copy_of,
     keyword_of,
     rankings_of,
     read_nodes,
@@ -170,7 +169,7 @@ def parse(fusion: Fusion, question: Question) -> tuple[Fusion, Question]:
     text, keyword = question.text, keyword_of(arm.retriever for arm in fusion.arms)
     query = None if keyword is None else parse_query(text, keyword.analyzer, keyword.may_exclude)
     if keyword is not None and query is not None and query.operators:
-        queries = (copy_of(question.queries[0], query.text), *question.queries[1:])
+        queries = (replace(question.queries[0], query_str=query.text), *question.queries[1:])
         if admitted := frozenset(keyword.selected_ids(query.filters)):
             excluded = [one for one in query.operators if one.startswith("-")]
             notes = [f"{' and '.join(excluded)} leaves chunks out"] if excluded else []

@@ -15,6 +15,11 @@ from llama_index_contextual.keyword import Analyzer
 PLAIN = Analyzer(stem=False)
 
 
+def terms_of(analyzer, query):
+    """All alternatives of a query's terms, each once."""
+    return list(dict.fromkeys(term for group in analyzer.query_groups(query) for term in group))
+
+
 @pytest.mark.parametrize(
     ("text", "terms"),
     [
@@ -78,15 +83,13 @@ def test_an_impossible_date_is_no_date():
 def test_a_spanish_stem_is_not_mistaken_for_an_english_word():
     # The Spanish stem of "hello" is "hell".
     analyzer = Analyzer()
-    assert not set(analyzer.query_tokens("hello")) & set(analyzer.tokens("the hell of it"))
+    assert not set(terms_of(analyzer, "hello")) & set(analyzer.tokens("the hell of it"))
 
 
 @pytest.mark.parametrize("note", ["TODO: running tests", "todos: gateway, scheduler", "North Sea wind", "OS upgrades"])
 def test_a_spanish_word_that_english_writers_use_makes_no_note_spanish(note):
     assert Analyzer().tokens(note) == Analyzer(language="en").tokens(note)
-    assert Analyzer().query_groups(note)[0][0] == Analyzer(language="en").query_tokens(note)[0], (
-        "the word is looked for"
-    )
+    assert Analyzer().query_groups(note)[0][0] == terms_of(Analyzer(language="en"), note)[0], "the word is looked for"
 
 
 @pytest.mark.parametrize("note", ["Comprar zanahorias para Pedro", "Reunión con Pedro", "todo sobre los perros"])
@@ -98,8 +101,8 @@ def test_one_spanish_stop_word_makes_a_short_note_spanish(note):
 
 def test_a_query_of_stop_words_alone_keeps_them():
     analyzer = Analyzer(language="en")
-    assert analyzer.query_tokens("to be or not to be") == ["to", "be", "or", "not"]
-    assert analyzer.query_tokens("the dog") == ["dog"]
+    assert terms_of(analyzer, "to be or not to be") == ["to", "be", "or", "not"]
+    assert terms_of(analyzer, "the dog") == ["dog"]
 
 
 @pytest.mark.parametrize("name", ["de", "German"])
