@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.refresh import RefreshReport, make_plan
+from llama_index_contextual.app.index.status import RefreshReport, make_plan
 from llama_index_contextual.app.store.rows import DocumentRow
 
 

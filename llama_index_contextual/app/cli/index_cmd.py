@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llama_index_contextual.app.index import ContextualIndex
-    from llama_index_contextual.app.index.refresh import RefreshReport
+    from llama_index_contextual.app.index.status import RefreshReport
 
 _KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives

@@ -14,13 +14,7 @@ from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshne
 from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import DamagedError, DocumentError, amount, refuse_unknown, whole
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
-from llama_index_contextual.retrieval import (
-    POOL,
-    CollectionWeights,
-    ContextualFusionRetriever,
-    GroupingPostprocessor,
-    RecencyPostprocessor,
-)
+from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,9 +29,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.app.folder.walk import Discovery, FileRules
-    from llama_index_contextual.app.index.refresh import RefreshReport
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.status import IndexStatus
+    from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
     from llama_index_contextual.app.preview import Preview
     from llama_index_contextual.app.settings.schema import Configuration
     from llama_index_contextual.app.store.rows import DocumentRow
@@ -332,27 +325,8 @@ class ContextualIndex:
         options.setdefault("candidate_pool", max(POOL, top_k))  # who asks for 200 hits need not know of it
         options.setdefault("min_score", defaults["retrieval.min_score"] or 0.0)
         if "node_postprocessors" not in options:
-            options["node_postprocessors"] = self._postprocessors(recency, rerank, options["candidate_pool"])
+            options["node_postprocessors"] = self._reader.postprocessors(recency, rerank, options["candidate_pool"])
         return ContextualFusionRetriever(self._reader.arms(filters), similarity_top_k=top_k, **options)
-
-    def _postprocessors(
-        self, recency: bool | float | None, rerank: str | BaseNodePostprocessor | Literal[False] | None, pool: int
-    ) -> list[BaseNodePostprocessor]:
-        """The postprocessors of a retriever, in the order in which they work; see :meth:`as_retriever`."""
-        defaults = self.settings.configuration
-        weights = {name: one.weight for name, one in self.settings.folders.collections.items() if one.weight != 1}
-        steps: list[BaseNodePostprocessor] = [CollectionWeights(weights=weights)] if weights else []
-        half_life = defaults["retrieval.recency"] if recency is None else recency
-        if half_life is not False:
-            days = defaults["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
-            steps.append(RecencyPostprocessor(half_life_days=days))
-        if model := defaults["retrieval.rerank"] if rerank is None else rerank:
-            from llama_index_contextual.app.settings.llm import resolve_reranker  # LlamaIndex's prompts
-
-            steps.append(resolve_reranker(model, pool, defaults["context_options.llm"], defaults["timeout"]))
-        if per_file := defaults["retrieval.per_file"]:
-            steps.append(GroupingPostprocessor(group_size=per_file))
-        return steps
 
     def as_query_engine(self, llm: Any = None, **options: Any) -> BaseQueryEngine:
         """A query engine that answers from the index by a language model, by default LlamaIndex's ``Settings.llm``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import json
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import numpy as np
 
@@ -14,14 +14,22 @@ from llama_index_contextual.app.settings.models import NoEmbedding, model_id
 from llama_index_contextual.app.store import WriteLock
 from llama_index_contextual.app.store.caches import Caches
 from llama_index_contextual.app.store.rows import to_node
-from llama_index_contextual.errors import CopyError, StorageError
+from llama_index_contextual.errors import CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
-from llama_index_contextual.retrieval import POOL, ContextualBM25Retriever, ContextualVectorRetriever
+from llama_index_contextual.retrieval import (
+    POOL,
+    CollectionWeights,
+    ContextualBM25Retriever,
+    ContextualVectorRetriever,
+    GroupingPostprocessor,
+    RecencyPostprocessor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
@@ -219,3 +227,22 @@ class IndexReader:
         if isinstance(embedding, NoEmbedding):
             return [words]
         return [ContextualVectorRetriever.over(self, embedding, similarity_top_k=POOL, filters=filters), words]
+
+    def postprocessors(
+        self, recency: bool | float | None, rerank: str | BaseNodePostprocessor | Literal[False] | None, pool: int
+    ) -> list[BaseNodePostprocessor]:
+        """The postprocessors of a retriever, in the order of their work; see :meth:`ContextualIndex.as_retriever`."""
+        defaults = self.settings.configuration
+        weights = {name: one.weight for name, one in self.settings.folders.collections.items() if one.weight != 1}
+        steps: list[BaseNodePostprocessor] = [CollectionWeights(weights=weights)] if weights else []
+        half_life = defaults["retrieval.recency"] if recency is None else recency
+        if half_life is not False:
+            days = defaults["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
+            steps.append(RecencyPostprocessor(half_life_days=days))
+        if model := defaults["retrieval.rerank"] if rerank is None else rerank:
+            from llama_index_contextual.app.settings.llm import resolve_reranker  # LlamaIndex's prompts
+
+            steps.append(resolve_reranker(model, pool, defaults["context_options.llm"], defaults["timeout"]))
+        if per_file := defaults["retrieval.per_file"]:
+            steps.append(GroupingPostprocessor(group_size=per_file))
+        return steps

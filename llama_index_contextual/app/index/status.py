@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,12 +15,11 @@ from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.embedder import rows_without_vector
-from llama_index_contextual.app.index.refresh import RefreshReport, make_plan
 from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.query import IndexReader
@@ -31,6 +30,114 @@ if TYPE_CHECKING:
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}
 _NAMED: Final = 20  # files that differ; --json names all
+
+
+@dataclass(slots=True)
+class RefreshReport:
+    """What a refresh does, or did. Documents are named by id: their path relative to the folder, or their own id.
+
+    Attributes:
+        added: Documents that are new.
+        changed: Documents whose content differs.
+        outdated: Documents whose content is the same, made again because settings changed.
+        deleted: Documents that are no longer there.
+        skipped: How many documents needed nothing.
+        failed: Files and documents that could not be indexed, and why. What the index held of them stays.
+        repaired: Files that could be read only with a repair, and which.
+        embedded: How many texts were sent to the embedding model.
+        context_sources: How many chunks of the index have a context from each source.
+    """
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    outdated: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    skipped: int = 0
+    failed: list[Problem] = field(default_factory=list)
+    repaired: list[Problem] = field(default_factory=list)
+    embedded: int = 0
+    context_sources: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def to_index(self) -> list[str]:
+        """Ids of the documents to parse, in order."""
+        return sorted([*self.added, *self.changed, *self.outdated])
+
+    def fail(self, key: str, reason: str) -> None:
+        """Note that a document cannot be indexed, and why."""
+        self.failed.append(Problem(key, reason))
+        for names in (self.added, self.changed, self.outdated):
+            if key in names:
+                names.remove(key)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the index holds now."""
+        return sum(self.context_sources.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return {**asdict(self), "chunks": self.chunks}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many documents were made, deleted or refused."""
+        return {name: len(getattr(self, name)) for name in ("added", "changed", "outdated", "deleted", "failed")}
+
+    @property
+    def work(self) -> str:
+        """These counts in words; "" for none."""
+        words = {"outdated": "made again", "failed": "not indexed"}
+        return ", ".join(f"{number} {words.get(name, name)}" for name, number in self.counts.items() if number)
+
+    def __str__(self) -> str:
+        size = f"{counted(len(self.to_index) + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
+        return f"{size}: {self.work or 'nothing has changed'}; {self.embedded:,} embedded"
+
+
+def make_plan(
+    old: Mapping[str, DocumentRow],
+    now: Mapping[str, str],
+    made_with: Callable[[str], str],
+    covered: str | None,
+    failed: Iterable[Problem] = (),
+) -> RefreshReport:
+    """The report of what there is to do.
+
+    Args:
+        old: What is indexed.
+        now: What is there: the hash of the content by id.
+        made_with: The hash of the settings of today for an id.
+        covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
+        failed: Files, or folders ending in ``/``, of which nothing is known today; what the index holds of them stays.
+    """
+    plan = RefreshReport(failed=list(failed))
+    for key, sha256 in sorted(now.items()):
+        entry = old.get(key)
+        if entry is None:
+            plan.added.append(key)
+        elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
+            plan.changed.append(key)
+        elif entry.made_with != made_with(key):
+            plan.outdated.append(key)
+        else:
+            plan.skipped += 1
+    folder, spared = (covered or "").rstrip("/"), tuple(problem.path for problem in plan.failed)
+    plan.deleted = sorted(
+        key
+        for key, entry in old.items()
+        if key not in now
+        and entry.kind == "file"
+        and covered is not None
+        and (not folder or key == folder or key.startswith(f"{folder}/"))
+        and not is_spared(key, spared)
+    )
+    return plan
+
+
+def is_spared(path: str, failed: tuple[str, ...]) -> bool:
+    """Whether nothing is known of a path today; see ``failed`` of :func:`make_plan`."""
+    return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +189,7 @@ class IndexStatus:
         return {**asdict(self), "documents": self.documents, "chunks": self.chunks}
 
     def to_text(self, *, settings: bool = True) -> str:
-        """The report as lines.
-
-        Args:
-            settings: Whether to name each setting that made the index; else only those that are others now.
-        """
+        """The report as lines; with each setting that made the index, or only with those that are others now."""
         lines = [
             f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
             if name
