@@ -230,16 +230,14 @@ class Snapshot:
 
     def nodes(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
         """Some chunks, ascending by number."""
-        for values in self._selected(_NODE, rows):
-            with self._file.explained():
-                row = _node_row(values)
-            yield row
+        with self._file.explained():
+            yield from map(_node_row, self._selected(_NODE, rows))
 
     def values(self, key: str, rows: Sequence[int] | Rows) -> list[Any]:
         """Value of a metadata key of some chunks, ascending by number; None where one has none."""
         values: list[Any] = []
-        for metadata, document, checksum in self._selected("metadata, ref_doc_id, metadata_checksum", rows):
-            with self._file.explained():
+        with self._file.explained():
+            for metadata, document, checksum in self._selected("metadata, ref_doc_id, metadata_checksum", rows):
                 if checksum_of(metadata, document or "") != checksum:
                     raise ValueError("the metadata of a chunk has another checksum")
                 values.append(document if key == REF_DOC_ID else json.loads(metadata).get(key))
