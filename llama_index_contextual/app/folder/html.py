@@ -124,6 +124,7 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
 
 
 def _is_hidden(element: Tag) -> bool:
+    """Whether an element is a menu, a small button, a footer of the page, or a sign that links a heading or a note."""
     name, attributes = element.name, element.attrs
     return (
         name in _SKIPPED
@@ -131,8 +132,7 @@ def _is_hidden(element: Tag) -> bool:
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
         or (name == "button" and _is_small_button(element))
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
-        or (name == "aside" and _is_side_bar(element))
-        or (name == "a" and _is_anchor(element))
+        or (name == "a" and "#" in str(attributes.get("href")) and not any(map(str.isalnum, element.get_text())))
     )
 
 
@@ -140,20 +140,6 @@ def _is_small_button(button: Tag) -> bool:
     """Whether a button does something, as "Copy" does; others are headings, or names of what they unfold."""
     is_name = button.has_attr("aria-expanded") or button.get("role") == "tab"
     return not (is_name or button.find_parent([*_HEADINGS, "dt", "summary"]) or len(button.get_text().split()) > 3)  # noqa: PLR2004
-
-
-def _is_side_bar(aside: Tag) -> bool:
-    """Whether an aside consists of links; others are warnings or notes in the text."""
-    links = sum(len(link.get_text(strip=True)) for link in aside.find_all("a"))
-    return links > 0.5 * len(aside.get_text(strip=True))
-
-
-def _is_anchor(link: Tag) -> bool:
-    """Whether a link is the sign beside a heading that leads to it, or leads back from a note."""
-    text, around = link.get_text(strip=True), link.find_parent([*_HEADINGS, "dt"])
-    is_marked = any(word in str(link.get("class")) for word in ("anchor", "headerlink", "hash-link"))
-    is_beside = is_marked and around is not None and around.get_text(strip=True) != text
-    return "#" in str(link.get("href")) and (is_beside or not any(map(str.isalnum, text)))
 
 
 class _Writer:
@@ -295,7 +281,9 @@ def _is_layout(table: Tag) -> bool:
     rows = [_inner(row, ["td", "th"]) for row in _inner(table, ["tr"])]
     if table.get("role") in ("presentation", "none") or max(map(len, rows), default=0) < 2:  # noqa: PLR2004
         return True
-    return table.find([*_HEADINGS, "table", "pre"]) is not None and table.find(["th", "caption"]) is None
+    if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
+        return False
+    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > 200 for row in rows for cell in row)  # noqa: PLR2004
 
 
 def _table(table: Tag) -> list[str]:
