@@ -194,16 +194,14 @@ def fuse_answers(fusion: Fusion, question: Question, answers: list[ArmAnswer]) -
     with step("fusion", mode=fusion.mode.value, rankings=len(answers)) as facts:
         notes = [*question.notes, *report_failures(answers)]
         rankings = rankings_of(answers, fusion.candidate_pool, question.admitted)
-        wanted, arms = candidate_ids(rankings), [answer.arm for answer in answers if answer.error is None]
-        arms, rankings = _compared(fusion, question, arms, rankings)
+        wanted, answered = set(candidate_ids(rankings)), [answer.arm for answer in answers if answer.error is None]
+        arms, rankings = _compared(fusion, question, answered, rankings)
         table = _rank(fusion, question, arms, rankings)
         fused = table.ranked()
         judgement = judge(question.text, question.subject, arms, rankings, table, fused)
         is_narrowed = bool(question.operators) or any(arm.has_filters for arm in fusion.arms)
         judgement = judgement._replace(is_calibrated=judgement.is_calibrated and not is_narrowed)
-        if len(wanted) < len(fused):
-            admitted = set(wanted)
-            fused = [one for one in fused if one.node_id in admitted]
+        fused = fused if arms is answered else [one for one in fused if one.node_id in wanted]
         least, likely = min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated), judgement.relevance
         kept = fused  # scores of some modes are below 0: without a minimum they stay
         if least and likely is not None and not (fusion.min_score == AUTO and likely >= least):

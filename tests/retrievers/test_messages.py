@@ -7,6 +7,7 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.keyword import Analyzer, Candidate, TermScores
 from llama_index_contextual.retrieval import (
@@ -130,6 +131,18 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
     shown = str(explanation)
     assert all(name in shown for name in ("session vector +", "session keyword +", "sentence +"))
     assert "+0.00" not in shown
+
+
+def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    arms = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
+    only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
+    dog = "The dog Cookie loves carrots, Cookie the dog loves long walks. "
+    message = f"{dog} The budget of the house is small. How many results does the server return?"
+    fusion = ContextualFusionRetriever(arms, mode="message", similarity_top_k=1, candidate_pool=1)
+    assert fusion.retrieve(message)[0].node.node_id == "dog"
+    found = fusion.with_filters(only).retrieve(message)
+    assert {hit.node.node_id for hit in found} < {"config", "meeting", "budget"}
 
 
 def test_every_second_session_is_the_best_of_the_others_by_its_text():
