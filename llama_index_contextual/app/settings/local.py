@@ -113,10 +113,6 @@ class LocalEmbedding(LocalModel):
         """The name under which vectors are recorded; a subclass makes the same, unless it has another one."""
         return "LocalEmbedding"
 
-    def count_tokens(self, text: str) -> int:
-        """Number of the word pieces of a text, special tokens not included."""
-        return len(minilm_tokenizer().encode(text, add_special_tokens=False).ids)
-
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
         clean = [replace_surrogates(text)[0] for text in texts]
