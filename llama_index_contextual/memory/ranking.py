@@ -1,15 +1,12 @@
 """The order of hits: without repetitions, by age, by the formulas of the source, and with what is current first.
 
-``ranking="derived"`` is the ranking of ``memory_context`` as its authors describe it. The queries are the message, its
-keywords, and the names in it. A chunk has the best of its scores over these queries. Age halves the score of a note
-with a date in its path at each half-life, and a chunk that two or more queries found gains 15 %.
+``ranking="derived"`` is the ranking of ``memory_context`` as its authors describe it: the best of a chunk's scores for
+the message, its keywords and its names; half of it for each half-life of a dated path; 15 % more for two queries.
 
 Of notes that differ on one fact, the newest is shown, and the older ones are named. Two notes speak of one fact where a
-line of both has the same key (``timeout: 30``, ``timeout: 60``), where both have one short paragraph under the same
-heading, or where two sentences differ in a word or two. They have to stand under the same headings, except for headings
-that are days. What has no day is neither newer nor older. Prose has other words each time. Where the best sentences of
-two hits give other numbers of one unit that the message asks for (``3 hours``, ``4 hours``), the newer hit comes first,
-and neither is called older.
+line of both has the same key (``timeout: 30``), where both have one short paragraph under a heading, or where two
+sentences differ in a word or two; under the same headings, but for those that are days. In prose, where the best
+sentences of two hits give other numbers of one unit that the message asks for, the newer comes first.
 """
 
 from __future__ import annotations
