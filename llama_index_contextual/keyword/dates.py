@@ -29,6 +29,8 @@ FURTHER_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
 DAYS_AFTER: Final = 7  # notes of the days after it speak of the day, too
 _KINDS: Final = ("greeting", "thanks", "acknowledgement", "filler")  # of phrases that need no memory
 _MOST_DATES: Final = 4
+_SHORT: Final = 200  # characters in which stop words show the languages that a text may be in
+_FEW: Final = 4  # words of a text that may be a date alone
 _YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C ten times as fast
 _SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -72,9 +74,15 @@ def unaccented(text: str) -> str:
 
 
 def lexicon_of(text: str) -> Lexicon:
-    """Words that count in a text: of English, Spanish, Chinese and Japanese, and of its own language."""
-    language = tell_language(text)
-    return lexicon((*LANGUAGES, language) if language in FURTHER_LANGUAGES else LANGUAGES)
+    """Words that count in a text: of English, Spanish, Chinese and Japanese, and of the languages that it may be in."""
+    words = [word.casefold() for word in split_words(text[:_SHORT])]
+    counts = {code: sum(word in listed_stop_words(code) for word in words) for code in ("en", *FURTHER_LANGUAGES)}
+    best = max(counts.values())
+    own = [code for code in FURTHER_LANGUAGES if code == tell_language(text) or counts[code] == best > 0]
+    if len(words) <= _FEW and not best:  # "letzten Freitag"
+        phrase, every = text.strip(" ?!."), ((code, lexicon((code,)).date_patterns) for code in FURTHER_LANGUAGES)
+        own += [code for code, patterns in every if any(pattern.fullmatch(phrase) for pattern, *_ in patterns)]
+    return lexicon((*LANGUAGES, *own))
 
 
 @cache

@@ -24,12 +24,18 @@ _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 _AMBIGUOUS: Final = re.compile(rf"(?<![\w./-])(?P<day>\d\d?)/(?P<month>\d\d?)/{_YEAR}(?![\d]|[./-]\d)")
 _WITH_DASHES: Final = re.compile(rf"(?<![\w.-])(?P<day>\d\d?)-(?P<month>\d\d?)-{_YEAR}(?![\d]|[./-]\d)")
 _ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
-# The rest of a range, whose first day counts: "5–8 March", "5. bis 8. März", "30 March – 2 April".
-_TO: Final = r"(?: ?[-–—] ?| (?:to|until|and|bis|und|au|et|al?|y|e|en|tot|t/m|по|и) )"
+# The rest of a range, whose first day counts: "5–8 March", "5. bis zum 8. März", "5/6 March", "30 March – 2 April".
+_TO: Final = (
+    r"(?: ?[-–—/&] ?| (?:to|until|and|bis|und|au|et|al?|y|e|en|tot|t/m|по|и)(?: (?:the|zum|el|met))? "
+    r"| tot en met | all['’])"
+)
 _FORMS: Final = (
     re.compile(rf"(?<![\d.]){_YEAR}(?P<mark>[-_/.])(?P<month>\d\d)(?:(?P=mark)|(?<!\.\d\d)[-_/])(?P<day>\d\d)(?!\d)"),
     re.compile(rf"(?<![\w./-]){_YEAR}(?P<mark>[-/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)(?![\w/-])"),
-    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\.(?:{_TO}\d\d?\.)? ?(?P<month>\d\d?)\. ?{_YEAR}(?![\d]|\.\d)"),
+    re.compile(
+        rf"(?<![\w.])(?P<day>\d\d?)\.(?:{_TO}\d\d?\.)? ?(?P<month>\d\d?)\. ?"
+        rf"(?:{_TO}\d\d?\. ?\d\d?\. ?)?{_YEAR}(?![\d]|\.\d)"
+    ),
     _WITH_DASHES,
     _AMBIGUOUS,
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
