@@ -35,9 +35,6 @@ _PATIENCE: Final = 3600.0  # seconds: each request for contexts has a shorter li
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 
 
-# Embeddings
-
-
 class NoEmbedding(Checked, BaseEmbedding):
     """No embedding: an index that has it finds by keywords alone.
 
@@ -121,10 +118,7 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     """The LlamaIndex embedding of a name, or an object as it is.
 
     Args:
-        spec: ``"local"``, ``"e5"``, ``"none"``, ``"ollama:MODEL"``,
-            ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"openai:MODEL@http://host/v1"`` (any server with
-            OpenAI's interface), ``"huggingface:MODEL"``, or one that can embed the chunks of a document together:
-            ``"voyage:MODEL"``, ``"jina:MODEL"``; or an embedding object.
+        spec: One of ``FORMS``: a name, or an embedding object. ``@http://host/v1`` is a server with OpenAI's interface.
         timeout: Seconds without an answer before a server is given up.
 
     Raises:
@@ -232,16 +226,13 @@ def _bounded_ollama(model_name: str, timeout: float, **options: Any) -> BaseEmbe
     return embedding
 
 
-# Language models
-
-
 @dataclass(frozen=True, slots=True)
 class NamedModel:
     """A language model by name; a call makes the LLM. Its client does not try again by itself: the callers do that.
 
     Attributes:
         spec: Such as ``"openai:MODEL@http://127.0.0.1:8080/v1"``.
-        max_tokens: Tokens of an answer at most.
+        max_tokens: Of an answer at most.
         timeout: Seconds of silence, after which the server is given up.
         window: Tokens that the model takes.
         api_key: By default the provider's environment variable.
@@ -329,16 +320,7 @@ class NamedModel:
 
 
 def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
-    """The model of a setting: by name, an object, LlamaIndex's ``Settings.llm`` where that has been set, the default.
-
-    Args:
-        llm: A name, an LLM, or None.
-        max_tokens: Tokens of an answer at most, for a model by name.
-        timeout: Seconds of silence, after which its server is given up.
-
-    Raises:
-        SettingError: The name is none of a model.
-    """
+    """The model of a setting: by name, an object, LlamaIndex's ``Settings.llm`` where that is set, the default."""
     chosen = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
     return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()
 
