@@ -95,17 +95,24 @@ PAGES = {
     "headings that are buttons": (
         (
             "<h2><button class=acc>Can I return shoes?</button></h2><p>Yes.<dl><dt><button>Abroad?</button><dd>No.</dl>"
-            "<button aria-expanded=false>Fees</button><p>None.<button>Copy</button>"
+            "<button aria-expanded=false>Fees</button><p>None."
         ),
         "## Can I return shoes?\n\nYes.\n\nAbroad?\n\nNo.\n\nFees\n\nNone.\n",
     ),
     "buttons beside headings, and labels of tabs": (
-        "<h3>Run</h3><button>Copy link</button>Now.<ul><li><button role=tab>Linux</button><button role=tab>Mac</button></ul>",  # noqa: E501
+        "<h3>Run <button>Copy link</button></h3>Now.<ul><li><button role=tab>Linux</button><button role=tab>Mac</button></ul>",  # noqa: E501
         "### Run\n\nNow.\n\n- Linux\n  Mac\n",
     ),
     "what is deleted": (
         "<p>Price <del>20</del> <ins>15</ins> EUR, <s>10</s> 5<ul><li><del>Buy</del></ul>",
         "Price ~~20~~ 15 EUR, ~~10~~ 5\n\n- ~~Buy~~\n",
+    ),
+    "a button in a table's header, and a short one above its panel": (
+        (
+            "<table><tr><th><button>Name</button></th><th>Price</th></tr><tr><td>Ring</td><td>5</td></tr></table>"
+            "<button class=accordion>Shipping</button><div class=panel>Only to Norway.</div>"
+        ),
+        "| Name | Price |\n| --- | --- |\n| Ring | 5 |\n\nShipping\n\nOnly to Norway.\n",
     ),
     "a question that is a button": (
         "<div><button>How do I return shoes that do not fit?</button></div><div>Within 30 days.</div>",
@@ -223,7 +230,7 @@ PAGES = {
         "漢字文\n",
     ),
     "answers of buttons without a role": (
-        "<div><button>How do I return my shoes?</button><p hidden>By post.</div><button>Copy</button>",
+        "<div><button>How do I return my shoes?</button><p hidden>By post.</div>",
         "How do I return my shoes?\n\nBy post.\n",
     ),
 }

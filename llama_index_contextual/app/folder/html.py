@@ -130,16 +130,16 @@ def _is_hidden(element: Tag) -> bool:
         name in _SKIPPED
         or attributes.get("role") in ("navigation", "banner", "menu", "dialog")
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
-        or (name == "button" and _is_small_button(element))
+        or (name == "button" and _is_action(element))
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
         or (name == "a" and "#" in str(attributes.get("href")) and not any(map(str.isalnum, element.get_text())))
     )
 
 
-def _is_small_button(button: Tag) -> bool:
-    """Whether a button does something, as "Copy" does; others are headings, or names of what they unfold."""
-    is_name = button.has_attr("aria-expanded") or button.get("role") == "tab"
-    return not (is_name or button.find_parent([*_HEADINGS, "dt", "summary"]) or len(button.get_text().split()) > 3)  # noqa: PLR2004
+def _is_action(button: Tag) -> bool:
+    """Whether a button does something with the code or the heading that it stands in, as "Copy"; others are text."""
+    around = button.find_parent([*_HEADINGS, "dt", "summary", "pre"])
+    return around is not None and any(map(str.isalnum, around.get_text().replace(button.get_text(), "")))
 
 
 class _Writer:
