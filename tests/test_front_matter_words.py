@@ -116,8 +116,6 @@ def test_values_of_one_property_have_one_type_unless_types_are_asked_for(typed, 
     [
         ("---\ntitle: 'Ana's day'\n---", "Ana's day"),
         ('---\ntitle: "C:\\path"\n---', "C:\\path"),
-        ('---\ntitle: "\\ud83d\\ude80 go"\n---', "🚀 go"),
-        ("+++\ntitle = Bare words\n+++", "Bare words"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")

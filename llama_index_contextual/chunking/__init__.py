@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llama_index_contextual.chunking.front_matter import inline_tags, read_front_matter, without_comments
+from llama_index_contextual.chunking.markdown import read_front_matter
 from llama_index_contextual.chunking.outline import headings_of
 from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.chunking.splitting import ChunkSettings, split_markdown

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, RelatedNodeInfo
 
-    from llama_index_contextual.chunking.front_matter import FrontMatter
+    from llama_index_contextual.chunking.markdown import FrontMatter
     from llama_index_contextual.chunking.splitting import Span
 
 _LONGEST_NUMBER: Final = 10  # digits of a page

@@ -20,8 +20,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyromark
 
-from llama_index_contextual.chunking.front_matter import read_front_matter
-from llama_index_contextual.chunking.markdown import HTML_HEADING, KINDS, TAG_MARK, blocks_of, containers_of, mask
+from llama_index_contextual.chunking.markdown import (
+    HTML_HEADING,
+    KINDS,
+    blocks_of,
+    containers_of,
+    mask,
+    read_front_matter,
+)
 from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import date_from_heading, names_in_passing
 
@@ -30,9 +36,7 @@ SECTION: Final = 100  # before a heading
 RULE: Final = 90  # after a horizontal rule
 BLOCK: Final = 80  # between top-level blocks
 ITEM: Final = 60  # before a top-level list item; 5 less for each level of nesting, not under NESTED
-NESTED: Final = 40  # between the blocks of a quote or of a deeply nested item
-CONTINUATION: Final = 35  # inside a list item: before its second paragraph, fence, ...
-INTRO: Final = 30  # between "... as follows:" and the list, fence or table that follows
+NESTED: Final = 40  # between the blocks of a quote or of an item
 PIECE: Final = 20  # a blank line inside an oversized fence
 LINE: Final = 15  # between code lines or table rows
 SENTENCE: Final = 10
@@ -42,15 +46,6 @@ GLUED: Final = 0  # after a heading
 
 _CONTAINERS: Final = frozenset({"List", "Item", "BlockQuote"})
 _DEEP: Final = 10  # containers, every second one a list: any deeper, and an item is as weak as NESTED
-# Kinds that a paragraph ending in a colon introduces.
-_INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
-_MARKUP: Final = frozenset({"text", "html"})  # kinds that may be no more than anchors, comments, closing tags
-_LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
-# A block of anchors and comments, or tags around an HTML heading: right above a heading it belongs to that, as does
-# what it stands for.
-_ANCHORS: Final = re.compile(
-    rf"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)|{TAG_MARK}/?[a-z][^<>{TAG_MARK}]*>))+\s*", re.DOTALL
-)
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 _TITLE_PARSER: Final = pyromark.Markdown(
@@ -62,29 +57,18 @@ _ENDING: Final = re.compile(
     r"""|\s\{:?\s{0,20}(?:(?:[#.][^\s{}]{1,200}|[\w-]{1,50}=(?:"[^"{}]{0,200}"|[^\s{}]{1,200})|-)\s{0,20}){1,20}\}){1,3}"""
     r"""\s{0,20}(?=\Z|\n\s{0,20}(?:=+|-+)\s*\Z)"""
 )
-_REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
-_DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
 # Hugo's {{% heading "whatsnext" %}}, {{< badge >}}: its first text in quotes is shown.
 _SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*(?:"([^"{}\n]*)"[^{}\n]*)?[%>]\}\}')
-_NO_TITLE: Final = re.compile(r"!\[\[[^\[\]\n]+\]\]|\[[¶§#]\]\(#[^()\n]*\)")  # a file, a link to itself
-_MARKED: Final = re.compile(r"(?<![\w=])==(?=\S)([^=]+)(?<=\S)==(?![\w=])")
 _BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
 
 
 class Atom(NamedTuple):
-    """A code block or table, which is split only where it alone exceeds the budget.
+    """A code block or table, which is split only where it alone exceeds the budget."""
 
-    Attributes:
-        start: Offset of its first line.
-        end: Offset after its last line.
-        kind: ``"code"`` or ``"table"``.
-        info: The info string of a fence.
-    """
-
-    start: int
-    end: int
-    kind: str
-    info: str = ""
+    start: int  # of its first line
+    end: int  # after its last line
+    kind: str  # "code" or "table"
+    info: str = ""  # of a fence
 
 
 @dataclass(slots=True)
@@ -113,6 +97,14 @@ class Outline:
     headings: array[int] = field(default_factory=lambda: array("q"))
     containers: list[tuple[int, int]] = field(default_factory=list)
 
+    def mark(self, masked: str, start: int, strength: int, kind: str, atom: Atom | None = None) -> None:
+        """Add a mark at the start of the line in which a block starts, if there is none."""
+        if start and masked[start - 1] != "\n":
+            # pyromark lets an item that a tab indents start at the end of the line before
+            start = start + 1 if masked[start] == "\n" else masked.rfind("\n", 0, start) + 1
+        if not self.offsets or start > self.offsets[-1]:
+            self.add(start, strength, kind, atom)
+
     def add(self, offset: int, strength: int, kind: str, atom: Atom | None = None) -> None:
         """Add a mark after the others."""
         self.offsets.append(offset)
@@ -135,107 +127,49 @@ def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
         unread: Where a block ends that looks like front matter and cannot be read.
     """
     masked = mask(text, body, unread)
-    marker = _Marker(masked, body)
-    for block in blocks_of(masked):
-        marker.add(*block)
-    marker.uncovered(len(masked))
-    outline = marker.outline
+    outline = Outline(containers=containers_of(masked))
+    _add_marks(outline, masked, body)
     if not outline.offsets:
-        marker.mark(body, BLOCK, "text")
+        outline.add(body, BLOCK, "text")
     outline.add(len(masked), SECTION, "")
-    outline.containers = containers_of(masked)
     return outline
 
 
-class _Marker:
-    """Writes the marks of blocks."""
-
-    def __init__(self, masked: str, body: int) -> None:
-        self.outline = Outline()
-        self._masked = masked
-        self._end = body  # of the last top-level block; what starts before that is inside it
-        self._containers: list[tuple[int, str]] = []  # (end, tag) of the lists, items and quotes around
-        self._previous = ""  # kind of the last top-level block
-        self._after_rule = False
-
-    def add(self, start: int, end: int, tag: str, value: Any) -> None:
-        kind, outline, containers = KINDS[tag], self.outline, self._containers
-        while containers and start >= containers[-1][0]:
-            containers.pop()
-        if start < self._end:
-            self.mark(start, self._strength_inside(tag), self._previous)
+def _add_marks(outline: Outline, masked: str, body: int) -> None:
+    """Add the marks of all blocks."""
+    around: list[tuple[int, str]] = []  # (end, tag) of lists, items and quotes
+    end = body  # of the last top-level block; what starts before that is inside it
+    above, is_after_rule = "", False  # kind of that block
+    for start, stop, tag, value in chain(blocks_of(masked), [(len(masked), len(masked), "", None)]):
+        kind = KINDS.get(tag, "")
+        while around and start >= around[-1][0]:
+            around.pop()
+        if start < end:
+            outline.mark(masked, start, _strength_inside(around) if tag == "Item" else NESTED, above)
         else:
-            self.uncovered(start)
-            previous = self._previous
-            strength = self._strength(start, kind)
-            self._end = end
-            if kind != "heading" or previous not in _MARKUP or not self._joins_anchors(start):
-                self.mark(start, strength, kind)
-            if kind != "rule" or previous not in {"", "heading"}:  # a rule right under a heading changes nothing
-                self._after_rule, self._previous = kind == "rule", kind
+            if between := masked[end:start].lstrip():  # link reference definitions, which no event covers
+                outline.mark(masked, start - len(between), GLUED if above == "heading" else BLOCK, "text")
+                above = "text"
+            strength = SECTION if kind == "heading" else RULE if is_after_rule else BLOCK
+            end = stop
+            if not kind:
+                return
+            outline.mark(masked, start, GLUED if above == "heading" or kind == "rule" else strength, kind)
+            if kind != "rule" or above not in {"", "heading"}:  # a rule right under a heading changes nothing
+                is_after_rule, above = kind == "rule", kind
             if kind == "heading":
-                outline.headings.extend((len(outline.offsets) - 1, int(value["level"][1]), start, end))
+                outline.headings.extend((len(outline.offsets) - 1, int(value["level"][1]), start, stop))
         if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
-            outline.atoms[-1] = Atom(self._masked.rfind("\n", 0, start) + 1, end, kind, info)
+            outline.atoms[-1] = Atom(masked.rfind("\n", 0, start) + 1, stop, kind, info)
         if tag in _CONTAINERS:
-            containers.append((end, tag))
+            around.append((stop, tag))
 
-    def _strength(self, start: int, kind: str) -> int:
-        """How good a place to cut the start of a top-level block is."""
-        previous = self._previous
-        if previous == "heading" or kind == "rule":
-            return GLUED
-        if kind == "heading":
-            return SECTION
-        if self._after_rule:
-            return RULE
-        if previous == "text" and kind in _INTRODUCED:
-            above = self._masked[max(0, start - 80) : start].rstrip("*_ \t\n")
-            return INTRO if above.endswith(":") else BLOCK
-        return BLOCK
 
-    def _strength_inside(self, tag: str) -> int:
-        if tag == "Item":
-            depth = sum(outer != "Item" for _, outer in self._containers[:_DEEP])
-            return max(NESTED, ITEM + 5 - 5 * depth)
-        return CONTINUATION if self._containers[-1][1] == "Item" else NESTED
-
-    def _joins_anchors(self, start: int) -> bool:
-        """Move a heading's start to the anchors and comments right above it; return False where there are none."""
-        marks = self.outline
-        total = first = len(marks.offsets)
-        while first and marks.kinds[first - 1] in _MARKUP:
-            at = marks.offsets[first - 1]
-            if start - at > _LONGEST_ANCHORS and self._masked[at] != TAG_MARK:
-                break
-            line_before = self._masked[self._masked.rfind("\n", 0, max(0, at - 1)) + 1 : at]
-            if not _ANCHORS.fullmatch(self._masked, at, start) or line_before.strip():
-                break  # "<!-- tocstop -->" right under a list is of the list
-            first -= 1
-        if first == total:
-            return False
-        marks.kinds[first:] = ["heading"]
-        marks.strengths[first:] = [SECTION if marks.strengths[first] else GLUED]
-        del marks.offsets[first + 1 :], marks.atoms[first + 1 :]
-        return True
-
-    def uncovered(self, start: int) -> None:
-        """Mark text before a block that no event covers: link reference definitions."""
-        between = self._masked[self._end : start] if start - self._end > 1 else ""
-        if between and not between.isspace():
-            offset = self._end + len(between) - len(between.lstrip())
-            self.mark(offset, GLUED if self._previous == "heading" else BLOCK, "text")
-            self._previous = "text"
-
-    def mark(self, start: int, strength: int, kind: str) -> None:
-        """Add a mark at the start of the line, if there is none."""
-        masked, offsets = self._masked, self.outline.offsets
-        if start and masked[start - 1] != "\n":
-            # pyromark lets an item that a tab indents start at the end of the line before
-            start = start + 1 if masked[start] == "\n" else masked.rfind("\n", 0, start) + 1
-        if not offsets or start > offsets[-1]:
-            self.outline.add(start, strength, kind)
+def _strength_inside(around: list[tuple[int, str]]) -> int:
+    """How good a place to cut the start of a list item is."""
+    depth = sum(outer != "Item" for _, outer in around[:_DEEP])
+    return max(NESTED, ITEM + 5 - 5 * depth)
 
 
 class Heading(NamedTuple):
@@ -250,21 +184,13 @@ Path: TypeAlias = tuple[Heading, ...]  # the headings that are open at a place, 
 
 
 class Section(NamedTuple):
-    """A heading and what stands under it before the next heading of any level, or a part of that between two rules.
+    """A heading and what stands under it before the next heading of any level, or a part of that between two rules."""
 
-    Attributes:
-        first: Index of its first mark.
-        last: Index of the mark after it.
-        path: The headings above it, outermost first, its own included.
-        bare: Whether there is nothing but the heading.
-        alone: Whether it starts a chunk, however small it is: its own title has a date, or a rule forces a cut.
-    """
-
-    first: int
-    last: int
-    path: Path = ()
-    bare: bool = False
-    alone: bool = False
+    first: int  # index of its first mark
+    last: int  # index of the mark after it
+    path: Path = ()  # the headings above it, outermost first, its own included
+    bare: bool = False  # nothing but the heading
+    alone: bool = False  # it starts a chunk, however small it is: its own title has a date, or it follows a rule
 
     @property
     def day(self) -> date | None:
@@ -283,24 +209,21 @@ def find_sections(text: str, outline: Outline, *, cut_at_rules: bool = False, ab
     """
     kinds, end = outline.kinds, len(outline.offsets) - 1
     # The marks right after a rule; one at the top or right under a heading parts nothing.
-    rules = [
+    rules = {
         mark
         for mark in range(2, end if cut_at_rules else 0)
         if kinds[mark - 1] == "rule" and kinds[mark] != "rule" and kinds[mark - 2] != "heading"
-    ]
-    before = Section(0, 0, above)
-    for section in chain(_starts(text, outline, above), [Section(end, end)]):
-        first, last = before.first, section.first
-        inside = rules[bisect_left(rules, first) : bisect_left(rules, last)]
-        bare = before.bare and last - first == 1
-        for start, stop in pairwise(sorted({first, *inside, last})):
-            alone = before.alone or start > first or start in inside[:1]
-            yield before._replace(first=start, last=stop, bare=bare, alone=alone)
-        before = section
+    }
+    starts = chain([Section(0, 0, above)], _starts(text, outline, rules, above), [Section(end, end)])
+    for section, following in pairwise(starts):
+        first, last = section.first, following.first
+        if first < last:
+            bare = section.bare and last - first == 1
+            yield section._replace(last=last, bare=bare, alone=section.alone or first in rules)
 
 
-def _starts(text: str, outline: Outline, path: Path) -> Iterator[Section]:
-    """The start of each section, with what is true of it; a container's end starts one, too.
+def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterator[Section]:
+    """The start of each section, with what is true of it; a rule and a container's end start one, too.
 
     What follows a callout stands under what is open at its beginning. Only a title of the document stays open: a
     heading of the first level inside a container, where none stands above it.
@@ -308,12 +231,13 @@ def _starts(text: str, outline: Outline, path: Path) -> Iterator[Section]:
     saved: dict[int, Path] = {}
     edges = sorted((edge, number) for number, pair in enumerate(outline.containers) for edge in pair)
     places = merge(
+        ((outline.offsets[mark], mark, -1, "") for mark in sorted(rules)),
         ((start, mark, level, title) for mark, level, start, title in titled_headings(text, outline)),
         ((edge, number, 0, "") for edge, number in edges),
         key=itemgetter(0),
     )
     for offset, mark, level, title in places:
-        if level:
+        if level > 0:
             depth = len(path)
             while depth and path[depth - 1].level >= level:  # also right after a jump from H1 to H3 and back to H2
                 depth -= 1
@@ -321,6 +245,8 @@ def _starts(text: str, outline: Outline, path: Path) -> Iterator[Section]:
             day = None if is_of_day and names_in_passing(title) else date_from_heading(title)
             path = (*path[:depth], Heading(level, title, day))
             yield Section(mark, mark, path, bare=True, alone=day is not None)
+        elif level < 0:
+            yield Section(mark, mark, path)
         elif mark not in saved:
             saved[mark] = path
         elif path != (outer := saved[mark]) and (path[0].level != 1 or (outer and outer[0].level == 1)):
@@ -363,55 +289,46 @@ def group_sections(
         size: No merge of two sections that fit this many tokens exceeds it. A section that does not fit is cut anyway,
             so a small neighbour joins it, and shares a piece with its beginning or end.
     """
-    before: list[Section] = []
-    group: list[Section] = []
+    groups: list[list[Section]] = []  # the last two, which may become one
     for section in sections:
-        if group and _joins(group, section, sums, min_size, size):
-            group.append(section)
+        if groups and _joins(groups[-1], section, sums, min_size, size):
+            groups[-1].append(section)
             continue
-        if before and _joins_backwards(before, group, sums, min_size, size):
-            before += group
-        else:
-            if before:
-                yield before
-            before = group
-        group = [section]
-    if before and _joins_backwards(before, group, sums, min_size, size):
-        before += group
-        group = []
-    yield from filter(None, (before, group))
+        groups = _joined_backwards(groups, sums, min_size, size)
+        yield from groups[:-1]
+        groups = [*groups[-1:], [section]]
+    yield from _joined_backwards(groups, sums, min_size, size)
 
 
-def _tokens(first: Section, last: Section, sums: Sequence[int]) -> int:
-    return sums[last.last] - sums[first.first]
+def _tokens(sections: Sequence[Section], sums: Sequence[int]) -> int:
+    return sums[sections[-1].last] - sums[sections[0].first]
 
 
 def _joins(group: list[Section], section: Section, sums: Sequence[int], min_size: int, size: int) -> bool:
-    tokens = _tokens(group[0], group[-1], sums)
+    tokens = _tokens(group, sums)
     if section.alone or section.day != group[-1].day:
         return tokens < size and all(part.bare and part.day is None for part in group)
     if group[-1].bare:
         return tokens < size
-    if tokens >= min_size or not _related(group[0], section):
+    if tokens >= min_size or not _are_related(group[0], section):
         return False
-    more = _tokens(section, section, sums)
-    return more > size or (more < min_size and _tokens(group[0], section, sums) <= size)
+    more = _tokens([section], sums)
+    return more > size or (more < min_size and tokens + more <= size)
 
 
-def _joins_backwards(
-    before: list[Section], group: list[Section], sums: Sequence[int], min_size: int, size: int
-) -> bool:
-    if group[-1].day != before[-1].day or any(section.alone for section in group):
-        return False
-    is_bare = all(section.bare for section in group)
-    if _tokens(group[0], group[-1], sums) >= min_size and not is_bare:
-        return False
-    if _tokens(before[0], group[-1], sums) > size >= _tokens(before[-1], before[-1], sums):
-        return False
-    return is_bare or _related(before[-1], group[0])
+def _joined_backwards(
+    groups: list[list[Section]], sums: Sequence[int], min_size: int, size: int
+) -> list[list[Section]]:
+    """Two groups as one, where the second is small and belongs to the first; else as they are."""
+    if len(groups) < 2 or groups[1][-1].day != groups[0][-1].day or any(section.alone for section in groups[1]):  # noqa: PLR2004
+        return groups
+    both, last = [*groups[0], *groups[1]], groups[0][-1]
+    is_bare = all(section.bare for section in groups[1])
+    is_small = is_bare or (_tokens(groups[1], sums) < min_size and _are_related(last, groups[1][0]))
+    return [both] if is_small and (_tokens(both, sums) <= size or _tokens([last], sums) > size) else groups
 
 
-def _related(before: Section, section: Section) -> bool:
+def _are_related(before: Section, section: Section) -> bool:
     """Whether both are under the same parent, or the second is under the first."""
     return before.path[:-1] == section.path[:-1] or section.path[: len(before.path)] == before.path
 
@@ -434,21 +351,14 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
     A title is on one line and without marks, link targets, anchors. One of more than
     :data:`~llama_index_contextual.metadata.MOST_CHARS` characters is cut, as it is copied to every chunk below it.
     """
-    defined: set[str] | None = None
     numbers = iter(outline.headings)
     for mark, level, start, end in zip(numbers, numbers, numbers, numbers, strict=True):
         source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
         source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[3].split())}", source)
         source = _ENDING.sub("", source) if "#" in source[level:] or "}" in source else source
-        source = _NO_TITLE.sub("", source) if "[" in source else source
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
         if "{{" in title:
             title = " ".join(_SHORTCODE.sub(r"\1", title).split())
-        title = _MARKED.sub(r"\1", title) if "==" in title else title
-        if "[" in title:
-            if defined is None:
-                defined = {label.casefold() for label in _DEFINITION.findall(text)}
-            title = _without_references(title, defined)
         yield mark, level, start, shortened(_BLOCK_ID.sub("", title))
 
 
@@ -460,13 +370,3 @@ def _shown(event: Any) -> str:
     if kind == "InlineHtml":
         return " " if str(value)[:3].lower() == "<br" else ""
     return str(value) if kind in {"Text", "Code"} else ""
-
-
-def _without_references(title: str, defined: set[str]) -> str:
-    """A title with the label of each reference link that the document defines, of a footnote none; others stay."""
-
-    def label(match: re.Match[str]) -> str:
-        is_defined, is_note = (match[2] or match[1]).casefold() in defined, match[1].startswith("^")
-        return match[0] if not is_defined else "" if is_note else match[1]
-
-    return _REFERENCE.sub(label, title)

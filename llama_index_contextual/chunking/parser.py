@@ -28,11 +28,18 @@ from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import metadata
 from llama_index_contextual.chunking import node_metadata
-from llama_index_contextual.chunking.front_matter import FrontMatter, inline_tags, read_front_matter
+from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Path, line_ends
 from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.text import MARKDOWN_TYPE, encoded_runs, is_markdown, without_runs, without_surrogates
+from llama_index_contextual.text import (
+    MARKDOWN_TYPE,
+    encoded_runs,
+    inline_tags,
+    is_markdown,
+    without_runs,
+    without_surrogates,
+)
 from llama_index_contextual.text.tokens import is_unread
 
 if TYPE_CHECKING:

@@ -17,16 +17,13 @@ import regex  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
 from llama_index_contextual.chunking import outline as ruler
-from llama_index_contextual.chunking.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.chunking.markdown import END_OF_CODE
+from llama_index_contextual.chunking.markdown import END_OF_CODE, FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Atom, Outline, Path, Section
 from llama_index_contextual.errors import Checked, SettingError, whole
 from llama_index_contextual.text import sentence_starts
 from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
 
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
-# Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
-_PARTING: Final = frozenset({ruler.INTRO, ruler.CONTINUATION})
 _SPACE: Final = re.compile(r"\s+")
 _CLUSTER: Final = regex.compile(r"\X")  # what a reader takes for one letter, by Unicode's rules
 _LONGEST_CLUSTER: Final = 32  # characters; a longer one is nothing that anybody reads
@@ -310,10 +307,9 @@ def _pack(text: str, marks: Outline, scale: Scale, settings: ChunkSettings) -> I
             limit -= scale.exact(start, offsets[first])
         while True:
             last = _choose(marks, first, limit, settings)
-            if start < offsets[first] and (last is None or marks.strengths[last] in _PARTING):
-                alone = _choose(marks, first, size, settings)
-                if last is None or (alone is not None and marks.strengths[alone] not in _PARTING):
-                    start, limit, last = offsets[first], size, alone  # the overlap took the room: do without
+            if last is None and start < offsets[first]:  # the overlap took the room: do without
+                start, limit = offsets[first], size
+                last = _choose(marks, first, size, settings)
             is_forced = last is None
             last = _overflowing(marks, first, most, size) if last is None else last
             end = start + len(text[start : offsets[last]].rstrip())
@@ -345,10 +341,7 @@ def _choose(marks: Outline, first: int, limit: int, settings: ChunkSettings) -> 
     best_rank = (False, 0)
     for mark in range(reach, first, -1):
         if sums[mark] < floor and best is not None:
-            if strengths[best] not in _PARTING or sums[mark] - sums[first] < settings.min_chunk_size:
-                break
-            if sums[best + 1] - sums[mark] > settings.chunk_size:  # what the cut parts does not fit together anyway
-                break
+            break
         rank = (sums[total] - sums[mark] >= settings.min_chunk_size, strengths[mark])
         if strengths[mark] and rank > best_rank:
             best, best_rank = mark, rank

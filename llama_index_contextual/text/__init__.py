@@ -34,6 +34,7 @@ from llama_index_contextual.text.language import (
     tell_language,
 )
 from llama_index_contextual.text.normalize import (
+    CODE,
     MARKDOWN_SUFFIXES,
     MARKDOWN_TYPE,
     UTF16_MARKS,
@@ -41,6 +42,7 @@ from llama_index_contextual.text.normalize import (
     counted,
     decode,
     encoded_runs,
+    inline_tags,
     is_markdown,
     lines_of,
     plain_digits,
@@ -49,6 +51,8 @@ from llama_index_contextual.text.normalize import (
     replace_surrogates,
     short_hash,
     storable,
+    without_code,
+    without_comments,
     without_runs,
     without_surrogates,
 )

@@ -8,7 +8,6 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -118,6 +117,58 @@ def lines_of(text: str) -> Iterator[str]:
     return io.StringIO(text, newline="")
 
 
+# Fenced code, also where its fence does not end, and spans of code on one line.
+CODE: Final = (
+    r"^ {0,3}(?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n(?! {0,3}(?P=fence)[`~]*[ \t\r]*$).*)*(?:\n.*)?|`[^`\n]{1,1000}`"
+)
+_ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
+_VISIBLE: Final = re.compile(r"\S")
+_LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
+_TAG: Final = re.compile(r"(?<![^\s(])#([\w/-]{1,200})")
+
+
+def without_code(text: str) -> str:
+    """A text of the same length in which code is blank."""
+    return _ONLY_CODE.sub(lambda code: _VISIBLE.sub(" ", code[0]), text) if "`" in text or "~~~" in text else text
+
+
+def inline_tags(text: str) -> list[str]:
+    """The tags in a text, ``#health/running``, without their sign: each once, in order.
+
+    As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-`` and ``/``, and not
+    only digits. Code, indented code too, and quotations hold none.
+    """
+    if not _TAG.search(text):
+        return []
+    tags: dict[str, str] = {}
+    is_in_list = False
+    for line in lines_of(without_code(text)):
+        is_indented = line.startswith(("    ", "\t"))
+        if line.strip() and not is_indented:
+            is_in_list = _LIST_ITEM.match(line) is not None
+        if line.lstrip().startswith(">") or (is_indented and not is_in_list):
+            continue
+        for match in _TAG.finditer(line):
+            tag = match[1].strip("/")
+            if tag.strip("0123456789/-_"):
+                tags.setdefault(tag.casefold(), tag)
+    return [*tags.values()]
+
+
+def without_comments(text: str) -> tuple[str, int]:
+    """A text in which comments, ``%% … %%``, are blank, and how many there were.
+
+    Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
+    """
+    ends = [mark.start() for mark in re.finditer("%%", without_code(text))] if "%%" in text else []
+    parts: list[str] = []
+    after = 0
+    for start, end in zip(ends[::2], ends[1::2], strict=False):
+        parts += [text[after:start], _VISIBLE.sub(" ", text[start : end + 2])]
+        after = end + 2
+    return "".join([*parts, text[after:]]), len(parts) // 2
+
+
 class FileText(NamedTuple):
     """A file's text, and what had to be repaired to read it ("" if nothing)."""
 
@@ -153,62 +204,34 @@ def decode(data: bytes) -> FileText:
     return FileText(clean, f"{count} lone surrogate(s) replaced by U+FFFD" if count else repair)
 
 
-# Pictures and other files that are written into a text as letters.
+# Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
 _TYPE: Final = r"data:[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},"
 _DATA_URI: Final = re.compile(
-    rf"(?<=\"){_TYPE}[^\"\n]{{32,}}(?=\")|(?<='){_TYPE}[^'\n]{{32,}}(?=')"
-    rf"|{_TYPE}(?<=;base64,)[\w+/=-]{{32,}}(?:[ \t]+[\w+/=-]{{60,}})+(?:[ \t]+[\w+/=-]+)?(?=[)>])"
-    rf"|{_TYPE}[^\s\"'<>()\[\]\\]{{32,}}",
+    rf"(?<=\"){_TYPE}[^\"\n]{{32,}}(?=\")|(?<='){_TYPE}[^'\n]{{32,}}(?=')|{_TYPE}[^\s\"'<>()\[\]\\]{{32,}}",
     re.IGNORECASE,
 )
-_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60,}")
-_ESCAPED_RUN: Final = re.compile(r"(?:[A-Za-z0-9+/_=-]|\\/){60,}")  # in JSON as PHP writes it; this takes longer
-_LEAST_RUN: Final = 120  # characters on one line
-# base64 in lines, as mail and certificates have it; ">" before each where it is quoted, and in programs and JSON quotes
-# around each or "\n" between them.
-_NEXT: Final = r"(?:(?:\\r)?(?:\\n)?[\"']?[ \t]*[,+\\]?[ \t]*(?:\r\n?|\n)[ \t>]*b?[\"']?|(?:\\r)?\\n)"
+_LINE: Final = 60  # characters of base64 on a line that is one of several
+_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{120,}")
+# The ends of lines, with ">" where mail is quoted; "\n" as letters in a notebook.
 _LINES: Final = re.compile(
-    rf"(?:^[ \t>]*b?[\"']?|(?<=[\"']))([A-Za-z0-9+/]{{60,}}(?:{_NEXT}[A-Za-z0-9+/]{{60,}})+"
-    rf"(?:{_NEXT}(?:[A-Za-z0-9+/]{{20,}}|[A-Za-z0-9+/]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?)",
+    r"(?<![\w+/])[A-Za-z0-9+/]{60,}(?:(?:(?:\r\n?|\n)[ \t>]*|\\n)[A-Za-z0-9+/]{60,})+"
+    r"(?:(?:(?:\r\n?|\n)[ \t>]*|\\n)(?:[A-Za-z0-9+/]{20,}={0,2}|[A-Za-z0-9+/]{2,}={1,2})(?=[ \t]*$|[\"\\]))?",
     re.MULTILINE,
 )
-# Byte by byte: an array of C, a text of Python, pairs of digits; and the drawing of a picture.
-_ARRAY: Final = re.compile(
-    rf"(?:\b0[xX][0-9a-fA-F]{{1,16}}[\s,]{{1,20}}){{63,}}0[xX][0-9a-fA-F]{{1,16}}"
-    rf"|(?:\\x[0-9a-fA-F]{{2}}[^\\\r\n\"]{{0,8}}(?:\\[nrt0'\\][^\\\r\n\"]{{0,8}}){{0,2}}(?:{_NEXT})?){{32,}}"
-    r"|(?:(?<=\sd=[\"'])|(?<=\spoints=[\"']))[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]{200,}(?=[\"'])"
-)
-_MARKS: Final = ("0x", "0X", "\\x", " d=", "points=")
-_PAIR: Final = "[0-9a-fA-F]{2}"
-_PAIRS: Final = re.compile(
-    rf"(?<![\w:-]){_PAIR}(?:([:-])\s{{0,20}}{_PAIR}(?:\1\s{{0,20}}{_PAIR}){{63,}}|(?:\s{{1,20}}{_PAIR}){{64,}})(?!\w)"
-)
-_BASE32: Final = re.compile(r"[A-Z2-7]+=*")
-_AROUND_BYTES: Final = re.compile(r"\\[rn]|\b0[xX]|[^\w+/=-]+")
+_AROUND_LINES: Final = re.compile(r"\\n|[^\w+/=-]+")
 _SEPARATORS: Final = re.compile("[-_/+=]+")
 _WORD_OR_NUMBER: Final = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long address
-_HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
+_HEX: Final = re.compile(r"[0-9a-fA-F]+")
 _LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people search for
-_LETTERS: Final = 20  # different ones of 32, in base32
 _SAMPLE: Final = 2000  # characters that say whether a run is bytes
-_BYTES_CHANGE: Final = 0.45  # share of neighbours of different kinds: 0.65 in base64, 0.3 in a name of many words
-_CERTAIN: Final = 1000  # characters; no name or address is so long
-_KINDS: Final = str.maketrans(
-    {**dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "A"), **dict.fromkeys("abcdefghijklmnopqrstuvwxyz", "a"),
-     **dict.fromkeys("0123456789", "0"), **dict.fromkeys("+/_=-", "-")}
-)  # fmt: skip
 
 
 def encoded_runs(text: str) -> list[tuple[int, int]]:
-    """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or digits."""
+    """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or hexadecimal digits."""
     found = [match.span() for match in _DATA_URI.finditer(text)] if "data:" in text else []
-    words = [*(_ESCAPED_RUN if "\\/" in text else _RUN).finditer(text)]
-    found += [word.span() for word in words if word.end() - word.start() >= _LEAST_RUN and _is_encoded(word[0])]
-    if len(words) > 1:
-        found += [match.span(1) for match in _LINES.finditer(text) if _is_encoded(match[1])]
-    if any(mark in text for mark in _MARKS):
-        found += [match.span() for match in _ARRAY.finditer(text)]
-    found += [match.span() for match in _PAIRS.finditer(text) if _is_encoded(match[0].replace("-", ":"))]
+    if max(map(len, text.split()), default=0) >= _LINE:
+        for pattern in (_RUN, _LINES):
+            found += [match.span() for match in pattern.finditer(text) if _is_encoded(match[0][:_SAMPLE])]
     runs: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if runs and start <= runs[-1][1]:
@@ -235,16 +258,10 @@ def without_runs(text: str, runs: Sequence[tuple[int, int]], start: int = 0, end
 
 
 def _is_encoded(run: str) -> bool:
-    sample = _AROUND_BYTES.sub("", run[:_SAMPLE])
-    if _HEX.match(sample):
+    """Whether a run is bytes: mixed hexadecimal digits, or letters of both cases with digits that make few words."""
+    sample = _AROUND_LINES.sub("", run)
+    if _HEX.fullmatch(sample):
         return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
-    kinds = sample.translate(_KINDS)
-    if _BASE32.fullmatch(sample) and kinds.count("0") > len(sample) / 10 and len(set(sample)) > _LETTERS:
-        return True
-    if not {"A", "a", "0"} <= set(kinds):
-        return False
     words = sum(len(part) for part in _SEPARATORS.split(sample) if _WORD_OR_NUMBER.match(part))
-    if 2 * words > len(sample):
-        return False
-    changes = sum(one != other for one, other in pairwise(kinds))
-    return len(run) >= _CERTAIN or changes > _BYTES_CHANGE * len(kinds)
+    is_mixed = sample != sample.lower() and sample != sample.upper() and any(map(str.isdecimal, sample))
+    return is_mixed and 2 * words <= len(sample)

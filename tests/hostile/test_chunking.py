@@ -14,7 +14,7 @@ from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMark
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.chunking import (
     ChunkSettings,
-    front_matter,
+    markdown,
     read_front_matter,
     split_markdown,
     splitting,
@@ -147,7 +147,7 @@ def test_front_matter_has_a_limit_and_stays_text_beyond_it():
 
 @pytest.mark.parametrize("loader", ["CBaseLoader", "BaseLoader"])
 def test_long_front_matter_reads_alike_with_and_without_libyaml(loader, monkeypatch):
-    monkeypatch.setattr(front_matter, "_YAML_LOADER", getattr(front_matter.yaml, loader))
+    monkeypatch.setattr(markdown, "_YAML_LOADER", getattr(markdown.yaml, loader))
     filler = "".join(f"key{number}: value\n" for number in range(200))
     front = read_front_matter(f"---\n{filler}a: &x one\nb: *x\nc: [1, two, {{d: e}}]\nf: {{g: h}}\ni: ~\n---\n")
     assert [front.text(key) for key in "abcfi"] == ["one", "one", "1, two", "", ""]

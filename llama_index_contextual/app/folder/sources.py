@@ -29,10 +29,9 @@ from llama_index_contextual.app.folder import MOST_BYTES, read_file
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, find, stamp_of
-from llama_index_contextual.chunking import without_comments
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.metadata import PATH, bounded, path_of
-from llama_index_contextual.text import counted, decode, storable
+from llama_index_contextual.text import counted, decode, storable, without_comments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
