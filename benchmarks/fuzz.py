@@ -35,7 +35,7 @@ from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.context.prompts import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates import lexicon
 from llama_index_contextual.keyword.query import parse_query

@@ -13,7 +13,7 @@ import httpx
 import tenacity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from llama_index_contextual.errors import ContextualError
 
@@ -154,20 +154,19 @@ def post(
         raise failure(f"{url} failed: {reason}. Cure: {cure}.") from error
 
 
-def causes_of(error: BaseException) -> list[BaseException]:
-    """An error of a client, and what it was raised from."""
-    causes = [error]
-    while (cause := causes[-1].__cause__) is not None:
-        causes.append(cause)
-    return causes
+def _any_cause(error: BaseException, holds: Callable[[BaseException], bool]) -> bool:
+    """Whether something is true of a client's error, or of one that it was raised from."""
+    return holds(error) or (error.__cause__ is not None and _any_cause(error.__cause__, holds))
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether an answer exceeded its bound."""
+    return _any_cause(error, lambda cause: isinstance(cause, AnswerTooLargeError))
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether a client gave up a server, or an answer that was too large: another attempt would take as much."""
-    return any(
-        isinstance(cause, AnswerTooLargeError | TimeoutError) or "Timeout" in type(cause).__name__
-        for cause in causes_of(error)
-    )
+    """Whether a client gave up a server: another attempt would take as much."""
+    return _any_cause(error, lambda one: isinstance(one, TimeoutError) or "Timeout" in type(one).__name__)
 
 
 def status_of(error: BaseException) -> int | None:
@@ -180,18 +179,16 @@ def status_of(error: BaseException) -> int | None:
 def may_pass(error: BaseException) -> bool:
     """Whether a request that failed may succeed soon: its server is busy, away, or answered what is no JSON."""
     status = status_of(error)
-    if status is not None or is_timeout(error):
-        return status is not None and is_busy(status)
-    return any(isinstance(cause, _PASSING) for cause in causes_of(error))
+    if status is not None:
+        return status in (408, 409, 425, 429) or (status >= 500 and status != _NOT_OFFERED)  # noqa: PLR2004
+    if is_timeout(error) or is_too_large(error):
+        return False
+    return _any_cause(error, lambda cause: isinstance(cause, _PASSING))
 
 
-def is_busy(status: int) -> bool:
-    """Whether a server that answers with this HTTP status may answer otherwise later."""
-    return status in (408, 409, 425, 429) or (status >= 500 and status != _NOT_OFFERED)  # noqa: PLR2004
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds of a ``Retry-After`` header, a number or a date; None where there is none."""
+def asked_wait(error: BaseException | None) -> float | None:
+    """The seconds that a server asks to wait in a ``Retry-After`` header; None where it does not."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
     value = headers.get("retry-after") or ""
     try:
         seconds = float(value)
@@ -206,6 +203,5 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def pause(state: tenacity.RetryCallState) -> float:
     """Seconds before tenacity's next attempt: as the server asks, else exponentially more with jitter."""
     error = state.outcome.exception() if state.outcome else None
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    wait = getattr(error, "wait", None) or retry_after(headers)
+    wait = getattr(error, "wait", None) or asked_wait(error)
     return min(_BACKOFF(state) if wait is None else float(wait), LONGEST_WAIT)

@@ -13,8 +13,8 @@ from llama_index_contextual.context.base import (
     DocumentChunks,
     Progress,
     SourceDocument,
+    group_by_document,
 )
-from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.free import FREE, HeadingContextGenerator, PatternContextGenerator
 from llama_index_contextual.errors import SettingError, refuse_unknown
 

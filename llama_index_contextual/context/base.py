@@ -1,4 +1,7 @@
-"""What a context, a document and the costs of contexts are, and what a generator of contexts must do."""
+"""What a context, a document and the costs of contexts are, and what a generator of contexts must do.
+
+Nodes are grouped by the document that they were cut from, with a text of it that is not outdated.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +9,47 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from llama_index.core.schema import MetadataMode, TextNode
+
+from llama_index_contextual.metadata import DESCRIPTION, PATH, TAGS, TITLE, bounded, display_path, path_of
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
+    from llama_index.core.storage.docstore import BaseDocumentStore
 
 Progress: TypeAlias = "Callable[[ContextProgress], None]"
 Contexts: TypeAlias = "list[list[ChunkContext | None]]"  # of documents, by chunk
+_MAX_GAP: Final = 64  # characters between two slices that can only have been blank lines, rules or stripped space
+_MAX_PADDED: Final = 10_000_000  # characters: a wrong offset must not cost gigabytes
+_SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION)  # not the day, which may be that of a section
 MAX_CHARS: Final = 600  # of a context from a language model, about 150 tokens; its prompt asks for two sentences
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
-    """The context of one chunk.
+    """The context of one chunk."""
 
-    Attributes:
-        text: What is embedded and keyword-indexed beside the chunk; may be empty.
-        source: The generator that made it: ``"headings"``, ``"pattern"``, ``"llm:<model>"``.
-        lexical: More words, for the keyword arm alone.
-        version: The generator's :attr:`ContextGenerator.version` at that time.
-    """
-
-    text: str
-    source: str
-    lexical: str = ""
-    version: str = ""
+    text: str  # what is embedded and keyword-indexed beside the chunk; may be empty
+    source: str  # the generator that made it: "headings", "pattern", "llm:<model>"
+    lexical: str = ""  # more words, for the keyword arm alone
+    version: str = ""  # the generator's version at that time
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDocument:
-    """A document as its chunks' generator sees it.
+    """A document as its chunks' generator sees it."""
 
-    Attributes:
-        id: LlamaIndex's id of the document, or the chunk's own where it has no document.
-        path: What a citation would show; empty where unknown.
-        text: Its text, as far as known.
-        metadata: What the document's chunks share (title, date, ...).
-        is_joined: Whether the text is put together from chunks, with empty lines for what none of them holds.
-    """
-
-    id: str
-    path: str
-    text: str
-    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    is_joined: bool = False
+    id: str  # LlamaIndex's id of the document, or the chunk's own where it has no document
+    path: str  # what a citation would show; empty where unknown
+    text: str  # as far as known
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))  # what its chunks share
+    is_joined: bool = False  # put together from chunks, with empty lines for what none of them holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,47 +84,27 @@ class Tokens:
 
 @dataclass(slots=True)
 class ContextUsage:
-    """What a generator has done since it was made.
-
-    Attributes:
-        chunks: Chunks of the call.
-        from_cache: Those whose context was in the cache.
-        generated: Those whose context the model gave.
-        failed: Those that got none from it, by reason; those that were left alone by the last reason and "3 times".
-        calls: Requests that were sent, repeated ones included.
-        tokens: As the server counted them; by LlamaIndex's tokenizer where it does not count.
-    """
+    """What a generator has done since it was made."""
 
     chunks: int = 0
     from_cache: int = 0
     generated: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    calls: int = 0
-    tokens: Tokens = field(default_factory=Tokens)
+    failed: Counter[str] = field(default_factory=Counter)  # chunks without a context, by reason
+    calls: int = 0  # repeated ones included
+    tokens: Tokens = field(default_factory=Tokens)  # as the server counted them, or by LlamaIndex's tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class ContextEstimate:
-    """What a run would cost, if nothing fails.
+    """What a run would cost, if nothing fails."""
 
-    Attributes:
-        chunks: Chunks without a context of this model and prompt.
-        from_cache: Those whose context is in the cache and costs nothing.
-        calls: Requests.
-        tokens: By LlamaIndex's tokenizer, which is not the model's own; ``cached`` counts what a server with a prefix
-            cache reads only once. ``completion`` counts contexts of a usual length.
-        seconds: At a usual speed of such a server.
-        model: The model's name; empty where none is needed.
-        local: Whether its server is on this machine.
-    """
-
-    chunks: int
+    chunks: int  # without a context of this model and prompt
     from_cache: int = 0
     calls: int = 0
-    tokens: Tokens = field(default_factory=Tokens)
-    seconds: float = 0.0
+    tokens: Tokens = field(default_factory=Tokens)  # by LlamaIndex's tokenizer; contexts are of a usual length
+    seconds: float = 0.0  # at a usual speed of such a server
     model: str = ""
-    local: bool = False
+    local: bool = False  # whether its server is on this machine
 
 
 class ContextGenerator(ABC):
@@ -195,3 +172,116 @@ class ContextGenerator(ABC):
 
     def close(self) -> None:  # noqa: B027  most have nothing to close
         """Close files, connections and threads; it may be used again afterwards."""
+
+
+def group_by_document(
+    nodes: Sequence[BaseNode],
+    *,
+    documents: Iterable[BaseNode] | None = None,
+    docstore: BaseDocumentStore | None = None,
+    root: str | None = None,
+) -> list[DocumentChunks]:
+    """Group nodes by the document they were cut from.
+
+    Args:
+        nodes: In any order; those of one document are put in its order where their offsets say it.
+        documents: Whole documents, found by id, else by path.
+        docstore: Where LlamaIndex keeps documents. A pipeline writes it *after* its transformations, so what it holds
+            may be an older text: it is used only where every chunk is found in it.
+        root: What absolute paths are shown relative to; see :func:`~llama_index_contextual.metadata.display_path`.
+
+    Returns:
+        For each document its chunks. Documents appear in the order of their first chunk.
+    """
+    originals: dict[str, BaseNode] = {}
+    for whole in documents or ():
+        originals.setdefault(path_of(whole.metadata) or whole.node_id, whole)
+        originals[whole.node_id] = whole
+    groups: dict[str, list[BaseNode]] = {}
+    for node in nodes:
+        groups.setdefault(document_id(node), []).append(node)
+    result = []
+    for doc_id, unsorted in groups.items():
+        chunks = sorted(unsorted, key=start_of)
+        if not _agree(chunks):
+            chunks = unsorted
+        original = originals.get(doc_id) or originals.get(path_of(chunks[0].metadata))
+        document = _source_document(doc_id, chunks, original, docstore, root)
+        result.append(DocumentChunks(document, tuple(chunks)))
+    return result
+
+
+def document_id(node: BaseNode) -> str:
+    """Id of the document that a node was cut from; its path, or its own id, where no document is named."""
+    return node.ref_doc_id or path_of(node.metadata) or node.node_id
+
+
+def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
+    """Start and end of a chunk in its document's text; (0, 0) where it cannot be found."""
+    text, start = _content(node), start_of(node)
+    if start < 0 or not document.text.startswith(text, start):
+        start = document.text.find(text)
+    return (start, start + len(text)) if start >= 0 else (0, 0)
+
+
+def _source_document(
+    doc_id: str,
+    chunks: Sequence[BaseNode],
+    original: BaseNode | None,
+    docstore: BaseDocumentStore | None,
+    root: str | None,
+) -> SourceDocument:
+    first = chunks[0].metadata
+    metadata: dict[str, Any] = {} if original is None else bounded(original.metadata)[0]
+    metadata |= {key: first[key] for key in _SHARED if key in first}
+    path, shared = display_path(metadata, root) or display_path(first, root), MappingProxyType(metadata)
+    stored = None if docstore is None else docstore.get_document(doc_id, raise_error=False)
+    for whole in filter(None, (original, stored)):
+        if _holds(text := _content(whole), chunks):
+            return SourceDocument(doc_id, path, text, shared)
+    return SourceDocument(doc_id, path, _join_slices(chunks), shared, is_joined=True)
+
+
+def _content(node: BaseNode) -> str:
+    return node.get_content(metadata_mode=MetadataMode.NONE)
+
+
+def start_of(node: BaseNode) -> int:
+    """The character of its document at which a node starts; -1 where it does not say."""
+    start = node.start_char_idx if isinstance(node, TextNode) else None
+    return -1 if start is None else start
+
+
+def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
+    """Whether a document's text is the one its chunks were cut from; an edited document's is not."""
+    places = ((_content(chunk), max(0, start_of(chunk))) for chunk in chunks)
+    return all(text.startswith(content, start) or content in text for content, start in places)
+
+
+def _join_slices(chunks: Sequence[BaseNode]) -> str:
+    """The chunks at their offsets again, with empty lines for what none holds, so that offsets stay offsets."""
+    placed = [(start_of(chunk), _content(chunk)) for chunk in chunks]
+    length = max(start + len(content) for start, content in placed)
+    is_far = length > _MAX_PADDED + sum(len(content) for _, content in placed)
+    if is_far or not _agree(chunks) or any(start < 0 for start, _ in placed):
+        return "\n\n".join(dict.fromkeys(content for _, content in placed))
+    parts, end = [], 0
+    for start, content in placed:
+        if start > end:
+            parts.append(("" if start - end <= _MAX_GAP else "\n\n[…]").ljust(start - end, "\n"))
+        parts.append(content[max(0, end - start) :])
+        end = max(end, start + len(content))
+    return "".join(parts)
+
+
+def _agree(chunks: Sequence[BaseNode]) -> bool:
+    """Whether chunks in order of their offsets overlap in the same words.
+
+    They do not where one parser cut what another had cut: its offsets may count from the piece that it cut.
+    """
+    placed = [(start_of(chunk), _content(chunk)) for chunk in chunks if start_of(chunk) >= 0]
+    for (before, earlier), (start, content) in pairwise(placed):
+        shared = earlier[start - before :] if start >= before else None
+        if shared is None or shared[: len(content)] != content[: len(shared)]:
+            return False
+    return True

@@ -8,7 +8,6 @@ import re
 import time
 from concurrent.futures import wait
 from dataclasses import dataclass
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 from weakref import finalize
@@ -44,10 +43,8 @@ _OVERFLOW: Final = re.compile(
     r"|prompt is too long|too many tokens|input length",
     re.IGNORECASE,
 )
-_BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believed
-_BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
-_PAUSE: Final = 30.0  # seconds without calls, after so many failed ones in a row
-_FAILURES: Final = 3
+_BELIEVED: Final = 30.0  # seconds that an answer of the server, or its absence, is believed
+_FAILURES: Final = 3  # calls in a row, after which no other is sent for a while
 _LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a caller was interrupted
 
 
@@ -86,17 +83,21 @@ class LLMOptions:
 
 
 def model_name(llm: LLM) -> str:
-    """The name of a model, without a question to its server; of one without a name its class, and a mark."""
+    """The name of a model, without a question to its server; of one without a name its class, and a mark.
+
+    Raises:
+        SettingError: It has no name, and holds what is no plain data, so that two such models could not be told apart.
+    """
     names = (getattr(llm, field, None) for field in ("model", "model_name", "model_id"))
-    for name in names:
-        if isinstance(name, str) and name:
-            return name
+    name: str = next((name for name in names if isinstance(name, str) and name), "")
     with contextlib.suppress(Exception):  # any integration's own error
-        name = llm.metadata.model_name
-        if name and name != "unknown":
-            return name
+        name = name or str(llm.metadata.model_name)
+    if name and name != "unknown":
+        return name
     if id(llm) not in _unnamed:  # at first sight: a field may count what the model does later
-        _unnamed[id(llm)] = f"{llm.class_name()}#{short_hash(_plain(llm))[:8]}"
+        state = {**llm.__dict__, **(llm.__pydantic_private__ or {})}
+        plain = {key: value for key, value in state.items() if key not in LLM.model_fields and "key" not in key}
+        _unnamed[id(llm)] = f"{llm.class_name()}#{short_hash(_plain(plain))[:8]}"
         finalize(llm, _unnamed.pop, id(llm), None)
     return _unnamed[id(llm)]
 
@@ -104,33 +105,27 @@ def model_name(llm: LLM) -> str:
 _unnamed: Final[dict[int, str]] = {}  # names of models without one, by id
 
 
-def _plain(value: Any, depth: int = 6) -> Any:
-    """A value as plain data: a function by its code and what it encloses, an object by its class and its state."""
-    if not depth or value is None or isinstance(value, str | int | float):
-        return value if depth else None
+def _plain(value: Any) -> Any:
+    """A value of lists, mappings, text and numbers."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, depth - 1) for one in value]
-    if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [value.__qualname__, _plain([value.__code__.co_consts, cells], depth - 1)]
-    state = value
-    if not isinstance(value, dict):
-        private = getattr(value, "__pydantic_private__", None) or {}
-        state = {"": type(value).__qualname__, **getattr(value, "__dict__", {}), **private}
-    return {
-        str(name): _plain(one, depth - 1)
-        for name, one in state.items()
-        if "key" not in str(name) and name not in LLM.model_fields
-    }
+        return [_plain(one) for one in value]
+    raise SettingError(
+        "has no name, so contexts of two such models could not be told apart. Cure: give it a model_name in its "
+        "metadata, or a field model.",
+        llm=type(value).__qualname__,
+    )
 
 
 def context_window(llm: LLM) -> int:
     """The tokens that a model takes; this may ask its server, so never call it on an event loop."""
-    try:
-        window = int(llm.metadata.context_window)
-    except Exception:  # noqa: BLE001  any integration's own error, when its server does not answer
-        return DEFAULT_WINDOW
-    return window if window > 0 else DEFAULT_WINDOW
+    with contextlib.suppress(Exception):  # any integration's own error, when its server does not answer
+        if (window := int(llm.metadata.context_window)) > 0:
+            return window
+    return DEFAULT_WINDOW
 
 
 def server_url(llm: LLM) -> str | None:
@@ -141,11 +136,10 @@ def server_url(llm: LLM) -> str | None:
 
 def is_local(llm: LLM) -> bool:
     """Whether a model's server is this machine, which reads one prompt at a time."""
-    url = server_url(llm)
-    return url is not None and urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
+    return urlsplit(server_url(llm) or "").hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
 
 
-def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:  # noqa: PLR0911  one return per reason
+def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:
     """Why a model cannot be used, or None: a question to its server that costs nothing.
 
     A model without a server's URL is taken to be there. Any answer will do except 401, 403 and 5xx: servers differ in
@@ -154,13 +148,11 @@ def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:  # noqa: PLR
     url = server_url(llm)
     if url is None:
         return None
-    headers, is_ollama = {}, "ollama" in llm.class_name().casefold()
+    is_ollama, key = "ollama" in llm.class_name().casefold(), getattr(llm, "api_key", None)
     server = urlsplit(url).netloc.rpartition("@")[2]  # a password in a URL stays there
-    if not is_ollama:
-        key = getattr(llm, "api_key", None)
-        if not key and urlsplit(url).hostname == "api.openai.com":
-            return "no OPENAI_API_KEY"
-        headers = {"Authorization": f"Bearer {key}"}
+    if not is_ollama and not key and urlsplit(url).hostname == "api.openai.com":
+        return "no OPENAI_API_KEY"
+    headers = {} if is_ollama else {"Authorization": f"Bearer {key}"}
     try:
         seconds = min(timeout, _PROBE_SECONDS)
         with httpx.Client(**service.client_options(seconds, total=seconds)) as client:
@@ -171,9 +163,14 @@ def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:  # noqa: PLR
         return f"{server} refuses the API key ({answer.status_code})"
     if answer.is_server_error:
         return f"{server} answers {answer.status_code}"
-    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
-        name, names = model_name(llm), {str(model.get("name", "")) for model in answer.json().get("models", [])}
-        if is_ollama and answer.is_success and not names & {name, f"{name}:latest"}:
+    return _not_pulled(llm, answer) if is_ollama and answer.is_success else None
+
+
+def _not_pulled(llm: LLM, answer: httpx.Response) -> str | None:
+    """Why Ollama cannot use a model: it has none of this name in its list."""
+    name = model_name(llm)
+    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):  # no list at all
+        if not {name, f"{name}:latest"} & {str(model.get("name", "")) for model in answer.json().get("models", [])}:
             return f"Ollama has no model {name!r} (cure: ollama pull {name})"
     return None
 
@@ -185,16 +182,6 @@ def require_key(llm: LLM, consequence: str) -> None:
         raise ContextError(
             f"{reason}: {consequence}. Cure: for OpenAI set OPENAI_API_KEY; for another server give the LlamaIndex LLM "
             "with its key, in Python; or choose another llm."
-        )
-
-
-def check_source(source: object) -> None:
-    """Refuse what is no LLM and makes none."""
-    if source is not None and not isinstance(source, LLM) and not callable(source):
-        raise SettingError(
-            "is no LLM. Cure: one of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'); names of models are read by "
-            "ContextualIndex and on the command line; an object was not written down, so pass it again.",
-            llm=source,
         )
 
 
@@ -276,15 +263,16 @@ class Server:
     """
 
     def __init__(self) -> None:
-        self._known: tuple[str | None, float] = None, float("-inf")  # why it cannot be used, and until when
+        self._reason: str | None = None  # why it cannot be used
+        self._until = float("-inf")  # when to probe again
         self._failures = 0
 
     def problem(self, llm: LLM, timeout: float) -> str | None:
         """Why a run need not begin, or None; this may ask the server."""
-        if time.monotonic() >= self._known[1]:
-            reason, self._failures = probe(llm, timeout), 0
-            self._known = reason, time.monotonic() + (_BELIEVED_ABSENT if reason else _BELIEVED_ALIVE)
-        return self._known[0]
+        if time.monotonic() >= self._until:
+            self._reason, self._failures = probe(llm, timeout), 0
+            self._until = time.monotonic() + _BELIEVED
+        return self._reason
 
     @property
     def is_down(self) -> bool:
@@ -295,22 +283,18 @@ class Server:
         """Count how a call ended; ``failed`` means that the server seems to be the cause."""
         self._failures = self._failures + 1 if failed else 0
         if self.is_down:
-            self._known = NO_ANSWER, time.monotonic() + _PAUSE
+            self._reason, self._until = NO_ANSWER, time.monotonic() + _BELIEVED
 
 
 class CallFailedError(Exception):
-    """A model did not answer.
-
-    Attributes:
-        reason: Why, in a few words; the same for the same cause.
-        fatal: Whether the server seems to be the cause, so that other calls would fare no better.
-        transient: Whether the request may be answered soon.
-        wait: Seconds that the server asks to wait; None where it does not say.
-    """
+    """A model did not answer: why, in the same few words for the same cause."""
 
     def __init__(self, reason: str, *, fatal: bool = True, transient: bool = False, wait: float | None = None) -> None:
         super().__init__(reason)
-        self.reason, self.fatal, self.transient, self.wait = reason, fatal, transient, wait
+        self.reason = reason
+        self.fatal = fatal  # the server seems to be the cause, so that other calls would fare no better
+        self.transient = transient  # the request may be answered soon
+        self.wait = wait  # seconds that the server asks to wait
 
 
 async def send(llm: LLM, messages: Sequence[ChatMessage], seconds: float, max_tokens: int) -> tuple[str, Tokens]:
@@ -334,12 +318,11 @@ async def send(llm: LLM, messages: Sequence[ChatMessage], seconds: float, max_to
 
 def _explained(error: Exception) -> CallFailedError:
     """An integration's error in our words: a timeout, an HTTP status, no connection, a prompt too long."""
-    if any(isinstance(cause, service.AnswerTooLargeError) for cause in service.causes_of(error)):
+    if service.is_too_large(error):
         return CallFailedError("answer too large")
     if service.is_timeout(error):
         return CallFailedError("timeout")
-    status, passes = service.status_of(error), service.may_pass(error)
-    wait = service.retry_after(getattr(getattr(error, "response", None), "headers", None) or {})
+    status, passes, wait = service.status_of(error), service.may_pass(error), service.asked_wait(error)
     if status in (400, 413, 422, None) and _OVERFLOW.search(str(error)):
         return CallFailedError(TOO_LONG, fatal=False)
     reason = f"HTTP {status}" if status else "no connection" if passes else type(error).__name__

@@ -1,4 +1,4 @@
-"""The prompt: as much of the document as fits, first, so that a server reads it once; then the chunks."""
+"""The prompt: as much of the document as fits, first, so that a server reads it once; then the chunks. The answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import get_tokenizer
 
-from llama_index_contextual.context.documents import position
-from llama_index_contextual.context.source_code import is_code
+from llama_index_contextual.context.base import MAX_CHARS, position
+from llama_index_contextual.context.free import is_code
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, HEADER_SEPARATOR, TITLE, value_of
-from llama_index_contextual.text import date_in_words, readable
+from llama_index_contextual.text import date_in_words, readable, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,12 +44,7 @@ CODE_PROMPT: Final = (
 PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
 _FIELD: Final = re.compile(r"\{(\w+)\}")
-_INSTRUCTION_TOKENS: Final = 300
 _EXCERPT_CHARS: Final = 400  # of a longer chunk the prompt shows the beginning and the end: the document shows it all
-_CHARS_PER_TOKEN: Final = 3  # few, so that what is reserved suffices in any language with an alphabet
-_MARK_TOKENS: Final = 30  # around each chunk
-_SAFETY: Final = 0.9  # our tokenizer is not the model's
-_LEAST_WINDOW: Final = 500  # tokens of a model
 _OUTLINE_SHARE: Final = 0.25  # of the room for the document
 _SPAN_SHARE: Final = 0.5  # of it for the chunks of one call; the rest is what surrounds them
 _MAX_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the room need not be counted
@@ -63,46 +58,10 @@ def count_tokens(text: str) -> int:
     return len(get_tokenizer()(text))
 
 
-def _fits(text: str, window: int) -> bool:
-    """Whether a text may be shown as a whole."""
-    return len(text) <= window * _MAX_CHARS_PER_TOKEN and count_tokens(text) <= window
-
-
 def _room(text: str, window: int) -> int:
     """About how many of a text's characters may be shown."""
     sample = text[:20_000]
     return int(window * len(sample) / max(1, count_tokens(sample)))
-
-
-class PromptBudget:
-    """How much goes into a call; what an answer has taught is known to later runs of the same generator.
-
-    Args:
-        batch_size: Chunks of a call at most.
-        output_tokens: Tokens of a context at most.
-
-    Attributes:
-        window: Tokens of a document that may be shown.
-        size: How many chunks a call has at most.
-    """
-
-    def __init__(self, batch_size: int, output_tokens: int) -> None:
-        self.window, self.size = 0, batch_size
-        self._per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + output_tokens + _MARK_TOKENS
-        self._tokens = 10**9  # of the window that is known to do
-
-    def divide(self, tokens: int) -> None:
-        """Divide a model's window of so many tokens between the document and the rest, before a run."""
-        self._tokens = tokens = min(tokens, self._tokens)
-        self.size = max(1, min(self.size, tokens // 2 // self._per_chunk))
-        room = int((tokens - self.size * self._per_chunk - _INSTRUCTION_TOKENS) * _SAFETY)
-        self.window = max(1, room, tokens // 8)
-
-    def shrink(self, window: int) -> bool:
-        """Show less from now on, because a prompt for this window did not fit; False if that is hopeless."""
-        if window == self.window:  # else another call has done it
-            self.divide(self._tokens // 2)
-        return self._tokens > _LEAST_WINDOW
 
 
 def prompt_for(document: SourceDocument, prompts: Sequence[str]) -> str:
@@ -166,13 +125,12 @@ def fill_prompt(
 
 def calls_of(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: int) -> list[list[BaseNode]]:
     """Split chunks into calls of at most ``size``; chunks of one call lie together where the document does not fit."""
-    if _fits(_without_padding(document), window):
-        return [list(nodes[start : start + size]) for start in range(0, len(nodes), size)]
+    is_whole = _whole(document, window) is not None
     room = int(_room(document.text, window) * _SPAN_SHARE)
     result: list[list[BaseNode]] = []
     first = 0
     for node in nodes:
-        start, end = position(node, document)
+        start, end = (0, 0) if is_whole else position(node, document)
         if result and len(result[-1]) < size and end - first <= room:
             result[-1].append(node)
         else:
@@ -182,7 +140,7 @@ def calls_of(nodes: Sequence[BaseNode], document: SourceDocument, size: int, win
 
 
 def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int) -> str:
-    """The part of a document that a call for some chunks shows; what is left out is marked.
+    """The part of a document that a call for some chunks shows: its outline and what is around them, if not all of it.
 
     Args:
         nodes: The chunks that the call is about.
@@ -190,10 +148,15 @@ def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence
         outline: All known chunks of it, whose header paths are its outline.
         window: Tokens of it that may be shown.
     """
-    if _fits(visible := _without_padding(document), window):
-        return visible
+    if (text := _whole(document, window)) is not None:
+        return text
     room = _room(document.text, window)
-    headings = _outline(outline, int(room * _OUTLINE_SHARE))
+    paths = dict.fromkeys(path for node in outline if (path := _section(node)))
+    headings = "\n".join(paths)
+    if len(headings) > room * _OUTLINE_SHARE:  # the outermost ones alone
+        headings = "\n".join(dict.fromkeys(path.split(HEADER_SEPARATOR)[0] for path in paths))
+    if len(headings) > room * _OUTLINE_SHARE:
+        headings = headings[: int(room * _OUTLINE_SHARE)].rpartition("\n")[0]
     around = _neighbourhood(nodes, document, room - len(headings))
     note = "(The document is longer than what is shown here.)"
     return "\n\n".join(filter(None, [note, headings and f"Its outline:\n{headings}", around]))
@@ -217,33 +180,163 @@ def _section(node: BaseNode) -> str:
     return str(value_of(node.metadata, HEADER_PATH) or "")
 
 
-def _without_padding(document: SourceDocument) -> str:
-    """A document's text without encoded bytes, and without the lines that only keep offsets where it was joined."""
+def _whole(document: SourceDocument, window: int) -> str | None:
+    """A document's text, if it fits, without encoded bytes and the lines that only keep offsets where it was joined."""
     text = readable(document.text)
-    return _PADDING.sub("\n\n", text).strip("\n") if document.is_joined else text
-
-
-def _outline(nodes: Sequence[BaseNode], room: int) -> str:
-    """The header paths of a document, within so many characters: inner headings go first, then the last."""
-    paths = [path.split(HEADER_SEPARATOR) for path in map(_section, nodes) if path.strip("/ ")]
-    outline = ""
-    for depth in range(max(map(len, paths), default=0), 0, -1):
-        outline = "\n".join(dict.fromkeys(HEADER_SEPARATOR.join(path[:depth]) for path in paths))
-        if len(outline) <= room:
-            return outline
-    return f"{outline[:room].rpartition(chr(10))[0]}\n{_LEFT_OUT}" if outline else ""
+    text = _PADDING.sub("\n\n", text).strip("\n") if document.is_joined else text
+    fits = len(text) <= window * _MAX_CHARS_PER_TOKEN and count_tokens(text) <= window
+    return text if fits else None
 
 
 def _neighbourhood(nodes: Sequence[BaseNode], document: SourceDocument, room: int) -> str:
+    """What stands around some chunks; of one chunk longer than the room its ends."""
     spans, text = [position(node, document) for node in nodes], document.text
     start, end = min(span[0] for span in spans), max(span[1] for span in spans)
     spare = max(0, room - (end - start)) // 2
     left, right = max(0, start - spare), min(len(text), end + spare)
-    if left:  # at a line's start, if there is one
-        left = text.find("\n", left, start) + 1 or left
-    if right < len(text):
-        right = max(text.rfind("\n", end, right), 0) or right
     body = readable(_PADDING.sub("\n\n", text[left:right]))
-    if len(body) > room:  # one chunk longer than the room: its ends say most
+    if len(body) > room:
         body = f"{body[: room // 2]}\n{_LEFT_OUT}\n{body[-(room // 2) :]}"
     return f"{_LEFT_OUT if left else ''}\n{body}\n{_LEFT_OUT if right < len(text) else ''}".strip("\n")
+
+
+MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; a context is far shorter
+_MIN_LETTERS: Final = 8
+_COPIED_WORDS: Final = 6  # so many words in a row are a quotation
+_COPIED_SHARE: Final = 0.6
+_LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
+_LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
+
+_THINKING: Final = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
+_WRAPPING: Final = re.compile(
+    r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>",
+    re.MULTILINE | re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(
+    r"^[ \t>*#_-]*(?:(?:chunk|context)\s*(?:number\s*|no\.?\s*)?)?"
+    r"[#\[(]?(\d{1,3})[\])]?\**\s*[.:)\-\u2013\u2014][*_ \t]*(?=\S|$)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_PREAMBLE: Final = re.compile(
+    r"^\s*(?:(?:sure|certainly|of course|okay|ok)[,!.:]?\s*)?"
+    r"(?:(?:here(?:'s| is| are)|below is|this is)\b[^.:\n]{0,80}:"
+    r"|(?:the )?(?:succinct |short )?(?:context|answer|summary):)\s*",
+    re.IGNORECASE,
+)
+_MARKUP: Final = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
+_EMPHASIS: Final = re.compile(r"\*\*(?=\S)([^*\n]+(?:\*(?!\*)[^*\n]*)*)(?<=\S)\*\*")  # __ is part of names
+_QUOTES: Final = ('""', "''", "\u201c\u201d", "\u2018\u2019", "«»", "``")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
+_LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
+_ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
+_NUMBERS: Final = re.compile(r"\d{1,40}(?:[,\u2019']\d{3}(?!\d))*")
+_NUMERALS: Final = "two three four five six seven eight nine ten eleven twelve"  # "one" is any
+_IDENTIFIER: Final = re.compile(
+    r"`([^`]+)`|\b(\w+_\w+)\b|\b([a-z]{2,}[A-Z][a-z]\w*)\b|\b([A-Za-z]\w*(?:\.[A-Za-z]\w*)*\(\))"
+)
+_REFUSAL: Final = re.compile(
+    r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
+    r"|i\s+(?:can(?:no|')t|do not have|don't have)|as an ai\b|unfortunately,? i\b|(?:please|could you)\s+provide\b"
+    r"|(?:there is )?no (?:context|chunk|document)\b|n/?a\.?$|none\.?$|lo siento\b|no puedo\b)",
+    re.IGNORECASE,
+)
+
+
+def split_answers(answer: str, count: int) -> dict[int, str]:
+    """Match a model's answer to the chunks that it was asked about.
+
+    Args:
+        answer: The answer. After its thoughts, so much is read as contexts for all chunks could take.
+        count: How many chunks it was asked about; it knows them as 1 to ``count``.
+
+    Returns:
+        Cleaned contexts by number, without those that the model left out. Empty when it gave a number twice or one that
+        was not asked for, because its numbering then means nothing.
+    """
+    text = _without_thinking(answer)[: MOST_READ * count]
+    marks = list(_NUMBER.finditer(text))
+    numbers = [int(mark[1]) for mark in marks]
+    if count == 1 and 1 not in numbers:
+        contexts = {1: clean(text)}
+    elif len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(1, count + 1)):
+        return {}
+    else:
+        ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
+        contexts = {int(mark[1]): clean(text[mark.end() : end]) for mark, end in zip(marks, ends, strict=True)}
+    return {number: context for number, context in contexts.items() if context}
+
+
+def clean(text: str) -> str:
+    """A context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
+    text = _WRAPPING.sub("", _without_thinking(replace_surrogates(text)[0])[:MOST_READ])
+    text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
+    text = " ".join(_EMPHASIS.sub(r"\1", _MARKUP.sub("", text)).split())
+    while len(text) > 1 and text[0] + text[-1] in _QUOTES:
+        text = text[1:-1].strip()
+    if len(text) <= MAX_CHARS:
+        return text
+    sentence = max(text.rfind(mark, 0, MAX_CHARS) for mark in (". ", "! ", "? ", "。"))
+    return text[: sentence + 1] if sentence > MAX_CHARS // 3 else f"{text[: MAX_CHARS - 1].rsplit(' ', 1)[0]}…"
+
+
+def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | None:
+    """The reason why a cleaned context is none, in the same words for the same reason; None where it is one.
+
+    Args:
+        context: Of the chunk.
+        chunk: Its text.
+        document: What the model knew besides: the document with its path, title and date.
+        prompt: The instructions.
+    """
+    words = _words(context)
+    loop = len(words) >= _LOOP_WORDS and len(set(words)) < _LOOP_SHARE * len(words)
+    checks: dict[str, object] = {
+        "repetition": loop or _LOOP.search(context),
+        "empty": sum(character.isalnum() for character in context) < _MIN_LETTERS,
+        "refused": _REFUSAL.match(context),
+        "copy of the prompt": _copied(words[:_COPIED_WORDS], _spaced(prompt)),
+        "copy of the chunk": _copied(words, _spaced(chunk)),
+        "copy of the document": _copied(words, _spaced(document)),
+        "invented": _invented(context, f"{document}\n{chunk}"),
+    }
+    return next((reason for reason, holds in checks.items() if holds), None)
+
+
+def _invented(context: str, source: str) -> bool:
+    """Whether a context has a number, date or identifier that stands in nothing that the model knew.
+
+    A number counts in any form (``1,000``, ``05``, ``five``), a date as the numbers that it consists of. Identifiers
+    are what no prose has: ``snake_case``, ``camelCase``, ``a.b()`` and what stands between backticks.
+    """
+    sentence = _ABOUT_CHUNK.sub("", context)
+    folded, numerals = " ".join(source.casefold().split()), dict(enumerate(_NUMERALS.split(), 2))
+    for match in _NUMBERS.finditer(sentence):
+        number = int(re.sub(r"\D", "", match[0]))
+        forms = [str(number), f"{number:,}".replace(",", "[,.\u2019' ]")]
+        numeral = rf"|\b{numerals[number]}\b" if number in numerals else ""
+        if not re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d){numeral}", folded):
+            return True
+    names = (next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(sentence))
+    return not all(" ".join(name.casefold().removesuffix("()").split()) in folded for name in names)
+
+
+def _without_thinking(text: str) -> str:
+    # A thought that was begun but not ended hides no answer; one that was ended but not begun was begun in the prompt.
+    return _THOUGHT_END.sub("", _THINKING.sub("", text))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+@lru_cache(maxsize=8)  # all chunks of a document are compared with it
+def _spaced(text: str) -> str:
+    return f" {' '.join(_words(text))} "
+
+
+def _copied(words: list[str], source: str) -> bool:
+    """Whether most of a context's words stand in the source side by side."""
+    size = min(_COPIED_WORDS, len(words))
+    grams = [f" {' '.join(words[i : i + size])} " for i in range(len(words) - size + 1)]
+    return size > 0 and sum(gram in source for gram in grams) >= _COPIED_SHARE * len(grams)

@@ -14,7 +14,7 @@ pytest.register_assert_rewrite("llm_runs")  # so that its assertions show their 
 def step(fake_model, tmp_path, monkeypatch):
     """Callable: a postprocessor that asks the fake model, with a cache in a file."""
 
-    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 2)
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 2)
 
     def make(**options):
         llm = NamedModel(fake_model.llm, 800, 3600.0, api_key=options.pop("api_key", None))

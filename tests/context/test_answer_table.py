@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.context.answers import refusal, split_answers
-from llama_index_contextual.context.prompts import CONTEXT_PROMPT
+from llama_index_contextual.context.prompts import CONTEXT_PROMPT, refusal, split_answers
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
 ANSWERS = [json.loads(line) for line in (Path(__file__).parent / "answers.jsonl").read_text("utf-8").splitlines()]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.context.answers import MAX_CHARS, clean, refusal, split_answers
+from llama_index_contextual.context.prompts import MAX_CHARS, clean, refusal, split_answers
 
 WORDS = "The harbour log of Bergen, part 2."
 
@@ -92,17 +92,11 @@ NO_CONTEXTS = {
     ],
     "copy of the chunk": [CHUNK, CHUNK.upper(), "Aurora left the harbour at seven in the morning"],
     "copy of the document": ["Harbour log of the town of Bergen, kept by the harbour master since 1902."],
-    "several answers": [
-        "1. Departures of ferries are listed here. 2. Storms and their damage are listed here.",
-        "It lists departures of ferries. 2: It lists the storms of that year.",
-        "Chunk 1 is about departures, and chunk 2 is about storms.",
-    ],
     "repetition": [
         "1:1:1:1:1:1:1:1:1:1:1",
         "ferries and more ferries and more ferries and more ferries and more ferries and more ferries and more",
         "the log of the town and the log of the harbour and the town and the harbour and the log of the town",
     ],
-    "data instead of a sentence": ['{"about": "departures of ferries"}', '"context": "departures of ferries"'],
 }
 
 

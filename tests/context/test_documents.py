@@ -7,7 +7,7 @@ from llama_index.core import Document
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 NOTE = (

@@ -8,14 +8,11 @@ from llama_index.core.prompts import PromptTemplate
 from llm_runs import make_nodes, run
 
 JUNK = {
-    "1: context of chunk 1": "copy of the prompt",
     "1: <one or two sentences about chunk 1>": "copy of the prompt",
-    '{"chunk": 1, "context": "Explains one thing to readers."}': "data instead of a sentence",
-    '1: ["Explains one thing", "to readers"]': "data instead of a sentence",
-    "1: Explains one thing.\n2: Explains another thing.\n3: Explains a third.": "several answers",
+    "1: Explains one thing.\n2: Explains another thing.\n3: Explains a third.": "malformed",
     "1:1:1:1:1:1:1:1:1:1:1:1": "repetition",
     "1: the crew and the crew and the crew and the crew and the crew and the crew and the crew": "repetition",
-    "1: Paragraph 0 of the book.md tells something.": "copy of the chunk",
+    "1: Paragraph 0 of book.md tells something.": "copy of the chunk",
     "1: Explains the default value, which is 873 seconds.": "invented",
     "1: Explains what set_default_timeout does for readers.": "invented",
     "1: Explains what happened on January 12, 1999.": "invented",
@@ -79,7 +76,7 @@ def test_it_is_asked_about_again_where_that_may_help(step, fake_model, change):
 
 
 def test_a_server_that_is_down_is_not_the_fault_of_a_chunk(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
     fake_model.reply = always(Reply(status=500))
     for _ in range(4):
         run(step(), make_nodes(1), falls_back=1)

@@ -111,7 +111,7 @@ def test_a_dead_server_is_not_asked_for_each_file_of_an_index(step, fake_model):
 
 
 def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
     fake_model.reply = lambda _, number: Reply() if number < 2 else Reply(status=500)
     nodes = make_nodes(100)
     one = step()

@@ -124,27 +124,6 @@ def test_pipeline_cache_does_not_take_a_fallback_for_final_without_a_cache_of_ou
     assert len(fake_model.requests) == 2
 
 
-@pytest.mark.parametrize("cache", [True, False], ids=["a cache of ours", "none"])
-def test_a_persisted_pipeline_cache_in_another_process(step, fake_model, tmp_path, cache):
-    """What the warning says of it is what happens."""
-    document = Document(text="Words about things. " * 4, id_="a.md", metadata={"path": "a.md"})
-    options = {} if cache else {"cache": False}
-
-    def pipeline():
-        return IngestionPipeline(
-            transformations=[SentenceSplitter(id_func=lambda i, _: f"a#{i}"), step(**options)], name="p"
-        )
-
-    first, second = pipeline(), pipeline()
-    fake_model.reply = always(Reply(status=400))
-    with pytest.warns(ContextualWarning, match="The next run .*asks for them again"):
-        first.run(documents=[document])
-    first.persist(str(tmp_path / "pipeline"))
-    second.load(str(tmp_path / "pipeline"))
-    fake_model.reply = always(Reply())
-    assert set(count_by_source(second.run(documents=[document]))) == {PAID if cache else "pattern"}
-
-
 def test_any_key_value_store_will_do(step, fake_model):
     store = SimpleKVStore()
     run(step(cache=store), make_nodes(3))

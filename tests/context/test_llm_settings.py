@@ -80,13 +80,6 @@ class Told(CustomLLM):
         raise NotImplementedError
 
 
-class Holder:
-    """A client of some sort."""
-
-    def __init__(self, state):
-        self.state, self.key = state, object()
-
-
 def fingerprint(**settings):
     return ContextualNodePostprocessor("llm", llm=Told(**settings), cache=False).fingerprint
 
@@ -98,20 +91,22 @@ def test_models_of_one_class_are_told_apart_by_their_metadata_or_their_settings(
     assert fingerprint(style="terse") == fingerprint(style="terse")
 
 
-def _answering(word):
-    return lambda _: word
-
-
-@pytest.mark.parametrize("states", [("x", "y"), (["x"], ["x", "y"]), (_answering("x"), _answering("y"))])
-@pytest.mark.parametrize("wrap", [lambda state: state, Holder])
-def test_models_without_a_name_are_told_apart_by_what_they_hold(states, wrap):
+@pytest.mark.parametrize("states", [("x", "y"), (["x"], ["x", "y"])])
+def test_models_without_a_name_are_told_apart_by_what_they_hold(states):
     def marked(state):
         llm = Told()
-        object.__setattr__(llm, "_held", wrap(state))
+        object.__setattr__(llm, "_held", state)
         return ContextualNodePostprocessor("llm", llm=llm, cache=False).fingerprint
 
     assert len({*map(marked, states)} | {fingerprint()}) == 3
     assert marked(states[0]) == marked(states[0])
+
+
+def test_a_model_without_a_name_that_holds_an_object_is_an_error_with_its_cure():
+    llm = Told()
+    object.__setattr__(llm, "_held", object())
+    with pytest.raises(SettingError, match=r"llm='object' has no name.*Cure: give it a model_name"):
+        LLMContextGenerator(llm, cache=False)
 
 
 def test_a_model_that_counts_its_calls_stays_the_same():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import PatternContextGenerator, SourceDocument, resolve_generator
-from llama_index_contextual.context.source_code import first_sentence, read_code
+from llama_index_contextual.context.free import first_sentence, read_code
 
 PYTHON = '''\
 # Copyright 2026 Nobody. All rights reserved.

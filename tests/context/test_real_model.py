@@ -15,7 +15,7 @@ from servers import llama_cpp
 
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import LLMContextGenerator
-from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.context.models import probe
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 

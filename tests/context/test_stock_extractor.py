@@ -45,7 +45,7 @@ def stock(fake_model):
 @pytest.fixture
 def ours(fake_model, tmp_path, monkeypatch):
     """Callable: ours on the same."""
-    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
 
     def make(**options):
         return ContextualNodePostprocessor(

@@ -13,7 +13,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import SourceDocument, group_by_document
-from llama_index_contextual.context.documents import position
+from llama_index_contextual.context.base import position
 from llama_index_contextual.context.prompts import calls_of, shown
 
 

@@ -20,7 +20,7 @@ from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
 from llama_index_contextual.app.folder import pattern_of, spec_of
-from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.context.prompts import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.keyword.dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 
 # What an expression consists of; Python 3.10 has it elsewhere.

@@ -24,7 +24,7 @@ from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.settings.llm import resolve_reranker
 from llama_index_contextual.app.settings.models import NamedModel, resolve_embedding
 from llama_index_contextual.context import LLMContextGenerator
-from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.context.models import probe
 from llama_index_contextual.errors import AnswerError, EmbeddingError, RetrievalError
 
@@ -208,7 +208,7 @@ def after_a_good_probe(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", MODELS)
 def test_contexts_fall_back(kind, fault, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.llm.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
     nodes = [TextNode(text="Some words.", metadata={"path": "a.md"})]
     with serving(after_a_good_probe(fault)) as server:
         model = NamedModel(MODELS[kind].format(server.url), 100, SILENCE)

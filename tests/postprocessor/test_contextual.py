@@ -22,7 +22,7 @@ from llama_index_contextual.context import (
     ContextGenerator,
     HeadingContextGenerator,
 )
-from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.errors import ContextError, ContextualWarning, SettingError
 from llama_index_contextual.metadata import reset_views
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
