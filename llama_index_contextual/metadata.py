@@ -12,20 +12,19 @@ name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
 
 from __future__ import annotations
 
+import json
 import re
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from llama_index_contextual.text.dates import date_from_heading, date_from_path, date_in_words, parse_date, parse_day
-from llama_index_contextual.text.normalize import is_markdown
+from llama_index_contextual.text.dates import date_from_heading, date_from_path, parse_date, parse_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import date, datetime
 
-    from llama_index.core.schema import BaseNode, TextNode
 
 # What the document is.
 PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document's identity and what a citation shows
@@ -43,13 +42,13 @@ REF_DOC_ID: Final = "ref_doc_id"  # no metadata: a filter on it asks for the doc
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
 _PARTS: Final = {".pptx": "slide", ".xlsx": "sheet", ".ipynb": "cell", ".epub": "chapter"}  # others have pages
 _PAGE_NUMBER: Final = "page_number"  # the same, as LlamaParse calls it
-_FILE_PATH: Final = "file_path"
-_FILE_NAME: Final = "file_name"
+FILE_PATH: Final = "file_path"
+FILE_NAME: Final = "file_name"
 
 MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
 MOST_VALUE: Final = 2_000  # characters of any other value that a document brings
 MOST_KEYS: Final = 200
-DEEPEST: Final = 100  # lists and mappings in one another
+MOST_PARTS: Final = 100  # lists and mappings in one another or side by side
 
 # Where the chunk is in it.
 HEADER_PATH: Final = "header_path"
@@ -70,24 +69,11 @@ CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>"
 CONTEXT_VERSION: Final = "context_version"  # hash of generator settings, prompt and model, to know what is outdated
 LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
 
-_ABOUT_CONTEXTS: Final = (CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
-# What contexts repeat, where they do. Embedded twice, it would make the chunks of a document more alike.
-_PATHS: Final = (PATH, _FILE_PATH, _FILE_NAME)
-_REPEATED: Final = (*_PATHS, TITLE, HEADER_PATH, DATE)
-EVERY_KEY: Final = "*"  # among leave_out_keys: EMBED shows the context and nothing else
-
-# In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
-_HIDES: Final = "(hidden by the context:)"
-_END: Final = "(end)"
-_EMBED: Final = "excluded_embed_metadata_keys"
-_LLM: Final = "excluded_llm_metadata_keys"
-
 HEADER_SEPARATOR: Final = " > "
 # A ">" that would read as a separator, or as an escaped one: alone between spaces or at a title's edge, after any
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
 _ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
-_WORD: Final = re.compile(r"\w+")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
@@ -129,7 +115,7 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Metadata whose values and number of keys are bounded, and a note on each that exceeded a bound.
 
     Each chunk of a document has its metadata, so a value costs as often as there are chunks. A text is cut. A list or
-    mapping that is larger, deeper than :data:`DEEPEST` or contains itself is left out.
+    mapping that is larger, nested deeply or contains itself is left out.
     """
     values: dict[str, Any] = {}
     notes: list[str] = []
@@ -149,40 +135,29 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _too_large(value: Any) -> str:
     """The bound that a list or mapping exceeds; "" for none."""
-    size, parts = 0, [value]
-    for _ in range(DEEPEST + 1):
-        size += sum(len(part) if isinstance(part, str) else 1 for part in parts)
-        if size > MOST_VALUE:
-            return f"larger than {MOST_VALUE:,} characters"
-        pairs = chain.from_iterable(part.items() for part in parts if isinstance(part, dict))
-        lists = chain.from_iterable(part for part in parts if isinstance(part, list | tuple | set))
-        parts = [*islice(chain(chain.from_iterable(pairs), lists), MOST_VALUE + 1)]
-        if not parts:
-            return ""
-    return f"nested more than {DEEPEST} levels deep"
+    try:
+        text = json.dumps(value, default=str)
+    except (ValueError, TypeError, RecursionError):  # in itself, or too deep
+        return "nested too deeply"
+    if len(text) > MOST_VALUE:
+        return f"larger than {MOST_VALUE:,} characters"
+    return f"more than {MOST_PARTS} lists and mappings" if text.count("[") + text.count("{") > MOST_PARTS else ""
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
     """The path that a document's or node's metadata names, in POSIX form; empty for none."""
-    return str(metadata.get(PATH) or metadata.get(_FILE_PATH) or "").replace("\\", "/")
+    return str(metadata.get(PATH) or metadata.get(FILE_PATH) or "").replace("\\", "/")
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
     """The path that metadata name, or the name of the file alone; empty for neither."""
-    return path_of(metadata) or str(metadata.get(_FILE_NAME) or "").replace("\\", "/")
+    return path_of(metadata) or str(metadata.get(FILE_NAME) or "").replace("\\", "/")
 
 
 def page_of(metadata: Mapping[str, Any]) -> object:
-    """The page of the file that a document is, as its reader labels it; None where it is no page.
-
-    PyMuPDF's readers write ``page``, or ``source`` beside ``total_pages``; of a note these are front matter.
-    """
+    """The page of the file that a document is, as its reader labels it; None where it is no page."""
     label = metadata.get(PAGE_LABEL)
-    label = metadata.get(_PAGE_NUMBER) if label in {None, ""} else label
-    if label is not None or is_markdown(file_of(metadata)):
-        return label
-    number = str(metadata.get("page", metadata.get("source") if "total_pages" in metadata else None))
-    return number if number.isdecimal() else None
+    return metadata.get(_PAGE_NUMBER) if label in {None, ""} else label
 
 
 def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | datetime | None, str]:
@@ -218,7 +193,7 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
     """
     path = file_of(metadata)
     pure, parts = PurePosixPath(path), PureWindowsPath(path).parts
-    if not _is_absolute(path):
+    if not is_absolute(path):
         return path and pure.as_posix()
     base = Path(root or ".").absolute().as_posix()
     if base != "/" and pure.is_relative_to(base):
@@ -226,7 +201,8 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
     return "/".join(parts[1:][-2:])
 
 
-def _is_absolute(path: str) -> bool:
+def is_absolute(path: str) -> bool:
+    """Whether a path names folders of the machine, of POSIX or of Windows."""
     return PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
 
 
@@ -314,132 +290,3 @@ def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     if is_foreign and text.startswith("/") and text.endswith("/"):  # the parents only, "/" when there are none
         return [part for part in text.split("/") if part]
     return split_header_path(text)
-
-
-def has_context(metadata: Mapping[str, Any]) -> bool:
-    """Whether this package has written a context here; a ``context`` alone is somebody else's."""
-    return all(key_in(metadata, key) in metadata for key in (CONTEXT_SOURCE, CONTEXT_VERSION))
-
-
-def put_context(metadata: dict[str, Any], text: str, source: str, version: str, lexical: str = "") -> None:
-    """Write a context in place of an earlier one of ours; keys of somebody else stay, and ours have names beside."""
-    drop_context(metadata)
-    values = {CONTEXT: text, CONTEXT_SOURCE: source, CONTEXT_VERSION: version, LEXICAL_CONTEXT: lexical}
-    for key, value in values.items():
-        if value or key != LEXICAL_CONTEXT or key in metadata:
-            metadata[prefixed_key(key) if key in metadata else key] = value
-
-
-def drop_context(metadata: dict[str, Any]) -> None:
-    """Take a context of ours out; a ``context`` of somebody else stays."""
-    for key in (CONTEXT, *_ABOUT_CONTEXTS) if has_context(metadata) else ():
-        metadata.pop(key_in(metadata, key), None)
-
-
-def set_views(
-    node: BaseNode,
-    *,
-    show_context_to_llm: bool = False,
-    keep_keys: Sequence[str] = (),
-    leave_out_keys: Sequence[str] = (),
-) -> None:
-    """Let EMBED show the context and what it showed before, less what the context repeats; hide the context from LLM.
-
-    Path, file name, title, header path and date are left out of EMBED where the context says them, and the first two
-    also where the keyword arm alone reads them. So are tags and description that our parser found in front matter: the
-    keyword arm reads these once, on the first chunk. What is excluded anyway stays so. :func:`reset_views` undoes it.
-
-    Args:
-        node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
-        show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
-        keep_keys: Keys that EMBED shows although the context repeats them.
-        leave_out_keys: More keys that EMBED does not show, also those that a later step writes. ``"*"`` is all that are
-            there but the context.
-    """
-    reset_views(node)
-    metadata, ours = node.metadata, (CONTEXT, *_ABOUT_CONTEXTS) if has_context(node.metadata) else ()
-    context, lexical = (str(value_of(metadata, key) or "") if ours else "" for key in (CONTEXT, LEXICAL_CONTEXT))
-    shown = [key_in(metadata, CONTEXT)] if context else []
-    about = [name for name in (key_in(metadata, key) for key in ours) if name not in shown]
-    embedded, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
-    hidden = [
-        name
-        for name in (*_REPEATED, *map(prefixed_key, _REPEATED))
-        if name in metadata and read.strip() and _is_repeated(name, metadata[name], embedded, read)
-    ]
-    hidden += [*_read_once(node), *(key for key in metadata if EVERY_KEY in leave_out_keys and key not in shown)]
-    left_out = [*about, *(key for key in hidden if key not in keep_keys), *leave_out_keys]
-    for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else shown)])):
-        excluded = getattr(node, name)
-        known = (key for key in dict.fromkeys(keys) if key in metadata or key in leave_out_keys)
-        added = [key for key in known if key not in excluded and key != EVERY_KEY]
-        setattr(node, name, [*excluded, _HIDES, *added, _END] if added else excluded)
-
-
-def headings_of_ours(metadata: Mapping[str, Any]) -> list[str]:
-    """The key of the header path that our parser wrote; none where there is none, or another parser's."""
-    name = key_in(metadata, HEADER_PATH)
-    return [name] if name in metadata and value_of(metadata, HEADING_LEVEL) is not None else []
-
-
-def reset_views(node: BaseNode) -> None:
-    """Let EMBED and LLM show what they did before :func:`set_views`."""
-    for name in (_EMBED, _LLM):
-        keys = list(getattr(node, name))
-        if _HIDES in keys:
-            del keys[keys.index(_HIDES) : keys.index(_END) + 1]
-        setattr(node, name, keys)
-
-
-def hide_encoded_bytes(node: TextNode, shown: str) -> None:
-    """Let the views of a node show its text without encoded bytes; the text itself stays an exact slice.
-
-    LlamaIndex fills in the template of a view only where there is metadata to show, so there is some.
-
-    Args:
-        node: Changed in place: its ``text_template``, and ``metadata["encoded_chars"]``.
-        shown: Its text as :func:`~llama_index_contextual.text.readable` gives it.
-    """
-    from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode  # a second, which a status does without
-
-    node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
-    template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
-    node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))
-    for mode, name in ((MetadataMode.EMBED, _EMBED), (MetadataMode.LLM, _LLM)):
-        others = [key for key in getattr(node, name) if key != ENCODED_CHARS]
-        setattr(node, name, [*others, ENCODED_CHARS])
-        if not node.get_metadata_str(mode).strip():
-            setattr(node, name, others)
-
-
-def of_front_matter(keys: Iterable[str]) -> dict[str, str]:
-    """The mark, in the link to a document, of keys that the parser found in front matter."""
-    once = [key for key in keys if key in {TAGS, DESCRIPTION}]
-    return {prefixed_key(FRONT_MATTER): ",".join(once)} if once else {}
-
-
-def _read_once(node: BaseNode) -> list[str]:
-    """The keys of a node that the parser found in front matter; contexts do not repeat them on each chunk."""
-    source = node.source_node
-    once = str(source.metadata.get(prefixed_key(FRONT_MATTER), "")) if source is not None else ""
-    return [key_in(node.metadata, key) for key in once.split(",")] if once else []
-
-
-def _is_repeated(name: str, value: Any, embedded: str, read: str) -> bool:
-    """Whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
-    text, key = str(value)[: MOST_VALUE + 1], name.removeprefix(prefixed_key(""))
-    if len(text) > MOST_VALUE:  # longer than any context
-        return False
-    if key in _PATHS:
-        return _words(PureWindowsPath(text).name if _is_absolute(text) else text) in read
-    if key == HEADER_PATH:
-        titles = heading_titles({HEADER_PATH: text})
-        return not titles or _words(titles[-1]) in embedded
-    if key == DATE and len(text) == len("2026-01-28") and _words(date_in_words(text) or text) in embedded:
-        return True  # a context has no time of day
-    return _words(text) in embedded
-
-
-def _words(text: str) -> str:
-    """A text's words between spaces, so that one text is found in another by whole words."""
-    return f" {' '.join(_WORD.findall(text.casefold()))} "

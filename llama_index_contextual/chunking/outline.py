@@ -1,8 +1,7 @@
 """Where a Markdown document may be cut, and the sections that its headings make.
 
-One pass over the blocks gives marks in order: the offsets at which blocks, list items and sections start, how good a
-place to cut each is, and which ranges (code fences, tables) want to stay whole. No tree is built. Sections are runs of
-marks; small ones merge into groups.
+One pass over the blocks gives marks in order: where blocks, list items and sections start, and how good a place to cut
+each is. No tree is built. Sections are runs of marks; small ones merge into groups.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ GLUED: Final = 0  # after a heading
 _CONTAINERS: Final = frozenset({"List", "Item", "BlockQuote"})
 _DEEP: Final = 10  # containers, every second one a list: any deeper, and an item is as weak as NESTED
 _LINE_END: Final = re.compile(r"\r\n?|\n")
-
 _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
 )
@@ -76,26 +74,16 @@ class Outline:
     """The marks of a document, at line starts and at most one an offset, in ascending order, as parallel lists.
 
     One object a mark costs more than parsing it, and a document may have millions.
-
-    Attributes:
-        offsets: Where each mark is, in characters; the last one is the end of the text.
-        strengths: How good a place to cut it is: :data:`SECTION` down to :data:`GLUED`.
-        kinds: What starts there: ``"heading"``, ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``,
-            ``"html"``, ``"rule"``; the kind of the outermost block inside containers.
-        atoms: The code block or table that each is in, if any.
-        sums: The tokens before each, once they are counted.
-        headings: Four numbers for each top-level heading: the index of its mark, its level (1 to 6), the offsets of
-            its first character and after its last line.
-        containers: Where callouts and components begin and end, by their ends.
     """
 
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-    strengths: list[int] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    atoms: list[Atom | None] = field(default_factory=list)
-    sums: Sequence[int] = field(default_factory=lambda: array("q"))
+    offsets: array[int] = field(default_factory=lambda: array("q"))  # in characters; the last one ends the text
+    strengths: list[int] = field(default_factory=list)  # SECTION down to GLUED
+    kinds: list[str] = field(default_factory=list)  # of what starts there; inside of others, of the outermost block
+    atoms: list[Atom | None] = field(default_factory=list)  # the code block or table that each is in
+    sums: Sequence[int] = field(default_factory=lambda: array("q"))  # the tokens before each, once they are counted
+    # Four numbers for each top-level heading: the index of its mark, its level, where it starts and ends.
     headings: array[int] = field(default_factory=lambda: array("q"))
-    containers: list[tuple[int, int]] = field(default_factory=list)
+    containers: list[tuple[int, int]] = field(default_factory=list)  # callouts and components, by their ends
 
     def mark(self, masked: str, start: int, strength: int, kind: str, atom: Atom | None = None) -> None:
         """Add a mark at the start of the line in which a block starts, if there is none."""
@@ -121,10 +109,8 @@ class Outline:
 def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
     """The marks of a document.
 
-    Args:
-        text: The document.
-        body: Where the front matter ends: the first mark.
-        unread: Where a block ends that looks like front matter and cannot be read.
+    The first one is where the front matter ends (``body``). A block up to ``unread`` looks like front matter and cannot
+    be read.
     """
     masked = mask(text, body, unread)
     outline = Outline(containers=containers_of(masked))
@@ -201,11 +187,8 @@ class Section(NamedTuple):
 def find_sections(text: str, outline: Outline, *, cut_at_rules: bool = False, above: Path = ()) -> Iterator[Section]:
     """The sections of a document in order; the text above its first heading is one, under what is above it.
 
-    Args:
-        text: The document.
-        outline: Its marks.
-        cut_at_rules: Whether a section ends at each rule (``---``) as well.
-        above: Headings that are open where it begins, as they are for a page of a file.
+    With ``cut_at_rules`` a section ends at each rule, too. ``above`` are the headings that are open where it begins, as
+    they are for a page of a file.
     """
     kinds, end = outline.kinds, len(outline.offsets) - 1
     # The marks right after a rule; one at the top or right under a heading parts nothing.
@@ -282,12 +265,8 @@ def group_sections(
     bare headings, so what is inserted between two whole sections moves no boundary elsewhere. A small section that is
     followed by a large one joins what precedes. A section that is ``alone`` joins nothing but bare headings before it.
 
-    Args:
-        sections: In order.
-        sums: Tokens before each mark.
-        min_size: In tokens.
-        size: No merge of two sections that fit this many tokens exceeds it. A section that does not fit is cut anyway,
-            so a small neighbour joins it, and shares a piece with its beginning or end.
+    No merge of two sections that fit ``size`` tokens exceeds it. A section that does not fit is cut anyway, so a small
+    neighbour joins it, and shares a piece with its beginning or end. ``sums`` are the tokens before each mark.
     """
     groups: list[list[Section]] = []  # the last two, which may become one
     for section in sections:
@@ -348,8 +327,7 @@ def line_ends(text: str) -> array[int]:
 def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int, str]]:
     """The index of the mark, the level, the offset and the title of each heading.
 
-    A title is on one line and without marks, link targets, anchors. One of more than
-    :data:`~llama_index_contextual.metadata.MOST_CHARS` characters is cut, as it is copied to every chunk below it.
+    A title is on one line and without marks, link targets, anchors. It is bounded, as every chunk below it has it.
     """
     numbers = iter(outline.headings)
     for mark, level, start, end in zip(numbers, numbers, numbers, numbers, strict=True):

@@ -26,7 +26,7 @@ from llama_index.core.schema import (
 )
 from llama_index.core.utils import get_tqdm_iterable
 
-from llama_index_contextual import metadata
+from llama_index_contextual import metadata, views
 from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Path, line_ends
@@ -240,28 +240,26 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             hash=document.hash,
             metadata={  # for when its chunks are cut again
                 **{key: theirs[key] for key in node_metadata.OF_ONE_CHUNK if key in theirs},
-                **metadata.of_front_matter(ours),
+                **views.of_front_matter(ours),
             },
         )
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
-        identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
+        identity, (offset, line) = node_metadata.identity_of(document), node_metadata.origin_of(document)
         runs, ends = encoded_runs(text), line_ends(text)
         kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
-            start, end = origin.offset + span.start, origin.offset + span.end
-            placed = span._replace(start=start, end=end, path=origin.under(span.path))
-            is_placed = origin.line and span.end
-            lines = [origin.line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
+            is_placed = line and span.end
+            lines = [line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
             if self.id_func is not default_id_func:
                 node_id = self.id_func(number, document)
             about: dict[str, Any] = {"headers": self.preserve_headers, "size": self.chunk_size}
             about["has_day"] = metadata.DATE_TS in ours
-            values = node_metadata.span_metadata(chunk, placed, (lines[0], lines[1]), theirs, **about)
+            values = node_metadata.span_metadata(chunk, span, (lines[0], lines[1]), theirs, **about)
             shown = without_runs(text, runs, span.start, span.end) if runs else chunk
             if self.tokenizer == "minilm" and is_unread(shown):
                 values[metadata.UNREAD] = True
@@ -274,8 +272,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             node = kind(
                 id_=node_id,
                 text=chunk,
-                start_char_idx=start,
-                end_char_idx=end,
+                start_char_idx=offset + span.start,
+                end_char_idx=offset + span.end,
                 metadata=merged,
                 relationships={NodeRelationship.SOURCE: source},
                 **shared,
@@ -285,7 +283,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                 left_out = [names[key] for key in (*keys, *hidden) if key in names]
                 setattr(node, name, [*dict.fromkeys([*getattr(document, name), *left_out])])
             if shown != chunk:
-                metadata.hide_encoded_bytes(node, shown)
+                views.hide_encoded_bytes(node, shown)
             nodes.append(node)
         return nodes
 

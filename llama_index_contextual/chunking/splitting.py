@@ -1,19 +1,19 @@
 """From a document's text to the spans that become its chunks.
 
-A group of sections that fits is one span. Any other is cut at the strongest mark in reach, so that each chunk is as
-full as that allows. What alone exceeds the budget has finer marks inside: lines, rows, sentences, and at last anywhere.
+A group of sections that fits is one span. Any other is cut at the strongest mark in reach. What alone exceeds the
+budget has finer marks inside: lines, rows, sentences, and at last anywhere.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import regex  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
 from llama_index_contextual.chunking import outline as ruler
@@ -25,16 +25,12 @@ from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
 
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 _SPACE: Final = re.compile(r"\s+")
-_CLUSTER: Final = regex.compile(r"\X")  # what a reader takes for one letter, by Unicode's rules
-_LONGEST_CLUSTER: Final = 32  # characters; a longer one is nothing that anybody reads
 _ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECASE)  # better to cut before than a cell
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
-# By how many tokens a part that stands alone may exceed its share of the whole.
-_SEAM: Final = 4
-# No character is more than four tokens of a byte-level tokenizer.
-_TOKENS_PER_CHARACTER: Final = 4
+_SEAM: Final = 4  # tokens by which a part that stands alone may exceed its share of the whole
+_TOKENS_PER_CHARACTER: Final = 4  # of a byte-level tokenizer at most
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
 
 
@@ -82,28 +78,16 @@ class ChunkSettings(Checked, BaseModel):
 
 
 class Span(NamedTuple):
-    """One chunk of a text.
+    """One chunk of a text."""
 
-    Attributes:
-        start: Offset of its first character.
-        end: Offset after its last character.
-        path: The headings above it, outermost first, its own included; of several sections those that all share.
-        kind: ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``, ``"html"``, ``"heading"`` or ``"mixed"``.
-        tokens: How many, in the tokenizer of the settings.
-        continues: For a later piece of a fence its language; for a later piece of a table, and for a table above
-            ``chunk_size``, its header row; else empty.
-        overlap: How many of its first characters the chunk before it holds too.
-        open: The headings that are open at its end.
-    """
-
-    start: int
-    end: int
-    path: Path
-    kind: str
-    tokens: int
-    continues: str = ""
-    overlap: int = 0
-    open: Path = ()
+    start: int  # offset of its first character
+    end: int  # offset after its last character
+    path: Path  # the headings above it, outermost first, its own included; of several sections those that all share
+    kind: str  # "text", "code", "table", "list", "quote", "html", "heading" or "mixed"
+    tokens: int  # in the tokenizer of the settings
+    continues: str = ""  # of a later piece of a fence the language; of a table above chunk_size the header row
+    overlap: int = 0  # how many of its first characters the chunk before it holds too
+    open: Path = ()  # the headings that are open at its end
 
 
 def split_markdown(
@@ -114,16 +98,11 @@ def split_markdown(
     above: Path = (),
     markdown: bool = True,
 ) -> list[Span]:
-    """Spans that cover all of a text but white space, front matter and a byte order mark.
+    """Spans that cover all of a text (without lone surrogates) but white space, front matter and a byte order mark.
 
     Encoded bytes (a picture in a data URI) are never cut and count as one character; what is nothing else is no span.
-
-    Args:
-        text: Without lone surrogates.
-        settings: Sizes and tokenizer.
-        front: Its front matter; ``None`` reads it here.
-        above: Headings that are open where the text begins, as they are for a page of a file.
-        markdown: False is for plain text: paragraphs, but no headings, fences, lists.
+    ``front=None`` reads the front matter here. ``above`` are the headings that are open where the text begins, as they
+    are for a page of a file. ``markdown=False`` is for plain text: paragraphs, but no headings, fences, lists.
     """
     settings = settings or ChunkSettings()
     structured = markdown and settings.semantic
@@ -243,10 +222,7 @@ def _cut_points(
 
 
 def _standalone_tokens(text: str, start: int, end: int, scale: Scale) -> int:
-    """The tokens of a part without the white space below it, and with what is more of the one before it.
-
-    A chunk may start with the indentation of its first line. Without it, ``"😀"`` are two tokens, and ``" 😀"`` is one.
-    """
+    """The tokens of a part without the white space below it, and with or without that before it, whichever is more."""
     part = text[start:end]
     stop = start + len(part.rstrip())
     bare = min(stop, start + len(part) - len(part.lstrip()))
@@ -258,8 +234,7 @@ def _inside(text: str, start: int, end: int, kind: str, atom: Atom | None) -> It
     if kind == "heading" and atom is None:
         return
     if kind != "html" and atom is None:
-        for offset in sentence_starts(text, start, end):  # one that starts its line needs no ">" before it
-            yield offset, ruler.LINE if kind == "quote" and text[offset - 1] in "\r\n" else ruler.SENTENCE
+        yield from ((offset, ruler.SENTENCE) for offset in sentence_starts(text, start, end))
         return
     lines = [match for match in _LINE.finditer(text, start, end) if match[0].strip()]
     head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
@@ -277,24 +252,15 @@ def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterat
     """Places to cut inside one sentence or line, at least every ``step`` characters: after white space if any."""
     while end - start > step:
         space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
-        start = space + 1 if space > 0 else _between_letters(text, start, start + step)
+        at = start + step
+        while at > start + 1 and unicodedata.category(text[at]).startswith("M"):  # a mark is of the letter before
+            at -= 1
+        start = space + 1 if space > 0 else at
         blank = _SPACE.match(text, start, end)
         start = blank.end() if blank else start
         if start >= end:
             return
         yield start, ruler.SPACE if space > 0 else ruler.CHARACTER
-
-
-def _between_letters(text: str, start: int, at: int) -> int:
-    """The last offset up to ``at`` that parts no letter from its vowel signs and marks (Thai, Khmer, emoji)."""
-    if text[start : at + 1].isascii():
-        return at
-    last, window = start, text[start : at + _LONGEST_CLUSTER]  # of flags it counts all that stand before
-    for cluster in _CLUSTER.finditer(window):
-        if start + cluster.end() > at:
-            break
-        last = start + cluster.end()
-    return last if last > start else at
 
 
 def _pack(text: str, marks: Outline, scale: Scale, settings: ChunkSettings) -> Iterator[Span]:
@@ -317,7 +283,6 @@ def _pack(text: str, marks: Outline, scale: Scale, settings: ChunkSettings) -> I
             over = budget_cost(tokens, scale.part(start, end)) - (bound if is_forced else size)
             if over <= 0 or (is_forced and last == first + 1):
                 break
-            # the parts' sum was too small: a tokenizer that is not additive
             limit, most = (limit, most - over) if is_forced else (limit - over, most)
         if end > offsets[first]:  # something that the chunk before does not hold
             atom = marks.atoms[first] if start == offsets[first] and marks.is_inside_atom(first) else None
@@ -367,21 +332,16 @@ def _overlap_start(text: str, marks: Outline, first: int, last: int, scale: Scal
     at = offsets[last]
     if not room or last >= len(offsets) - 1 or kinds[last] == "heading":
         return at
-
-    def may_start(offset: int, kind: str) -> bool:
-        """A part of a quote has to look like one: "Rust" above "> uses the term" would be a paragraph above it."""
-        return kind != "quote" or text[offset - 1] in "\r\n" or "\n" not in text[offset:at].rstrip()
-
     start = at
     for mark in range(last - 1, first, -1):
         if sums[last] - sums[mark] > room or kinds[mark] == "heading":
             break
         is_start = not marks.is_inside_atom(mark) and marks.strengths[mark] not in {ruler.SPACE, ruler.CHARACTER}
-        if is_start and kinds[mark] != "rule" and may_start(offsets[mark], kinds[mark]):
+        if is_start and kinds[mark] != "rule":
             start = offsets[mark]
     kind = kinds[last - 1]
     if start == at and marks.atoms[last - 1] is None and kind in {"text", "list", "quote"}:
-        starts = [*(o for o in sentence_starts(text, offsets[last - 1], at) if may_start(o, kind)), at]
+        starts = [*sentence_starts(text, offsets[last - 1], at), at]
         tail = scale.cumulative(starts)
         start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
     while start < at and scale.exact(start, at) > room:

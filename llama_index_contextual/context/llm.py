@@ -24,7 +24,7 @@ from llama_index_contextual.context.base import (
     DocumentChunks,
 )
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.run import UNUSABLE, Kept, PromptBudget, Run
+from llama_index_contextual.context.run import Kept, Run
 from llama_index_contextual.errors import SettingError, one_of, refuse_unknown
 from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
@@ -95,7 +95,6 @@ class LLMContextGenerator(ContextGenerator):
         self.beside, self.stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
         self.cache = ContextCache(open_store(cache), self._answer_version)
-        self.budget = PromptBudget(self.options.batch_size, self.options.max_output_tokens)
         self.server, self.usage = models.Server(), ContextUsage()
         self.failed_run = ""  # a mark of the last run that had to fall back
 
@@ -244,8 +243,8 @@ class ContextCache:
 
 
 def _record(value: object) -> Kept:
-    """The record in a stored value; one that is unusable for anything that no model's answer becomes."""
+    """The record in a stored value; an empty one for anything that no model's answer becomes."""
     text, reason, times = map(value.get, Kept._fields) if isinstance(value, dict) else (None, None, None)
     if isinstance(text, str) and text.strip() and len(text) <= MAX_CHARS and len(text.splitlines()) == 1:
         return Kept(replace_surrogates(text)[0])
-    return Kept(None, reason, times) if isinstance(reason, str) and isinstance(times, int) else Kept(reason=UNUSABLE)
+    return Kept(None, reason, times) if isinstance(reason, str) and isinstance(times, int) else Kept()

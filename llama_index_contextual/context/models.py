@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 import time
-from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -45,7 +44,6 @@ _OVERFLOW: Final = re.compile(
 )
 _BELIEVED: Final = 30.0  # seconds that an answer of the server, or its absence, is believed
 _FAILURES: Final = 3  # calls in a row, after which no other is sent for a while
-_LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a caller was interrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,25 +222,19 @@ async def connected(source: ModelSource) -> AsyncIterator[LLM]:
 def run_sync(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine on a loop of its own; in another thread where this one has a loop, as in a notebook.
 
-    An interruption of this thread, or of its task, cancels the coroutine.
+    An interruption of this thread cancels the coroutine.
     """
     try:
-        here = asyncio.current_task()
+        asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
-    cancelling: Callable[[], int] = getattr(here, "cancelling", int)  # Python 3.11: what Ctrl-C does to asyncio.run()
-    before = cancelling()
+        asyncio.run(work)
+        return
     with start_blocking_portal() as portal:
         future = portal.start_task_soon(lambda: work)
         try:
-            while not wait([future], timeout=_LOOK_AGAIN).done and cancelling() <= before:
-                pass
+            future.result()
         finally:
             future.cancel()
-        if future.cancelled():
-            raise asyncio.CancelledError
-        future.result()
-        return None
 
 
 async def gather(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -232,9 +232,6 @@ _LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"\d{1,40}(?:[,\u2019']\d{3}(?!\d))*")
 _NUMERALS: Final = "two three four five six seven eight nine ten eleven twelve"  # "one" is any
-_IDENTIFIER: Final = re.compile(
-    r"`([^`]+)`|\b(\w+_\w+)\b|\b([a-z]{2,}[A-Z][a-z]\w*)\b|\b([A-Za-z]\w*(?:\.[A-Za-z]\w*)*\(\))"
-)
 _REFUSAL: Final = re.compile(
     r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
     r"|i\s+(?:can(?:no|')t|do not have|don't have)|as an ai\b|unfortunately,? i\b|(?:please|could you)\s+provide\b"
@@ -304,11 +301,7 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
 
 
 def _invented(context: str, source: str) -> bool:
-    """Whether a context has a number, date or identifier that stands in nothing that the model knew.
-
-    A number counts in any form (``1,000``, ``05``, ``five``), a date as the numbers that it consists of. Identifiers
-    are what no prose has: ``snake_case``, ``camelCase``, ``a.b()`` and what stands between backticks.
-    """
+    """Whether a context has a number that the model cannot have known, in any form: ``1,000``, ``05``, ``five``."""
     sentence = _ABOUT_CHUNK.sub("", context)
     folded, numerals = " ".join(source.casefold().split()), dict(enumerate(_NUMERALS.split(), 2))
     for match in _NUMBERS.finditer(sentence):
@@ -317,8 +310,7 @@ def _invented(context: str, source: str) -> bool:
         numeral = rf"|\b{numerals[number]}\b" if number in numerals else ""
         if not re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d){numeral}", folded):
             return True
-    names = (next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(sentence))
-    return not all(" ".join(name.casefold().removesuffix("()").split()) in folded for name in names)
+    return False
 
 
 def _without_thinking(text: str) -> str:

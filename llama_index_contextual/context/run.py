@@ -27,7 +27,6 @@ from llama_index_contextual.context.base import (
 from llama_index_contextual.errors import ContextualWarning, StorageError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.service import pause
-from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
-    from llama_index_contextual.context.llm import LLMContextGenerator
 
 _counting = threading.Lock()  # of generators that several threads ask
 ATTEMPTS: Final = 3  # of a request while its server is busy or away
@@ -47,33 +45,19 @@ _SPEEDS: Final = {True: (200.0, 20.0), False: (5000.0, 60.0)}  # tokens a second
 _PER_CHUNK: Final = 160  # tokens: an excerpt in any language with an alphabet, and the marks around it
 _INSTRUCTION_TOKENS: Final = 300
 _SAFETY: Final = 0.9  # our tokenizer is not the model's
-_LEAST_WINDOW: Final = 500  # tokens of a model
-UNUSABLE: Final = "unusable"
 
 
-class PromptBudget:
-    """How much goes into a call: ``window`` tokens of a document, and ``size`` chunks at most.
+def divided(tokens: int, batch_size: int, output_tokens: int) -> tuple[int, int]:
+    """How many chunks a call has at most, and how many tokens of a document it may show.
 
-    What an answer has taught is known to later runs of the same generator.
+    Args:
+        tokens: The model's window.
+        batch_size: Chunks of a call at most.
+        output_tokens: Tokens of a context at most.
     """
-
-    def __init__(self, batch_size: int, output_tokens: int) -> None:
-        self.window, self.size = 0, batch_size
-        self._per_chunk = _PER_CHUNK + output_tokens
-        self._tokens = 10**9  # of the window that is known to do
-
-    def divide(self, tokens: int) -> None:
-        """Divide a model's window of so many tokens between the document and the rest, before a run."""
-        self._tokens = tokens = min(tokens, self._tokens)
-        self.size = max(1, min(self.size, tokens // 2 // self._per_chunk))
-        room = int((tokens - self.size * self._per_chunk - _INSTRUCTION_TOKENS) * _SAFETY)
-        self.window = max(1, room, tokens // 8)
-
-    def shrink(self, window: int) -> bool:
-        """Show less from now on, because a prompt for this window did not fit; False if that is hopeless."""
-        if window == self.window:  # else another call has done it
-            self.divide(self._tokens // 2)
-        return self._tokens > _LEAST_WINDOW
+    per_chunk = _PER_CHUNK + output_tokens
+    size = max(1, min(batch_size, tokens // 2 // per_chunk))
+    return size, max(1, int((tokens - size * per_chunk - _INSTRUCTION_TOKENS) * _SAFETY), tokens // 8)
 
 
 class Kept(NamedTuple):
@@ -96,11 +80,9 @@ class _Document(NamedTuple):
 
 
 class Run:
-    """One run of a generator over some documents."""
+    """One run of an ``LLMContextGenerator``, whose file imports this one, over some documents."""
 
-    def __init__(
-        self, generator: LLMContextGenerator, batches: Sequence[DocumentChunks], progress: Progress | None
-    ) -> None:
+    def __init__(self, generator: Any, batches: Sequence[DocumentChunks], progress: Progress | None) -> None:
         self._generator, self._options, self._progress = generator, generator.options, progress
         self._failed: Counter[str] = Counter()
         self._is_final = True
@@ -113,8 +95,6 @@ class Run:
         generator = self._generator
         self._count(chunks=len(self._records), from_cache=self._cached)
         self._note_done(0)
-        if lost := sum(record.reason == UNUSABLE for record in self._records):
-            _warn(f"{counted(lost, 'stored context')} cannot be used any more, and the model is asked again.")
         for record in self._records:
             if record.times >= _MAX_FAILURES:
                 self._note_failed(f"{record.reason}, {record.times} times", 1, again=False)
@@ -189,19 +169,20 @@ class Run:
 
     def _divide_window(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""
-        self._generator.budget.divide(self._options.context_window or models.context_window(self._generator.llm))
+        options, llm = self._options, self._generator.llm
+        window = options.context_window or models.context_window(llm)
+        self._size, self._window = divided(window, options.batch_size, options.max_output_tokens)
 
     def _split(self, document: _Document, indexes: list[int]) -> list[list[int]]:
         """Split some chunks of a document, by their indexes, into those of one call each."""
-        nodes, budget, remaining = document.batch.nodes, self._generator.budget, iter(indexes)
-        chosen = [nodes[index] for index in indexes]
-        groups = prompts.calls_of(chosen, document.batch.document, budget.size, budget.window)
+        nodes, remaining = document.batch.nodes, iter(indexes)
+        groups = prompts.calls_of([nodes[at] for at in indexes], document.batch.document, self._size, self._window)
         return [[next(remaining) for _ in group] for group in groups]
 
     def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
         nodes, source, generator = document.batch.nodes, document.batch.document, self._generator
-        prompt, window = prompts.prompt_for(source, generator.prompts), generator.budget.window
-        return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, nodes, window)
+        prompt = prompts.prompt_for(source, generator.prompts)
+        return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, nodes, self._window)
 
     async def _ask_about(self, document: _Document, missing: list[int], opened: asyncio.Semaphore) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -211,27 +192,18 @@ class Run:
                 await self._group(document, group)
 
         async with opened:
-            first = self._split(document, missing)[0]
+            first, *others = self._split(document, missing)
             await in_turn(first)
-            # Split again: the first answer may have taught how much goes into a call.
-            await models.gather(map(in_turn, self._split(document, missing[len(first) :])))
+            await models.gather(map(in_turn, others))
 
     async def _group(self, document: _Document, group: list[int]) -> None:
-        """Ask about some chunks in one call, or in several where it turns out that one does not do."""
-        budget = self._generator.budget
-        if len(group) <= budget.size:  # else a prompt turned out to be too long while this one waited
-            window = budget.window
-            try:
-                answer = await self._answer(document, group)
-            except models.CallFailedError as error:
-                if error.reason != models.TOO_LONG or not budget.shrink(window):
-                    self._note_failed(error.reason, len(group))
-                    return
-            else:
-                await self._accept(document, group, answer)
-                return
-        for part in self._split(document, group):
-            await self._group(document, part)
+        """Ask about some chunks in one call."""
+        try:
+            answer = await self._answer(document, group)
+        except models.CallFailedError as error:
+            self._note_failed(error.reason, len(group))
+        else:
+            await self._accept(document, group, answer)
 
     async def _answer(self, document: _Document, group: list[int]) -> str:
         """The answer to one prompt, which is sent again after an error that may pass."""

@@ -14,7 +14,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
 
-from llama_index_contextual import metadata
+from llama_index_contextual import metadata, views
 from llama_index_contextual.context import (
     OFF,
     ContextEstimate,
@@ -172,8 +172,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     def _bare(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """Nodes without contexts and without headings of our parser in what is embedded."""
         for node in nodes:
-            metadata.drop_context(node.metadata)
-            metadata.set_views(node, leave_out_keys=metadata.headings_of_ours(node.metadata))
+            views.drop_context(node.metadata)
+            views.set_views(node, leave_out_keys=views.headings_of_ours(node.metadata))
         return list(nodes)
 
     def _postprocess_nodes(
@@ -182,7 +182,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         query_bundle: QueryBundle | None = None,  # noqa: ARG002  a chunk's context does not depend on the question
     ) -> list[NodeWithScore]:
         generator = None if self.generator is None else self.generator.at_query_time()
-        bare = [hit.node for hit in nodes if not metadata.has_context(hit.node.metadata)]
+        bare = [hit.node for hit in nodes if not views.has_context(hit.node.metadata)]
         if generator is None or not bare:
             return nodes
         copies = [node.model_copy(update={"metadata": dict(node.metadata)}) for node in bare]  # the retriever's stay
@@ -225,9 +225,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 if text and self.descriptions:  # an empty context stays empty
                     text = "\n".join([text, *descriptions_of(self.descriptions, metadata.path_of(node.metadata))])
                     version = described_version if context.source == self.generator.name else version
-                metadata.put_context(node.metadata, text, context.source, version, context.lexical)
+                views.put_context(node.metadata, text, context.source, version, context.lexical)
         for node in nodes:
-            metadata.set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
+            views.set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
         if outdated := sum(_embedded(node) != embedded[id(node)] for node in nodes if id(node) in embedded):
             warnings.warn(
                 f"{counted(outdated, 'node')} had a vector before the context came, and the vector does not know it. "

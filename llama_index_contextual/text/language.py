@@ -5,8 +5,7 @@ ruled out: notes are full of names and code, and a short text may look like anyt
 guesses, and decide where it is not sure.
 
 sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after the mark in
-"the ``?`` operator", after the "1." of a list, after an abbreviation that is not English). They are dropped here. One
-boundary too few makes a longer sentence; one too many cuts a sentence. So a doubtful place is no boundary.
+"the ``?`` operator", after the "1." of a list, after an abbreviation that is not English). A doubtful place is none.
 """
 
 from __future__ import annotations
@@ -73,9 +72,6 @@ _NAMED: Final = 0.01  # a share below it is not named
 _LONGEST: Final = 2000  # characters
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
-_OTHER_ALPHABETS: Final = frozenset({"ar", "el", "hi", "ja", "ko", "ru", "th", "uk", "zh"})
-_HAN: Final = re.compile("[\u4e00-\u9fff]")
-_FOREIGN_LETTERS: Final = re.compile(r"[^\W\d_\x00-\u036f]+")
 # A letter with more than 30 marks, Unicode's own limit (UAX #15); the time to sort marks grows with their square.
 _TOO_MANY_MARKS: Final = regex.compile(r"(\P{ccc=0}{30})\P{ccc=0}+")
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
@@ -98,11 +94,7 @@ def resolve_language(name: str) -> str:
 
 
 def tell_language(text: str) -> str:
-    """The ISO 639-1 code of a text's language; ``"en"`` where no other one stands out.
-
-    Args:
-        text: A question, or a paragraph; of a longer one its beginning counts.
-    """
+    """The ISO 639-1 code of a text's language, of its beginning; ``"en"`` where no other one stands out."""
     return _detect(text[:_LONGEST])
 
 
@@ -132,13 +124,6 @@ def _detect(text: str) -> str:
     first = set(text[:_BEGINNING].lower().split())
     if len(first & _PLAINLY_ENGLISH) > (_FEW if text.isascii() else _SEVERAL):
         return "en"
-    foreign = sum(map(len, _FOREIGN_LETTERS.findall(text)))
-    if foreign and 2 * foreign > sum(map(len, _WORD.findall(text))):
-        shares = {code: share for code, share in _shares(text).items() if code in _OTHER_ALPHABETS}
-        code = max(shares, key=lambda code: shares[code], default="en")
-        if shares.get(code, 0) > _LIKELY:
-            return code
-        return "zh" if _HAN.search(text) else "en"
     spelled = _WORD.findall(fold(normalise(text)))[:_SAMPLE]
     words = set(spelled)
     english, evidence_of_english = len(words & _PLAINLY_ENGLISH), len(words & stop_words("en"))
@@ -239,14 +224,10 @@ _GOES_ON: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001 
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _MARKER: Final = re.compile(r"[\r\n][ \t>]*(?:[-*+][ \t]+)?\d{1,9}\.\Z")  # of a list's next item
 _LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\Z")
-# "✨" after the full stop, up to the end of the line.
-_TRAILING: Final = re.compile(r"[^\w\s>|<\[!#*+`\"'(-][^\w\n>|]{0,40}(?:\n\s*|\Z)")
 _ATOM: Final = re.compile(r"``[^`]+(?:`[^`]+)*``|`[^`]+`|</?[a-zA-Z][^<>]*>")  # code, tags
 _LOOK_BACK: Final = 40  # characters before a boundary that say whether it is one
-_LONGEST_EMPHASIS: Final = 400  # characters in which what opens it is looked for
 _ORDINALS: Final = frozenset({"de"})  # languages that write "am 3. Mai" and "im 19. Jahrhundert"
 _LONGEST_ORDINAL: Final = 2
-_FEW_SENTENCES: Final = 3
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
@@ -296,31 +277,15 @@ def _ends(window: str, language: str) -> list[int]:
             found.append(set(accumulate(map(len, parts[:-1]))))
         elif code == "en":
             return []
-    # The German ones end nothing before a small letter.
-    return sorted(found[0] if _is_uncapitalised(window, [*found[0]]) else set.intersection(*found))
-
-
-def _is_uncapitalised(text: str, starts: list[int]) -> bool:
-    """Whether most sentences start with a small letter, as where somebody writes without capitals."""
-    return sum(text[offset].islower() for offset in starts) * 2 > len(starts) > _FEW_SENTENCES
+    return sorted(set.intersection(*found))
 
 
 def _after_closers(text: str, position: int, end: int) -> int:
     """The offset after closing marks and white space, as no sentence starts with them."""
     if not text[position - 1].isspace() and (closers := _CLOSERS.match(text, position, end)):
-        if text[position - 1] in _WIDE and _opens(text, position, closers[0]):
-            return position
         position = closers.end()
     space = _SPACE.match(text, position, end)
     return space.end() if space else position
-
-
-def _opens(text: str, position: int, marks: str) -> bool:
-    """Whether marks of emphasis right after a wide full stop open something, as in ``。**重要`` (``**``)."""
-    if marks.strip("*_"):
-        return False
-    low = max(0, position - _LONGEST_EMPHASIS)
-    return text.count(marks, max(low, text.rfind("\n", low, position) + 1), position) % 2 == 0
 
 
 def _true_starts(text: str, start: int, end: int, candidates: list[int], language: str) -> list[int]:
@@ -329,7 +294,6 @@ def _true_starts(text: str, start: int, end: int, candidates: list[int], languag
     has_atoms = text.find("`", start, last) >= 0 or text.find("<", start, last) >= 0
     atoms = (match.span() for match in _ATOM.finditer(text, start, last if has_atoms else start))
     low, high = next(atoms, (end, end))  # of inline code and tags, in which no sentence ends
-    style = "en" if _is_uncapitalised(text, candidates) else language
     starts: list[int] = []
     first = seen = start  # where this sentence starts, and up to where no letter is in it
     for offset in candidates:
@@ -344,12 +308,10 @@ def _true_starts(text: str, start: int, end: int, candidates: list[int], languag
             continue
         seen = letter.start() if letter else offset
         place = sentence, bare[len(sentence) :], before[len(bare) :], text[offset]
-        if not letter or _goes_on(*place, style) or _abbreviates(*place, language):
+        if not letter or _goes_on(*place, language) or _abbreviates(*place, language):
             continue
-        trailing = _TRAILING.match(text, offset, end)
-        first = seen = trailing.end() if trailing else offset  # the sentence ends with its line
-        if first < end:
-            starts.append(first)
+        first = seen = offset
+        starts.append(first)
     return starts
 
 

@@ -22,7 +22,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from importlib.resources import files
 from pathlib import Path
-from threading import RLock
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index_contextual.errors import SettingError, needs
@@ -181,20 +181,18 @@ def count_cl100k(text: str) -> int:
         return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
 
 
-def tiktoken_cl100k() -> tiktoken.Encoding:
-    """The encoding of tiktoken, which one thread reads from LlamaIndex's copy of the vocabulary."""
-    with _lock:
-        return _tiktoken_cl100k()
-
-
 @functools.cache
-def _tiktoken_cl100k() -> tiktoken.Encoding:
+def tiktoken_cl100k() -> tiktoken.Encoding:
+    """The encoding of tiktoken, from LlamaIndex's copy of the vocabulary."""
     import llama_index.core
     import tiktoken
 
     folder = Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache"
     with _variable("TIKTOKEN_CACHE_DIR", os.environ.get("TIKTOKEN_CACHE_DIR", str(folder))):
         return tiktoken.get_encoding("cl100k_base")
+
+
+_lock: Final = Lock()
 
 
 @contextlib.contextmanager
@@ -208,9 +206,6 @@ def _variable(name: str, value: str) -> Iterator[None]:
         finally:
             os.environ.pop(name, None)
             os.environ.update({name: before} if before is not None else {})
-
-
-_lock: Final = RLock()
 
 
 @functools.lru_cache(maxsize=1)

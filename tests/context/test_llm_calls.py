@@ -38,14 +38,6 @@ def test_first_call_alone_then_the_rest_at_once(step, fake_model):
     assert fake_model.most_busy == 4
 
 
-def test_a_prompt_over_the_servers_window_shows_less_of_the_document(step, fake_model):
-    overflow = json.dumps({"error": {"code": 400, "type": "exceed_context_size_error", "message": "too long"}})
-    fake_model.reply = lambda request, _: Reply(status=400, body=overflow) if len(request.prompt) > 6000 else Reply()
-    run(step(), make_nodes(80))
-    answered = [request for request in fake_model.requests if len(request.prompt) <= 6000]
-    assert all("longer than what is shown" in request.prompt for request in answered)
-
-
 def test_a_prompt_over_any_window_is_counted_with_its_cure(step, fake_model):
     overflow = {"error": {"code": 400, "type": "exceed_context_size_error", "message": "too long", "n_ctx": 900}}
     fake_model.reply = lambda *_: Reply(status=400, body=json.dumps(overflow))

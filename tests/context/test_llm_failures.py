@@ -14,7 +14,6 @@ JUNK = {
     "1: the crew and the crew and the crew and the crew and the crew and the crew and the crew": "repetition",
     "1: Paragraph 0 of book.md tells something.": "copy of the chunk",
     "1: Explains the default value, which is 873 seconds.": "invented",
-    "1: Explains what set_default_timeout does for readers.": "invented",
     "1: Explains what happened on January 12, 1999.": "invented",
 }
 

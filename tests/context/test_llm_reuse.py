@@ -75,17 +75,6 @@ def test_the_same_chunk_in_another_document_gets_its_own_context(step, fake_mode
     assert [len(request.chunks) for request in fake_model.requests] == [2, 3]
 
 
-def test_a_stored_context_that_cannot_be_used_is_counted_and_asked_for_again(step, fake_model):
-    store = SimpleKVStore()
-    run(step(cache=store), make_nodes(3))
-    for key in list(store.get_all("contexts"))[:2]:
-        store.put(key, {"text": "of two\nlines"}, "contexts")
-    with pytest.warns(ContextualWarning, match=r"^1 stored context cannot be used any more"):
-        run(step(cache=store), make_nodes(3))
-    assert [len(request.numbers) for request in fake_model.requests] == [3, 1]
-    run(step(cache=store), make_nodes(3))
-
-
 def test_another_prompt_or_model_asks_again(step, fake_model):
     nodes = make_nodes(3)
     run(step(), nodes)

@@ -24,8 +24,8 @@ from llama_index_contextual.context import (
 )
 from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.errors import ContextError, ContextualWarning, SettingError
-from llama_index_contextual.metadata import reset_views
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.views import reset_views
 
 TEXT = "# Guide\n\nHello.\n\n## Install\n\nRun it.\n"
 

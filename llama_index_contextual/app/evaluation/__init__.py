@@ -29,8 +29,8 @@ from llama_index_contextual.app.serve.html import render
 from llama_index_contextual.app.settings.models import NoEmbedding
 from llama_index_contextual.context import ChunkContext, ContextGenerator, context_name
 from llama_index_contextual.errors import ContextualWarning, SettingError, whole
-from llama_index_contextual.metadata import EVERY_KEY
 from llama_index_contextual.text import counted
+from llama_index_contextual.views import EVERY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

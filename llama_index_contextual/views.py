@@ -1,0 +1,165 @@
+"""What the EMBED and LLM views of a node show: its context, less what that repeats, and no encoded bytes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual import metadata as names
+from llama_index_contextual.metadata import heading_titles, is_absolute, key_in, prefixed_key, value_of
+from llama_index_contextual.text import date_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from llama_index.core.schema import BaseNode, TextNode
+
+_ABOUT_CONTEXTS: Final = (names.CONTEXT_SOURCE, names.CONTEXT_VERSION, names.LEXICAL_CONTEXT)
+# What contexts repeat, where they do. Embedded twice, it would make the chunks of a document more alike.
+_PATHS: Final = (names.PATH, names.FILE_PATH, names.FILE_NAME)
+_REPEATED: Final = (*_PATHS, names.TITLE, names.HEADER_PATH, names.DATE)
+EVERY_KEY: Final = "*"  # among leave_out_keys: EMBED shows the context and nothing else
+
+# In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
+_HIDES: Final = "(hidden by the context:)"
+_END: Final = "(end)"
+_EMBED: Final = "excluded_embed_metadata_keys"
+_LLM: Final = "excluded_llm_metadata_keys"
+_WORD: Final = re.compile(r"\w+")
+
+
+def has_context(metadata: Mapping[str, Any]) -> bool:
+    """Whether this package has written a context here; a ``context`` alone is somebody else's."""
+    return all(key_in(metadata, key) in metadata for key in (names.CONTEXT_SOURCE, names.CONTEXT_VERSION))
+
+
+def put_context(metadata: dict[str, Any], text: str, source: str, version: str, lexical: str = "") -> None:
+    """Write a context in place of an earlier one of ours; keys of somebody else stay, and ours have names beside."""
+    drop_context(metadata)
+    values = {
+        names.CONTEXT: text,
+        names.CONTEXT_SOURCE: source,
+        names.CONTEXT_VERSION: version,
+        names.LEXICAL_CONTEXT: lexical,
+    }
+    for key, value in values.items():
+        if value or key != names.LEXICAL_CONTEXT or key in metadata:
+            metadata[prefixed_key(key) if key in metadata else key] = value
+
+
+def drop_context(metadata: dict[str, Any]) -> None:
+    """Take a context of ours out; a ``context`` of somebody else stays."""
+    for key in (names.CONTEXT, *_ABOUT_CONTEXTS) if has_context(metadata) else ():
+        metadata.pop(key_in(metadata, key), None)
+
+
+def set_views(
+    node: BaseNode,
+    *,
+    show_context_to_llm: bool = False,
+    keep_keys: Sequence[str] = (),
+    leave_out_keys: Sequence[str] = (),
+) -> None:
+    """Let EMBED show the context and what it showed before, less what the context repeats; hide the context from LLM.
+
+    Path, file name, title, header path and date are left out of EMBED where the context says them, and the first two
+    also where the keyword arm alone reads them. So are tags and description that our parser found in front matter: the
+    keyword arm reads these once, on the first chunk. What is excluded anyway stays so. :func:`reset_views` undoes it.
+
+    Args:
+        node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
+        show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
+        keep_keys: Keys that EMBED shows although the context repeats them.
+        leave_out_keys: More keys that EMBED does not show, also those that a later step writes. ``"*"`` is all that are
+            there but the context.
+    """
+    reset_views(node)
+    metadata, ours = node.metadata, (names.CONTEXT, *_ABOUT_CONTEXTS) if has_context(node.metadata) else ()
+    context, lexical = (
+        str(value_of(metadata, key) or "") if ours else "" for key in (names.CONTEXT, names.LEXICAL_CONTEXT)
+    )
+    shown = [key_in(metadata, names.CONTEXT)] if context else []
+    about = [name for name in (key_in(metadata, key) for key in ours) if name not in shown]
+    embedded, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
+    hidden = [
+        name
+        for name in (*_REPEATED, *map(prefixed_key, _REPEATED))
+        if name in metadata and read.strip() and _is_repeated(name, metadata[name], embedded, read)
+    ]
+    hidden += [*_read_once(node), *(key for key in metadata if EVERY_KEY in leave_out_keys and key not in shown)]
+    left_out = [*about, *(key for key in hidden if key not in keep_keys), *leave_out_keys]
+    for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else shown)])):
+        excluded = getattr(node, name)
+        known = (key for key in dict.fromkeys(keys) if key in metadata or key in leave_out_keys)
+        added = [key for key in known if key not in excluded and key != EVERY_KEY]
+        setattr(node, name, [*excluded, _HIDES, *added, _END] if added else excluded)
+
+
+def headings_of_ours(metadata: Mapping[str, Any]) -> list[str]:
+    """The key of the header path that our parser wrote; none where there is none, or another parser's."""
+    name = key_in(metadata, names.HEADER_PATH)
+    return [name] if name in metadata and value_of(metadata, names.HEADING_LEVEL) is not None else []
+
+
+def reset_views(node: BaseNode) -> None:
+    """Let EMBED and LLM show what they did before :func:`set_views`."""
+    for name in (_EMBED, _LLM):
+        keys = list(getattr(node, name))
+        if _HIDES in keys:
+            del keys[keys.index(_HIDES) : keys.index(_END) + 1]
+        setattr(node, name, keys)
+
+
+def hide_encoded_bytes(node: TextNode, shown: str) -> None:
+    """Let the views of a node show its text without encoded bytes; the text itself stays an exact slice.
+
+    LlamaIndex fills in the template of a view only where there is metadata to show, so there is some.
+
+    Args:
+        node: Changed in place: its ``text_template``, and ``metadata["encoded_chars"]``.
+        shown: Its text as :func:`~llama_index_contextual.text.readable` gives it.
+    """
+    from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode  # a second, which a status does without
+
+    node.metadata[names.ENCODED_CHARS] = len(node.text) - len(shown)
+    template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
+    node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))
+    for mode, name in ((MetadataMode.EMBED, _EMBED), (MetadataMode.LLM, _LLM)):
+        others = [key for key in getattr(node, name) if key != names.ENCODED_CHARS]
+        setattr(node, name, [*others, names.ENCODED_CHARS])
+        if not node.get_metadata_str(mode).strip():
+            setattr(node, name, others)
+
+
+def of_front_matter(keys: Iterable[str]) -> dict[str, str]:
+    """The mark, in the link to a document, of keys that the parser found in front matter."""
+    once = [key for key in keys if key in {names.TAGS, names.DESCRIPTION}]
+    return {prefixed_key(names.FRONT_MATTER): ",".join(once)} if once else {}
+
+
+def _read_once(node: BaseNode) -> list[str]:
+    """The keys of a node that the parser found in front matter; contexts do not repeat them on each chunk."""
+    source = node.source_node
+    once = str(source.metadata.get(prefixed_key(names.FRONT_MATTER), "")) if source is not None else ""
+    return [key_in(node.metadata, key) for key in once.split(",")] if once else []
+
+
+def _is_repeated(name: str, value: Any, embedded: str, read: str) -> bool:
+    """Whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
+    text, key = str(value)[: names.MOST_VALUE + 1], name.removeprefix(prefixed_key(""))
+    if len(text) > names.MOST_VALUE:  # longer than any context
+        return False
+    if key in _PATHS:
+        return _words(PureWindowsPath(text).name if is_absolute(text) else text) in read
+    if key == names.HEADER_PATH:
+        titles = heading_titles({names.HEADER_PATH: text})
+        return not titles or _words(titles[-1]) in embedded
+    if key == names.DATE and len(text) == len("2026-01-28") and _words(date_in_words(text) or text) in embedded:
+        return True  # a context has no time of day
+    return _words(text) in embedded
+
+
+def _words(text: str) -> str:
+    """A text's words between spaces, so that one text is found in another by whole words."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "
