@@ -12,9 +12,8 @@ name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
 
 from __future__ import annotations
 
-import json
 import re
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
@@ -48,7 +47,7 @@ FILE_NAME: Final = "file_name"
 MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
 MOST_VALUE: Final = 2_000  # characters of any other value that a document brings
 MOST_KEYS: Final = 200
-MOST_PARTS: Final = 100  # lists and mappings in one another or side by side
+DEEPEST: Final = 100  # lists and mappings in one another
 
 # Where the chunk is in it.
 HEADER_PATH: Final = "header_path"
@@ -115,7 +114,7 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Metadata whose values and number of keys are bounded, and a note on each that exceeded a bound.
 
     Each chunk of a document has its metadata, so a value costs as often as there are chunks. A text is cut. A list or
-    mapping that is larger, nested deeply or contains itself is left out.
+    mapping that is larger, deeper than :data:`DEEPEST` or contains itself is left out.
     """
     values: dict[str, Any] = {}
     notes: list[str] = []
@@ -135,13 +134,17 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _too_large(value: Any) -> str:
     """The bound that a list or mapping exceeds; "" for none."""
-    try:
-        text = json.dumps(value, default=str)
-    except (ValueError, TypeError, RecursionError):  # in itself, or too deep
-        return "nested too deeply"
-    if len(text) > MOST_VALUE:
-        return f"larger than {MOST_VALUE:,} characters"
-    return f"more than {MOST_PARTS} lists and mappings" if text.count("[") + text.count("{") > MOST_PARTS else ""
+    size, parts = 0, [value]
+    for _ in range(DEEPEST + 1):
+        size += sum(len(part) if isinstance(part, str) else 1 for part in parts)
+        if size > MOST_VALUE:
+            return f"larger than {MOST_VALUE:,} characters"
+        pairs = chain.from_iterable(part.items() for part in parts if isinstance(part, dict))
+        lists = chain.from_iterable(part for part in parts if isinstance(part, list | tuple | set))
+        parts = [*islice(chain(chain.from_iterable(pairs), lists), MOST_VALUE + 1)]
+        if not parts:
+            return ""
+    return f"nested more than {DEEPEST} levels deep"
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:

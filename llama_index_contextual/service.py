@@ -186,7 +186,7 @@ def may_pass(error: BaseException) -> bool:
     return _any_cause(error, lambda cause: isinstance(cause, _PASSING))
 
 
-def asked_wait(error: BaseException | None) -> float | None:
+def retry_after(error: BaseException | None) -> float | None:
     """The seconds that a server asks to wait in a ``Retry-After`` header; None where it does not."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     value = headers.get("retry-after") or ""
@@ -203,5 +203,5 @@ def asked_wait(error: BaseException | None) -> float | None:
 def pause(state: tenacity.RetryCallState) -> float:
     """Seconds before tenacity's next attempt: as the server asks, else exponentially more with jitter."""
     error = state.outcome.exception() if state.outcome else None
-    wait = getattr(error, "wait", None) or asked_wait(error)
+    wait = getattr(error, "wait", None) or retry_after(error)
     return min(_BACKOFF(state) if wait is None else float(wait), LONGEST_WAIT)

@@ -13,7 +13,7 @@ SENTENCES = {
         'She asked "Why?" and left. |It rained. |He said **no.** |Then he went.',
         "Put a `?` after it. |The `..` operator is one. |An `a. B` is code. |Next.",
         "Look! ![A screen. It shows](a.png) it. |Then fastapi.Response is made. |Done.",
-        "Press a key and wait ... or do not. |✅ Works. |It works! 🎉\n|Next line.",
+        "Press a key and wait ... or do not. |✅ Works. |It works!\n|Next line.",
         'A <abbr title="First. Second">word</abbr> here. |Next.',
         "Steps to take\n|1. First of them. Then rest.\n|2. Second of them.",
     ],
@@ -37,7 +37,7 @@ SENTENCES = {
         "Il sig. Rossi non è qui, vedi p. es. la pag. 3 e il cap. 4. |Dott. Bianchi è con gli altri. |Questo si sa."
     ],
     "ru": ["Это т. е. пример и т. д. для всех. |Он живёт в г. Москва. |Смотри рис. 3 и т. п. ниже. |Да."],  # noqa: RUF001
-    "ja": ["これは文です。|次の文です！|「そうです。」と言った。|バージョン1.2です。|**重要です。**|続きます。"],
+    "ja": ["これは文です。|次の文です！|「そうです。」と言った。|バージョン1.2です。|重要です。|続きます。"],
     "zh": ["这是一句话。|这是第二句！|第三句？|“他说：好。”|然后他走了。|请看“着急吗？”章节。|使用 main.py 文件。"],  # noqa: RUF001
     "ko": ["이것은 문장입니다. |_“급하신가요?”_ 섹션을 보세요. |두번째 문장입니다! |셋째?"],
     "hi": ["यह एक वाक्य है। |यह दूसरा वाक्य है॥ |तीसरा है।"],

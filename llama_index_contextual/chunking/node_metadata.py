@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import warnings
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
+from llama_index_contextual.chunking.outline import Heading, Path
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text import dates, without_surrogates
 
@@ -91,19 +92,44 @@ def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 
-def origin_of(node: BaseNode) -> tuple[int, int]:
-    """Where a node starts in the document that it was cut from, and on which line (from 1; 0 where unknown).
+class Origin(NamedTuple):
+    """Where a node stands in its document: what a parser adds to the places that it finds inside the node.
+
+    Attributes:
+        offset: Where the node starts in its document.
+        line: On which line, 1-based; 0 where unknown.
+        path: The headings that it stands under; the level is known of the innermost alone.
+    """
+
+    offset: int = 0
+    line: int = 1
+    path: Path = ()
+
+    def under(self, inner: Path) -> Path:
+        """The headings of a chunk that has some of its own; a heading that both name stands there once."""
+        outer = self.path
+        for shared in range(min(len(outer), len(inner)), 0, -1):
+            if all(one.title == other.title for one, other in zip(outer[-shared:], inner, strict=False)):
+                return (*outer[:-shared], *inner)
+        return (*outer, *inner)
+
+
+def origin_of(node: BaseNode) -> Origin:
+    """The place of a node in the document that it was cut from; the beginning, if it is a document.
 
     LlamaIndex's parsers write down at which character a chunk starts, but not on which line, and nothing can be read
     but its own text. So without a ``start_line`` the line is unknown, except at the beginning.
     """
+    if source_of(node) is None:
+        return Origin()
+    titles = metadata.heading_titles(node.metadata)
+    level = _positive(metadata.value_of(node.metadata, metadata.HEADING_LEVEL), 0)
+    levels = [0] * (len(titles) - 1) + [level]
+    path = tuple(Heading(*both, dates.date_from_heading(both[1])) for both in zip(levels, titles, strict=False))
     start, end = (getattr(node, name, None) for name in ("start_char_idx", "end_char_idx"))
-    if source_of(node) is None or start is None or end is None:
-        return 0, 1
-    if end - start != len(node.get_content(MetadataMode.NONE)):
-        return 0, 1  # changed since
-    line = metadata.value_of(node.metadata, metadata.START_LINE)
-    return start, line if isinstance(line, int) and line > 0 else int(not start)
+    if start is None or end is None or end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):
+        return Origin(path=path)  # changed since, or never placed
+    return Origin(start, _positive(metadata.value_of(node.metadata, metadata.START_LINE), 0 if start else 1), path)
 
 
 def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
@@ -128,6 +154,10 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
         is_one_file, positions = len(dict(pages)) == len(pages), [position for _, position in pages]
         order += zip(positions, [None, *positions] if is_one_file else [None] * len(pages), strict=False)
     return order
+
+
+def _positive(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and value > 0 else otherwise
 
 
 def with_bounded_metadata(document: BaseNode) -> BaseNode:

@@ -245,21 +245,23 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         )
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
-        identity, (offset, line) = node_metadata.identity_of(document), node_metadata.origin_of(document)
+        identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
         runs, ends = encoded_runs(text), line_ends(text)
         kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
-            is_placed = line and span.end
-            lines = [line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
+            start, end = origin.offset + span.start, origin.offset + span.end
+            placed = span._replace(start=start, end=end, path=origin.under(span.path))
+            is_placed = origin.line and span.end
+            lines = [origin.line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
             if self.id_func is not default_id_func:
                 node_id = self.id_func(number, document)
             about: dict[str, Any] = {"headers": self.preserve_headers, "size": self.chunk_size}
             about["has_day"] = metadata.DATE_TS in ours
-            values = node_metadata.span_metadata(chunk, span, (lines[0], lines[1]), theirs, **about)
+            values = node_metadata.span_metadata(chunk, placed, (lines[0], lines[1]), theirs, **about)
             shown = without_runs(text, runs, span.start, span.end) if runs else chunk
             if self.tokenizer == "minilm" and is_unread(shown):
                 values[metadata.UNREAD] = True
@@ -272,8 +274,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             node = kind(
                 id_=node_id,
                 text=chunk,
-                start_char_idx=offset + span.start,
-                end_char_idx=offset + span.end,
+                start_char_idx=start,
+                end_char_idx=end,
                 metadata=merged,
                 relationships={NodeRelationship.SOURCE: source},
                 **shared,

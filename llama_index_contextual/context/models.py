@@ -314,7 +314,7 @@ def _explained(error: Exception) -> CallFailedError:
         return CallFailedError("answer too large")
     if service.is_timeout(error):
         return CallFailedError("timeout")
-    status, passes, wait = service.status_of(error), service.may_pass(error), service.asked_wait(error)
+    status, passes, wait = service.status_of(error), service.may_pass(error), service.retry_after(error)
     if status in (400, 413, 422, None) and _OVERFLOW.search(str(error)):
         return CallFailedError(TOO_LONG, fatal=False)
     reason = f"HTTP {status}" if status else "no connection" if passes else type(error).__name__

