@@ -120,7 +120,6 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 
 @lru_cache(maxsize=4096)
 def _detect(text: str) -> str:
-    # Nearly all paragraphs of English show it at their beginning.
     first = set(text[:_BEGINNING].lower().split())
     if len(first & _PLAINLY_ENGLISH) > (_FEW if text.isascii() else _SEVERAL):
         return "en"
@@ -231,7 +230,7 @@ _FEW_SENTENCES: Final = 3
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
     """The ascending offsets in ``text[start:end]`` at which a sentence starts, but for ``start`` itself.
 
-    ``language`` is an ISO 639-1 code; empty tells it from the text.
+    ``language`` is an ISO 639-1 code; empty tells it.
     """
     language = language or tell_language(text[start:end])
     boundaries: list[int] = []
