@@ -16,6 +16,7 @@ from llama_index.core.schema import (
 from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.text.tokens import count_word_pieces
 
 NOTE = """---
 title: Field notes
@@ -130,12 +131,9 @@ def test_a_callable_tokenizer_counts_chunks_and_cannot_be_read_back():
 
 def test_the_budget_is_exact_in_the_embeddings_own_word_pieces():
     pytest.importorskip("tokenizers")
-    from llama_index_contextual.app.settings.local import LocalEmbedding
-
     parser = HeadingAwareMarkdownNodeParser(chunk_size=40, chunk_overlap=10, min_chunk_size=5, tokenizer="minilm")
     nodes = parser.get_nodes_from_documents([Document(text=NOTE * 3)])
-    count = LocalEmbedding().count_tokens
-    assert [node.metadata["token_count"] for node in nodes] == [count(node.text) for node in nodes]
+    assert [node.metadata["token_count"] for node in nodes] == [count_word_pieces(node.text) for node in nodes]
     assert all(node.metadata["token_count"] <= 40 or node.metadata["overflow"] for node in nodes)
 
 

@@ -20,7 +20,7 @@ from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
 from llama_index_contextual.app.folder import pattern_of, spec_of
-from llama_index_contextual.context.prompts import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.context.prompts import refusal, split_answers
 from llama_index_contextual.keyword.dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 
 # What an expression consists of; Python 3.10 has it elsewhere.
@@ -43,9 +43,6 @@ EXAMPLES = {
 }
 # Expressions that see no more than so many characters: (how many, why).
 BOUNDED = {
-    "context.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
-    "context.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
-    "context.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
     "app.folder.office._number": (255, "a format of a number"),
     "app.folder.office._FORM": (255, "the same"),
     "app.folder.office._WORD": (255, "the same"),
@@ -53,8 +50,6 @@ BOUNDED = {
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
     "retrieval.code._ASSIGNED": (300, "a line that may define a name"),
     "retrieval.code._SIGNED": (300, "the same"),
-    "chunking.splitting._CLUSTER": (8000, "as much of a text as a chunk takes"),
-    "chunking.outline._ANCHORS": (200, "a block above a heading"),
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {
@@ -80,12 +75,11 @@ ANCHORED = {
     "app.folder.html._ITEM",
     "app.folder.html._end_block",
     "chunking.splitting._ROW",
-    "chunking.front_matter._FENCED",
-    "chunking.front_matter._KEY",
+    "chunking.markdown._FRONT_MATTER",
+    "chunking.markdown._KEY",
     "chunking.markdown._CONTAINER",
     "text.normalize._HEX",
     "text.normalize._WORD_OR_NUMBER",
-    "text.language._TRAILING",
 }
 
 
