@@ -14,7 +14,6 @@ from llama_index_contextual.errors import DamagedError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-LAYOUT: Final = 4  # of the tables of this package, the "user version" of a file
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
 _PRAGMAS: Final = (
     "PRAGMA trusted_schema=OFF",  # the file may be of somebody else
@@ -42,9 +41,11 @@ class SqliteFile:
 
     Attributes:
         tables: The statements that make its tables.
+        layout: Number of these tables, the "user version" of the file: another one is other data.
     """
 
     tables: ClassVar[str]
+    layout: ClassVar[int]
 
     def __init__(self, path: str | os.PathLike[str], cure: str = _CURE) -> None:
         self.path, self.cure = Path(path), cure
@@ -139,7 +140,7 @@ class SqliteFile:
             if not _schema_of(connection):
                 for statement in self.tables.split(";"):
                     connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={LAYOUT}")
+                connection.execute(f"PRAGMA user_version={self.layout}")
             connection.execute("COMMIT")
         with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
             connection.execute("PRAGMA journal_mode=WAL")
@@ -147,16 +148,16 @@ class SqliteFile:
     def _check_schema(self, connection: sqlite3.Connection) -> None:
         """Refuse other parts than ours: a trigger or a view would do what somebody else wants."""
         [[layout]] = connection.execute("PRAGMA user_version")
-        if layout > LAYOUT:
+        if layout > self.layout:
             raise StorageError(
-                f"{self.path} has layout {layout}, this package reads up to {LAYOUT}. "
+                f"{self.path} has layout {layout}, this package reads up to {self.layout}. "
                 "Cure: upgrade llama-index-contextual, then start this process again."
             )
         ours = {" ".join(statement.split()) for statement in self.tables.split(";")}
         if foreign := sorted(_schema_of(connection) - ours):
             raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
-        if layout != LAYOUT:
-            raise ValueError(f"its layout is {layout} instead of {LAYOUT}")
+        if layout != self.layout:
+            raise ValueError(f"its layout is {layout} instead of {self.layout}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -29,7 +29,7 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
     StorageError where the file cannot be opened, read or written.
     """
 
-    tables = _TABLE
+    tables, layout = _TABLE, 3
 
     def put_rows(self, collection: str, values: Iterable[tuple[str, str | bytes]]) -> None:
         """Write texts or bytes by key, all of them or none."""

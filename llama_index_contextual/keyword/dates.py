@@ -78,11 +78,11 @@ def lexicon_of(text: str) -> Lexicon:
     words = [word.casefold() for word in split_words(text[:_SHORT])]
     counts = {code: sum(word in listed_stop_words(code) for word in words) for code in ("en", *FURTHER_LANGUAGES)}
     best = max(counts.values())
-    own = [code for code in FURTHER_LANGUAGES if code == tell_language(text) or counts[code] == best > 0]
+    likely = [code for code in FURTHER_LANGUAGES if code == tell_language(text) or counts[code] == best > 0]
     if len(words) <= _FEW and not best:  # "letzten Freitag"
         phrase, every = text.strip(" ?!."), ((code, lexicon((code,)).date_patterns) for code in FURTHER_LANGUAGES)
-        own += [code for code, patterns in every if any(pattern.fullmatch(phrase) for pattern, *_ in patterns)]
-    return lexicon((*LANGUAGES, *own))
+        likely += [code for code, patterns in every if any(pattern.fullmatch(phrase) for pattern, *_ in patterns)]
+    return lexicon((*LANGUAGES, *likely))
 
 
 @cache

@@ -68,7 +68,7 @@ _NEVER: Final = {
 class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
-    tables = _TABLES
+    tables, layout = _TABLES, 4
 
     def state(self) -> IndexState:
         """What is true of the whole index; an empty state where nothing was indexed yet.
