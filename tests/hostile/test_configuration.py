@@ -8,7 +8,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.errors import SettingError
 
-LINE = "has a line of more than 1,000 characters"
+LINE = "has a line of more than 4,000 characters"
 BEYOND = {
     "20,000 keys": ("\n".join(f"k{n}=1" for n in range(20_000)), "has more than 100,000 bytes"),
     "keys on one line": ("x = {" + ",".join(f"k{n}=1" for n in range(5_000)) + "}", LINE),

@@ -2,7 +2,7 @@
 
 The folder's file is data of whoever made the folder: only harmless keys of it count, and a warning names the others.
 All else counts from options, variables and the user's own file, which may have a table ``[folders."/path"]``. A file
-has at most 100,000 bytes and 1,000 characters a line: the parser's time grows with the square of a dotted key's parts.
+has at most 100,000 bytes and 4,000 characters a line: the parser's time grows with the square of a dotted key's parts.
 """
 
 from __future__ import annotations
