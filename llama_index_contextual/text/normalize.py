@@ -8,6 +8,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -211,6 +212,7 @@ _DATA_URI: Final = re.compile(
     re.IGNORECASE,
 )
 _LINE: Final = 60  # characters of base64 on a line that is one of several
+_LINE_OF_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60}")
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{120,}")
 # The ends of lines, with ">" where mail is quoted; "\n" as letters in a notebook.
 _LINES: Final = re.compile(
@@ -226,10 +228,12 @@ _LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people se
 _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 
 
+@lru_cache(maxsize=2)  # a document's are looked up twice
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or hexadecimal digits."""
     found = [match.span() for match in _DATA_URI.finditer(text)] if "data:" in text else []
-    if max(map(len, text.split()), default=0) >= _LINE:
+    words = [word for word in text.split() if len(word) >= _LINE and _LINE_OF_RUN.search(word)]
+    if len(words) > 1 or (words and len(words[0]) > 2 * _LINE):
         for pattern in (_RUN, _LINES):
             found += [match.span() for match in pattern.finditer(text) if _is_encoded(match[0][:_SAMPLE])]
     runs: list[tuple[int, int]] = []
