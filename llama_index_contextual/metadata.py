@@ -40,9 +40,10 @@ REF_DOC_ID: Final = "ref_doc_id"  # no metadata: a filter on it asks for the doc
 # What LlamaIndex's readers say.
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
 _PARTS: Final = {".pptx": "slide", ".xlsx": "sheet", ".ipynb": "cell", ".epub": "chapter"}  # others have pages
-_PAGE_NUMBER: Final = "page_number"  # the same, as LlamaParse calls it
+_PAGES: Final = (PAGE_LABEL, "page_number", "page")  # the same, as LlamaParse, Unstructured and LangChain call it
 FILE_PATH: Final = "file_path"
 FILE_NAME: Final = "file_name"
+_FILES: Final = (FILE_NAME, "filename", "source")  # and of pages, as Unstructured and LangChain call it
 
 MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
 MOST_VALUE: Final = 2_000  # characters of any other value that a document brings
@@ -154,13 +155,13 @@ def path_of(metadata: Mapping[str, Any]) -> str:
 
 def file_of(metadata: Mapping[str, Any]) -> str:
     """The path that metadata name, or the name of the file alone; empty for neither."""
-    return path_of(metadata) or str(metadata.get(FILE_NAME) or "").replace("\\", "/")
+    keys = _FILES if page_of(metadata) is not None else _FILES[:1]
+    return path_of(metadata) or str(next(filter(None, map(metadata.get, keys)), "")).replace("\\", "/")
 
 
 def page_of(metadata: Mapping[str, Any]) -> object:
     """The page of the file that a document is, as its reader labels it; None where it is no page."""
-    label = metadata.get(PAGE_LABEL)
-    return metadata.get(_PAGE_NUMBER) if label in {None, ""} else label
+    return next((label for key in _PAGES if (label := metadata.get(key)) not in {None, ""}), None)
 
 
 def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | datetime | None, str]:

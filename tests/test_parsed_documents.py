@@ -126,6 +126,8 @@ def test_a_page_begins_under_the_headings_that_are_open_at_the_end_of_the_page_b
         ("file_name", "page_number"),
         ("file_name", "page_label"),
         ("path", "page_number"),
+        ("filename", "page_number"),
+        ("source", "page"),
     ],
 )
 def test_pages_are_those_of_one_file_however_readers_name_it(file, page):

@@ -40,7 +40,7 @@ _MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
 _DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer ends the process where there are 100,000
 _FLAGS: Final = frozenset({"", "true", "false"})
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
-_KEY: Final = re.compile(r"([^\s#'\"\[\]{},&*!|>%@`:-][^:\n]{0,200}?)[ \t]*:(?=\s|\Z)")
+_KEY: Final = re.compile(r"([^\s#'\"\[\]{},&*!|>%@`:-][^:\n]{0,200}?)[ \t]*:(?=\s|\Z|\d{4}-)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +242,10 @@ _MAY_HOLD: Final = ("*/", "endcomment", "#}", "%%", "$$", "highlight")
 END_OF_CODE: Final = re.compile(_END_OF_HIGHLIGHT)
 # What stands around a callout, a panel or a step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook): no heading in it heads
 # what follows.
+_NOTED: Final = r"(?=[^<>]{1,300}\b(?:alert|warning|note|admonition|callout|tip|info|important|danger)\b)"
 _CONTAINER: Final = re.compile(
     r"^ {0,3}(?:(?P<colons>:{3,})[ \t]*(?P<title>\S)?"
-    r"|[<\x01](?P<slash>/)?(?P<tag>[A-Z][\w.]*|details|aside)\b[^<>]{0,1000}(?<!/)>(?!.*[<\x01]/(?P=tag)\b)"
+    rf"|[<\x01](?P<slash>/)?(?P<tag>[A-Z][\w.]*|details|aside|blockquote|div(?:(?<=/div)|{_NOTED}))\b[^<>]{{0,1000}}(?<!/)>(?!.*[<\x01]/(?P=tag)\b)"
     r"|\{(?:\{[%<]|%-?)[ \t]*(?P<end>/|end)?[ \t]*(?!(?:if\w*|unless|case|for|raw|block|capture)\b)"
     r"(?P<name>\w[\w/-]*)[^{}\n]*[%>]\}+[ \t]*$)",
     re.MULTILINE,

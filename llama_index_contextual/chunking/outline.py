@@ -242,12 +242,13 @@ def common_path(sections: Sequence[Section]) -> Path:
     """The deepest headings that all sections share.
 
     A heading without text of its own does not count where the next section stands under it, as its title is in that
-    path, nor after sections with text: they do not stand under it.
+    path, or where the text is of another day; nor after sections with text: they do not stand under it.
     """
+    day = next((one.day for one in sections if not one.bare), None)
     counted = [
         one
         for one, below in pairwise(sections)
-        if not (one.bare and len(one.path) < len(below.path) and one.path == below.path[: len(one.path)])
+        if not (one.bare and (day not in (None, one.day) or one.path == below.path[: len(one.path)]))
     ] + [sections[-1]]
     while len(counted) > 1 and counted[-1].bare:
         counted.pop()

@@ -29,7 +29,7 @@ from llama_index_contextual.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_VERSION: Final = 7  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_VERSION: Final = 8  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs

@@ -54,7 +54,7 @@ _LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
 _SUBJECT_SHARE: Final = 0.6  # of what the best sentence with a number holds of the message
 _NEAR: Final = 0.45  # of the best score; in prose only such hits are compared
 _MOST_COMPARED: Final = 25
-_NUMBER: Final = re.compile(r"(\d+(?:[.,:/]\d+)*)(?:st|nd|rd|th)?\s*(%|[^\W\d_]+)")
+_NUMBER: Final = re.compile(r"(?<!\d)(?<!\d[.,:/])(\d+(?:[.,:/]\d+){0,9})(?:st|nd|rd|th)?\s{0,9}(%|[^\W\d_]+)")
 _MOST_OLDER: Final = 3
 _MOST_CHARS: Final = 160  # of an older statement
 

@@ -72,13 +72,16 @@ _NAMED: Final = 0.01  # a share below it is not named
 _LONGEST: Final = 2000  # characters
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
+_OTHER_ALPHABETS: Final = frozenset({"ar", "el", "hi", "ja", "ko", "ru", "th", "uk", "zh"})
+_HAN: Final = re.compile("[\u4e00-\u9fff]")
+_FOREIGN_LETTERS: Final = re.compile(r"[^\W\d_\x00-\u036f]+")
 # A letter with more than 30 marks, Unicode's own limit (UAX #15); the time to sort marks grows with their square.
 _TOO_MANY_MARKS: Final = regex.compile(r"(\P{ccc=0}{30})\P{ccc=0}+")
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
-# Letters that Unicode does not take apart, as people type them: Łódź is lodz.
+# Letters that Unicode does not take apart, as people type them: Łódź is lodz, and أحمد is احمد.
 _STROKES: Final = str.maketrans(
-    dict(zip("łøđħŧıæœþð", ("l", "o", "d", "h", "t", "i", "ae", "oe", "th", "d"), strict=True))
+    dict(zip("łøđħŧıæœþðأإآٱةىکی", ("l", "o", "d", "h", "t", "i", "ae", "oe", "th", "d", *"ااااهيكي"), strict=True))
 )
 
 
@@ -123,6 +126,11 @@ def _detect(text: str) -> str:
     first = set(text[:_BEGINNING].lower().split())
     if len(first & _PLAINLY_ENGLISH) > (_FEW if text.isascii() else _SEVERAL):
         return "en"
+    foreign = sum(map(len, _FOREIGN_LETTERS.findall(text)))
+    if foreign and 2 * foreign > sum(map(len, _WORD.findall(text))):
+        shares = {code: share for code, share in _shares(text).items() if code in _OTHER_ALPHABETS}
+        code = max(shares, key=lambda code: shares[code], default="en")
+        return code if shares.get(code, 0) > _LIKELY else "zh" if _HAN.search(text) else "en"
     spelled = _WORD.findall(fold(normalise(text)))[:_SAMPLE]
     words = set(spelled)
     english, evidence_of_english = len(words & _PLAINLY_ENGLISH), len(words & stop_words("en"))

@@ -38,6 +38,20 @@ def test_what_has_no_date_joins_no_day():
     assert "None." in found[1].text  # a section under the day's heading is of that day
 
 
+@pytest.mark.parametrize(
+    ("above", "path"),
+    [
+        ("# Journal", "2026-03-01"),
+        ("# 2026\n\n# March", "2026-03-01"),
+        ("# Journal\n\n## March", "Journal > 2026-03-01"),
+    ],
+)
+def test_titles_beside_the_heading_of_the_first_day_leave_it_its_day(above, path):
+    level = "##" if ">" in path else "#"
+    [found] = nodes(f"{above}\n\n{level} 2026-03-01\n\nRain.\n")
+    assert (found.metadata["date"], found.metadata["header_path"]) == ("2026-03-01", path)
+
+
 def test_empty_days_stay_apart():
     found = nodes("# Journal\n\n## 2026-11-18\n\n## 2026-11-19\n\nSun.\n\n## 2026-11-20\n")
     assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
@@ -122,6 +136,7 @@ def test_a_section_without_a_day_has_none_in_its_context():
         ("created: 1709164800", "2024-02-29"),
         ("date: Thu Feb 29 10:00:00 CET 2024", "2024-02-29"),
         ("date:\u00a02024-02-29", "2024-02-29"),
+        ("title: Plan\ncreated:2024-02-29", "2024-02-29"),
         ("title: Avatar: The Last Airbender\ncreated: 2019-05-05\ndue: 2030-01-01", "2019-05-05"),
     ],
 )

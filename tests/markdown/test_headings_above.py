@@ -144,6 +144,8 @@ def test_code_begins_no_comment_and_a_comment_without_an_end_is_none():
         ("::::tip Title", "::::"),
         ("<Note>\n", "\n</Note>"),
         ("<details open>\n", "\n</details>"),
+        ('<div class="alert alert-warning">\n', "\n</div>"),
+        ("<blockquote>\n", "\n</blockquote>"),
         ("{{% notice %}}", "{{% /notice %}}"),
         ('<Card\n  title="x"\n  href="/y"\n>\n', "\n</Card>"),
         ("<details><summary>More</summary>\n<p>\n", "</p>\n</details>"),
