@@ -1,7 +1,7 @@
 """Where a Markdown document may be cut, and the sections that its headings make.
 
-One pass over the blocks gives marks in order: where blocks, list items and sections start, and how good a place to cut
-each is. No tree is built. Sections are runs of marks; small ones merge into groups.
+One pass over the blocks gives marks in order: where blocks, items and sections start, and how good a cut each is.
+Sections are runs of marks; small ones merge into groups.
 """
 
 from __future__ import annotations
@@ -241,8 +241,8 @@ def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterato
 def common_path(sections: Sequence[Section]) -> Path:
     """The deepest headings that all sections share.
 
-    A heading without text of its own does not count where the next section stands under it, as its title is in that
-    path, or where the text is of another day; nor after sections with text: they do not stand under it.
+    A heading without text does not count where the next section stands under it, where the text is of another day, or
+    after sections with text.
     """
     day = next((one.day for one in sections if not one.bare), None)
     counted = [

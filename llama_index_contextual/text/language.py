@@ -173,10 +173,7 @@ def normalise(text: str) -> str:
 
 
 def caseless(text: str) -> str:
-    """A text as names are compared: in any case, and whether accents are part of their letters or follow them.
-
-    macOS has them follow in the names of files, and keyboards write the letters whole.
-    """
+    """A text as names are compared: in any case, and with accents that follow their letters, as in macOS's names."""
     return normalise(text).casefold()
 
 
@@ -236,10 +233,7 @@ _FEW_SENTENCES: Final = 3
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
-    """The ascending offsets in ``text[start:end]`` at which a sentence starts, but for ``start`` itself.
-
-    ``language`` is an ISO 639-1 code; empty tells it.
-    """
+    """The offsets in ``text[start:end]`` at which a sentence starts, but for ``start``; no ``language`` tells it."""
     language = language or tell_language(text[start:end])
     boundaries: list[int] = []
     position = start
@@ -266,10 +260,7 @@ def sentences_in(text: str) -> list[str]:
 
 
 def _ends(window: str, language: str) -> list[int]:
-    """The offsets between the sentences of a window, as sentencex finds them; it takes no lone surrogates.
-
-    Its rules for other languages know their abbreviations and fewer of the rest, so only what both find counts.
-    """
+    """The offsets between the sentences of a window that sentencex finds by English and by the language's rules."""
     window, _ = replace_surrogates(window)  # a letter for a letter
     found: list[set[int]] = []
     for code in dict.fromkeys(("en", language)):
