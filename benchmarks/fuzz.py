@@ -188,7 +188,7 @@ def use_message(message: str) -> None:
     shown = visible(message)
     promise(visible(shown) == shown, "to show twice changes the text")
     promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")
-    node = TextNode(text="", metadata={"path": message[:40]})
+    node = TextNode(text="", metadata={"path": message[:40], metadata.START_LINE: 1, metadata.END_LINE: 2})
     block = MemoryEntry(node, 1.0, snippet=shown).block
     block.encode()
     first, *lines = block.splitlines()

@@ -36,6 +36,7 @@ RULE: Final = 90  # after a horizontal rule
 BLOCK: Final = 80  # between top-level blocks
 ITEM: Final = 60  # before a top-level list item; 5 less for each level of nesting, not under NESTED
 NESTED: Final = 40  # between the blocks of a quote or of an item
+INTRO: Final = 30  # between "... as follows:" and the list, fence, table or quote that follows
 PIECE: Final = 20  # a blank line inside an oversized fence
 LINE: Final = 15  # between code lines or table rows
 SENTENCE: Final = 10
@@ -44,6 +45,7 @@ CHARACTER: Final = 1
 GLUED: Final = 0  # after a heading
 
 _CONTAINERS: Final = frozenset({"List", "Item", "BlockQuote"})
+_INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
 _DEEP: Final = 10  # containers, every second one a list: any deeper, and an item is as weak as NESTED
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 _TITLE_PARSER: Final = pyromark.Markdown(
@@ -71,10 +73,7 @@ class Atom(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """The marks of a document, at line starts and at most one an offset, in ascending order, as parallel lists.
-
-    One object a mark costs more than parsing it, and a document may have millions.
-    """
+    """The marks of a document, at line starts, one an offset at most, as parallel lists: objects cost too much."""
 
     offsets: array[int] = field(default_factory=lambda: array("q"))  # in characters; the last one ends the text
     strengths: list[int] = field(default_factory=list)  # SECTION down to GLUED
@@ -107,11 +106,7 @@ class Outline:
 
 
 def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
-    """The marks of a document.
-
-    The first one is where the front matter ends (``body``). A block up to ``unread`` looks like front matter and cannot
-    be read.
-    """
+    """The marks of a document from ``body`` on; a block up to ``unread`` is front matter that cannot be read."""
     masked = mask(text, body, unread)
     outline = Outline(containers=containers_of(masked))
     _add_marks(outline, masked, body)
@@ -136,7 +131,7 @@ def _add_marks(outline: Outline, masked: str, body: int) -> None:
             if between := masked[end:start].lstrip():  # link reference definitions, which no event covers
                 outline.mark(masked, start - len(between), GLUED if above == "heading" else BLOCK, "text")
                 above = "text"
-            strength = SECTION if kind == "heading" else RULE if is_after_rule else BLOCK
+            strength = RULE if is_after_rule and kind != "heading" else _strength(masked, start, kind, above)
             end = stop
             if not kind:
                 return
@@ -150,6 +145,12 @@ def _add_marks(outline: Outline, masked: str, body: int) -> None:
             outline.atoms[-1] = Atom(masked.rfind("\n", 0, start) + 1, stop, kind, info)
         if tag in _CONTAINERS:
             around.append((stop, tag))
+
+
+def _strength(masked: str, start: int, kind: str, above: str) -> int:
+    """How good a place to cut the start of a block is."""
+    before = masked[max(0, start - 80) : start].rstrip("*_ \t\n") if above == "text" and kind in _INTRODUCED else ""
+    return SECTION if kind == "heading" else INTRO if before.endswith(":") else BLOCK
 
 
 def _strength_inside(around: list[tuple[int, str]]) -> int:
@@ -262,12 +263,10 @@ def group_sections(
 ) -> Iterator[list[Section]]:
     """Sections, merged where they have fewer than ``min_size`` tokens and a neighbour of one parent and day.
 
-    Small sections join one another until they are large enough; one that is large enough joins nothing before it but
-    bare headings, so what is inserted between two whole sections moves no boundary elsewhere. A small section that is
-    followed by a large one joins what precedes. A section that is ``alone`` joins nothing but bare headings before it.
-
-    No merge of two sections that fit ``size`` tokens exceeds it. A section that does not fit is cut anyway, so a small
-    neighbour joins it, and shares a piece with its beginning or end. ``sums`` are the tokens before each mark.
+    Small sections join one another until they are large enough; a large one, and one that is ``alone``, joins bare
+    headings before it alone. A small section before a large one joins what precedes. No merge of sections that fit
+    ``size`` tokens exceeds it; one that does not fit is cut anyway, so a small neighbour joins it. ``sums`` are the
+    tokens before each mark.
     """
     groups: list[list[Section]] = []  # the last two, which may become one
     for section in sections:

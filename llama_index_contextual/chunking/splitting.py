@@ -1,19 +1,18 @@
 """From a document's text to the spans that become its chunks.
 
-A group of sections that fits is one span. Any other is cut at the strongest mark in reach. What alone exceeds the
-budget has finer marks inside: lines, rows, sentences, and at last anywhere.
+A group of sections that fits is one span. Another is cut at the strongest mark, at last inside of blocks and sentences.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import regex  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
 from llama_index_contextual.chunking import outline as ruler
@@ -24,6 +23,7 @@ from llama_index_contextual.text import sentence_starts
 from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
 
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
+_MARK: Final = regex.compile("[\\p{M}\u0e33\u0eb3]")  # of the letter before
 _SPACE: Final = re.compile(r"\s+")
 _ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECASE)  # better to cut before than a cell
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
@@ -253,7 +253,7 @@ def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterat
     while end - start > step:
         space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
         at = start + step
-        while at > start + 1 and unicodedata.category(text[at]).startswith("M"):  # a mark is of the letter before
+        while at > start + 1 and _MARK.match(text, at):
             at -= 1
         start = space + 1 if space > 0 else at
         blank = _SPACE.match(text, start, end)

@@ -104,15 +104,13 @@ def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
     assert probe(generator.llm) == "Ollama has no model 'qwen3:0.6b' (cure: ollama pull qwen3:0.6b)"
 
 
-def test_overflow_as_llama_cpp_reports_it(llama_server):
-    """Told that the window is larger than it is, the server's error corrects it."""
+def test_overflow_as_llama_cpp_reports_it_names_the_setting(llama_server):
     with llama_cpp("--context", "1024") as url:
         named = NamedModel(f"openai:{llama_server.model}@{url}/v1", 24, 600.0)
-        options = {**PATIENT, "batch_size": 1, "context_window": 99_000}
-        generator = LLMContextGenerator(named, cache=False, **options)
+        generator = LLMContextGenerator(named, cache=False, **{**PATIENT, "batch_size": 1, "context_window": 99_000})
         long = "\n\n".join(f"Entry {number}: {TEXT}" for number in range(10))
         nodes = SentenceSplitter(chunk_size=128, chunk_overlap=0)([Document(text=long)])
         [chunks] = group_by_document(nodes)
         generator.generate(chunks.nodes[:1], chunks.document)
-        assert 200 < generator.usage.tokens.prompt < 1024
-        assert generator.usage.calls <= 8, "a refused prompt costs nothing, and less is shown each time"
+        assert generator.usage.calls == 1
+        assert generator.usage.failed == {"prompt too long (cure: context_window)": 1}
