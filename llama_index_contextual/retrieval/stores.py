@@ -35,7 +35,7 @@ from llama_index_contextual.keyword import ITEMS, Candidate, admits, condition_o
 from llama_index_contextual.metadata import REF_DOC_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from llama_index.vector_stores.chroma import ChromaVectorStore
@@ -298,8 +298,8 @@ def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None 
     Raises:
         SettingError: The store cannot list its nodes.
     """
-    parts = [None] if node_ids is None else [*iter_batch(node_ids, _PAGE)]
     try:
+        parts = iter_batch(node_ids, _PAGE) if node_ids is not None else _pages_of_ids(store)
         nodes = [node for part in parts for node in store.get_nodes(part)]
     except Exception as error:
         if isinstance(error, NotImplementedError) or (node_ids is None and isinstance(error, _CANNOT_LIST)):
@@ -310,6 +310,15 @@ def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None 
         # LanceDB's adapter takes ids for names of columns.
         nodes = [node for node in store.get_nodes(None) if node.node_id in set(node_ids)]
     return sorted(nodes, key=lambda node: node.node_id) if is_chroma(store) else nodes
+
+
+def _pages_of_ids(store: BasePydanticVectorStore) -> Iterator[list[str] | None]:
+    """The ids of all nodes, some at a time: of some 30,000 at once Chroma says "too many SQL variables"."""
+    if not is_chroma(store):
+        yield None
+        return
+    for offset in range(0, store.client.count(), _PAGE):
+        yield store.client.get(include=[], limit=_PAGE, offset=offset)["ids"]
 
 
 def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:

@@ -6,14 +6,18 @@ import asyncio
 import random
 
 import bm25s
+import chromadb
 import pytest
+from chromadb.errors import InternalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.schema import Document, IndexNode, QueryBundle, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
+from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
@@ -35,6 +39,19 @@ def test_builds_from_a_chroma_backed_index(index):
     with pytest.raises(ValueError, match=r"max\(\) (arg|iterable argument) is (an )?empty"):
         BM25Retriever.from_defaults(docstore=index.docstore)
     assert ids(ContextualBM25Retriever.from_defaults(index=index).retrieve("carrots")) == ["dog"]
+
+
+@pytest.mark.long
+def test_builds_from_more_nodes_than_chroma_lists_at_once():
+    store = ChromaVectorStore(chroma_collection=chromadb.EphemeralClient().get_or_create_collection("many"))
+    for start in range(0, 35_000, 5000):
+        numbers = range(start, start + 5000)
+        store.add([TextNode(text=f"word{one} carrots", id_=f"{one:05}", embedding=[1.0, one % 7]) for one in numbers])
+    with pytest.raises(InternalError, match="too many SQL variables"):
+        store.get_nodes(None)
+    index = VectorStoreIndex.from_vector_store(store, embed_model=MockEmbedding(2))
+    keywords = ContextualBM25Retriever.from_defaults(index=index)
+    assert (len(keywords), ids(keywords.retrieve("word34999"))[0]) == (35_000, "34999")
 
 
 def test_an_empty_corpus_answers_nothing():
