@@ -42,8 +42,8 @@ def test_builds_from_a_chroma_backed_index(index):
 
 
 @pytest.mark.long
-def test_builds_from_more_nodes_than_chroma_lists_at_once():
-    store = ChromaVectorStore(chroma_collection=chromadb.EphemeralClient().get_or_create_collection("many"))
+def test_builds_from_more_nodes_than_chroma_lists_at_once(tmp_path):
+    store = ChromaVectorStore(chroma_collection=chromadb.PersistentClient(str(tmp_path)).create_collection("many"))
     for start in range(0, 35_000, 5000):
         numbers = range(start, start + 5000)
         store.add([TextNode(text=f"word{one} carrots", id_=f"{one:05}", embedding=[1.0, one % 7]) for one in numbers])
