@@ -37,8 +37,7 @@ def chunks() -> None:
         file = Path(folder) / "page.html"
         file.write_text(Preview("docs/gateway.md", tuple(nodes), 120).to_html(), "utf-8")
         browser.go(file.as_uri())
-        browser.wait("document.querySelector('details')")
-        browser.eval("document.querySelector('details').open = true")
+        browser.wait("document.querySelector('#chunks > *')")
         browser.screenshot(IMAGES / "chunks.png")
 
 
