@@ -49,6 +49,17 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def test_the_page_on_the_interface_names_members_that_exist():
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    listed = re.findall(r"^::: (\S+)\n +options: \{[^}\n]*members: \[([^\]]*)\]", page, re.MULTILINE)
+    for path, members in listed:
+        module, _, name = path.rpartition(".")
+        of = getattr(import_module(module), name)
+        known = {*dir(of), *getattr(of, "__annotations__", {}), *getattr(of, "model_fields", {})}
+        assert {one.strip() for one in members.split(",") if one.strip()} <= known, path
+    assert len(listed) > 20
+
+
 def test_every_public_name_is_on_the_api_page():
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
     missing = [name for name in llama_index_contextual.__all__ if f"::: llama_index_contextual.{name}\n" not in page]
