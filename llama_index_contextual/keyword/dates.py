@@ -7,7 +7,6 @@ recent day that has come: ``April 5`` in March is last year's.
 
 from __future__ import annotations
 
-import calendar
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -32,7 +31,8 @@ _MOST_DATES: Final = 4
 _SHORT: Final = 200  # characters in which stop words show the languages that a text may be in
 _FEW: Final = 4  # words of a text that may be a date alone
 _YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C ten times as fast
-_SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
+_SLOT: Final = re.compile(r"\{(month|since|mm|weekday|unit|number|ordinal|day|first|year)\}")
+_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 HAS_CJK: Final = re.compile(f"[{_CJK}]")
 _WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
@@ -74,15 +74,15 @@ def unaccented(text: str) -> str:
 
 
 def lexicon_of(text: str) -> Lexicon:
-    """Words that count in a text: of English, Spanish, Chinese and Japanese, and of the languages that it may be in."""
+    """Words that count in a text: of English, of Spanish, and of the languages that it may be in."""
     words = [word.casefold() for word in split_words(text[:_SHORT])]
     counts = {code: sum(word in listed_stop_words(code) for word in words) for code in ("en", *FURTHER_LANGUAGES)}
     best = max(counts.values())
     likely = [code for code in FURTHER_LANGUAGES if code == tell_language(text) or counts[code] == best > 0]
-    if len(words) <= _FEW and not best:  # "letzten Freitag"
+    if len(words) <= _FEW and (not best or len(words) > 1):  # "letzten Freitag"
         phrase, every = text.strip(" ?!."), ((code, lexicon((code,)).date_patterns) for code in FURTHER_LANGUAGES)
         likely += [code for code, patterns in every if any(pattern.fullmatch(phrase) for pattern, *_ in patterns)]
-    return lexicon((*LANGUAGES, *likely))
+    return lexicon((*(LANGUAGES if HAS_CJK.search(text) else LANGUAGES[:2]), *likely))
 
 
 @cache
@@ -91,7 +91,7 @@ def lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
     loaded = {language: _load(language) for language in languages}
     numbers, units, stop_words, patterns = dict[str, int](), dict[str, str](), set[str](), list[Any]()
     for language, data in loaded.items():
-        for key in ("months", "weekdays", "numbers"):
+        for key in ("months", "weekdays", "numbers", "ordinals"):
             numbers.update({form: number for word, number in data[key].items() for form in _forms(word)})
         units.update({form: unit for word, unit in data["units"].items() for form in _forms(word)})
         stop_words.update(_entries(data, "stop_words"))
@@ -115,7 +115,7 @@ def _forms(word: str) -> tuple[str, str]:
 def _load(language: str) -> Mapping[str, Any]:
     text = files("llama_index_contextual").joinpath("data", "languages", f"{language}.yaml").read_text("utf-8")
     names = {"months": dates.month_words(language), "weekdays": dates.weekday_words(language)}
-    return {"numbers": {}, "units": {}, **names, **_YAML(text).get_single_data()}
+    return {**names, **_YAML(text).get_single_data()}
 
 
 def _entries(data: Mapping[str, Any], key: str) -> list[str]:
@@ -124,14 +124,16 @@ def _entries(data: Mapping[str, Any], key: str) -> list[str]:
 
 def _date_patterns(data: Mapping[str, Any]) -> Iterator[tuple[re.Pattern[str], str, int]]:
     """Patterns of a language with their slots filled; a slot may stand in several alternatives, so it is numbered."""
-    slots = {"day": r"[0-3]?\d", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
-    for slot in ("month", "weekday", "unit", "number"):
+    slots = {"day": r"[0-3]?\d", "mm": r"1[0-2]|0?[1-9]", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
+    digits = {"number": [r"\d{1,3}"], "ordinal": ["[1-4]"]}
+    for slot in ("month", "weekday", "unit", "number", "ordinal"):
         names = {form for name in data[f"{slot}s"] for form in (name, unaccented(name))}
         words = [re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))]
-        slots[slot] = "|".join([*words, *([r"\d{1,3}"] if slot == "number" else [])])
+        slots[slot] = "|".join([*words, *digits.get(slot, [])])
+    slots |= {"first": slots["day"], "since": slots["month"]}
     for entry in data["dates"]:
-        number = count()
-        body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(number)}>{slots[slot[1]]})", entry["pattern"])  # noqa: B023
+        number, pattern = count(), entry["pattern"].replace("{from}", data.get("from", ""))
+        body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(number)}>{slots[slot[1]]})", pattern)  # noqa: B023
         before, after = ("", "") if HAS_CJK.search(body) else (r"(?<!\w)", r"(?!\w)")
         pattern = re.compile(f"{before}(?:{body}){after}", re.IGNORECASE)
         yield pattern, entry["means"], int(entry.get("value", 0))
@@ -194,7 +196,7 @@ def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[R
             days = list(dict.fromkeys([*days, *_existing(year, first, second)]))
         yield match, [one for one in days if one[0] <= today] or days
     for match in _MONTH.finditer(text):
-        yield match, [_month(int(match["last"] or match["year"]), int(match["second"] or match["first"]))]
+        yield match, [_months(int(match["last"] or match["year"]) * 12 + int(match["second"] or match["first"]) - 1)]
 
 
 def _existing(*parts: str | int) -> list[Range]:
@@ -222,8 +224,10 @@ def _worded(text: str, today: date, words: Lexicon) -> Iterator[tuple[re.Match[s
                 yield match, []
 
 
-def _month(year: int, month: int) -> Range:
-    return date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1])
+def _months(start: int, size: int = 1) -> Range:
+    """So many months from one on, whose number is counted from January of year 0."""
+    first, after = (date(month // 12, month % 12 + 1, 1) for month in (start, start + size))
+    return first, after - timedelta(days=1)
 
 
 def _days_ago(number: int, today: date) -> Range:
@@ -231,22 +235,20 @@ def _days_ago(number: int, today: date) -> Range:
 
 
 def _calendar_unit(unit: str, back: int, today: date) -> Range:
-    """The whole day, week (Monday first), month or year that lies so many before the current one."""
-    if unit == "year":
-        return date(today.year - back, 1, 1), date(today.year - back, 12, 31)
-    if unit == "month":
-        months = today.year * 12 + today.month - 1 - back
-        return _month(months // 12, months % 12 + 1)
+    """The whole day, week (Monday first), month, quarter or year that lies so many before the current one."""
+    if size := _MONTHS.get(unit):
+        return _months(((today.year * 12 + today.month - 1) // size - back) * size, size)
     if unit == "week":
         monday = today - timedelta(days=today.weekday() + 7 * back)
         return monday, monday + timedelta(days=6)
     return _days_ago(back, today)
 
 
-def _ago(slots: Slots, _: int, today: date) -> Range:
+def _ago(slots: Slots, value: int, today: date) -> Range:
+    number = slots.get("number", value)
     if slots["unit"] != "week":
-        return _calendar_unit(slots["unit"], slots["number"], today)
-    day = today - timedelta(days=7 * slots["number"])
+        return _calendar_unit(slots["unit"], number, today)
+    day = today - timedelta(days=7 * number)
     return day - timedelta(days=3), day + timedelta(days=3)  # people round: half a week either side
 
 
@@ -262,11 +264,37 @@ def _weekend(_: Slots, back: int, today: date) -> Range:
 
 
 def _day(slots: Slots, _: int, today: date) -> Range:
+    day, month = slots.get("day") or slots["number"], slots.get("month") or slots["mm"]
     for year in [slots["year"]] if "year" in slots else range(today.year, today.year - 9, -1):  # with a 29 February
-        days = _existing(year, slots["month"], slots["day"])
+        days = _existing(year, month, day)
         if days and ("year" in slots or days[0][0] <= today):
-            return days[0]
+            return _since(slots, days[0])
     raise ValueError("no such day")
+
+
+def _part_of_year(slots: Slots, size: int, today: date) -> Range:
+    """A month, or a part of so many months: ``April``, ``Q3 2025``, ``second half of 2025``."""
+    month = ((slots.get("month") or slots["ordinal"]) - 1) * max(size, 1)
+    if month >= 12:  # noqa: PLR2004
+        raise ValueError("no such part of a year")
+    year = slots.get("year", today.year - (month >= today.month))
+    return _since(slots, _months(year * 12 + month, max(size, 1)))
+
+
+def _since(slots: Slots, days: Range) -> Range:
+    """A range from the day or the month with which a pattern begins: ``3 to 5 April``, ``January to April 2025``."""
+    first, last = days
+    if "first" in slots or "since" in slots:
+        first = last.replace(month=slots.get("since", last.month), day=slots.get("first", 1))
+    return first.replace(year=first.year - (first > last)), last
+
+
+def _week(slots: Slots, _: int, today: date) -> Range:
+    week = slots["number"]
+    monday = date.fromisocalendar(slots.get("year", today.year), week, 1)
+    if monday > today and "year" not in slots:
+        monday = date.fromisocalendar(today.year - 1, week, 1)
+    return monday, monday + timedelta(days=6)
 
 
 def _day_of_month(slots: Slots, _: int, today: date) -> Range:
@@ -285,10 +313,10 @@ MEANINGS: Final[Mapping[str, Callable[[Slots, int, date], Range]]] = {
     "current": lambda slots, _, today: _calendar_unit(slots["unit"], 0, today),
     "weekend": _weekend,
     "weekday": lambda slots, _, today: _days_ago((today.weekday() - slots["weekday"] - 1) % 7 + 1, today),
+    "weekday_of_week": lambda slots, back, today: _days_ago(today.weekday() + 7 * back - slots["weekday"], today),
     "day": _day,
-    "month": lambda slots, _, today: _month(
-        slots.get("year", today.year - (slots["month"] > today.month)), slots["month"]
-    ),
+    "month": _part_of_year,
+    "week": _week,
     "day_of_month": _day_of_month,
-    "year": lambda slots, _, __: (date(slots["year"], 1, 1), date(slots["year"], 12, 31)),
+    "year": lambda slots, _, __: _months(slots["year"] * 12, 12),
 }
