@@ -29,7 +29,7 @@ from datasets import DATA, Message, kubernetes_docs, queries, realmem_notes
 
 from llama_index_contextual import ContextualNodePostprocessor, MemoryContext
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.index.settings import default_parser
+from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.keyword.dates import lexicon, split_words
 from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.text import date_from_path

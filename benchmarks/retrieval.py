@@ -54,7 +54,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
-from llama_index_contextual.app.index.settings import default_parser
+from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import DATE, LEXICAL_CONTEXT, PATH, TITLE, heading_titles, path_of
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever

@@ -30,7 +30,7 @@ from datasets import kubernetes_docs
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.index.settings import default_parser
+from llama_index_contextual.app.index.embedder import default_parser
 
 WORD = re.compile(r"[a-z]{5,}")
 CHUNKS_A_PAGE = 17.5  # of these pages with the defaults, to begin with; the table counts what came out

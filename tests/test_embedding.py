@@ -18,7 +18,7 @@ import pytest
 from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.index.settings import default_parser
+from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings import models as module
 from llama_index_contextual.app.settings.local import LocalEmbedding

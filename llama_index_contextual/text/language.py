@@ -189,8 +189,8 @@ def fold(word: str) -> str:
 @cache
 def listed_stop_words(code: str) -> frozenset[str]:
     """The stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
-    folder = resources.files("llama_index.core").joinpath("_static", "nltk_cache", "corpora", "stopwords")
-    listing = folder / LANGUAGE_NAMES.get(code, "none")
+    package = Path(cast("ModuleSpec", find_spec("llama_index.core")).origin or "").parent  # not imported, which is slow
+    listing = package / "_static" / "nltk_cache" / "corpora" / "stopwords" / LANGUAGE_NAMES.get(code, "none")
     return frozenset(listing.read_text(encoding="utf-8").split()) if listing.is_file() else frozenset()
 
 

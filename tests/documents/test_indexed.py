@@ -91,7 +91,7 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
         assert sorted(index.documents()) == ["note.md"]
-        assert index.found().skipped == ["broken.pdf", "fees.xlsx", "mail.eml", "report.pdf"]
+        assert index.settings.found().skipped == ["broken.pdf", "fees.xlsx", "mail.eml", "report.pdf"]
     with ContextualIndex.open(folder, embed_model="none", files=FileRules(include=("*.pdf",))) as index:
         reasons = {problem.path: problem.reason for problem in index.refresh(confirm=True).failed}
         assert set(reasons) == {"broken.pdf", "report.pdf"}

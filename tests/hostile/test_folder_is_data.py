@@ -171,7 +171,7 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
         assert index.settings.paid_source is None
         assert index.as_retriever().retrieve("gateway")
         assert index.refresh().skipped == 1
-        assert not index.settings.state().choices.keys() & choices.keys() - {"files.include"}
+        assert not index.settings.database.state().choices.keys() & choices.keys() - {"files.include"}
 
 
 @pytest.mark.parametrize("link", [".contextual", ".contextual/index.sqlite3", ".contextual/cache/bm25.json"])

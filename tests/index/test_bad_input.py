@@ -87,17 +87,17 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, fo
     assert index.freshness(10).changed == 1
     index.refresh()
     assert str(index.freshness(10)) == ""
-    status, change = index.status(), index.settings.state().change
+    status, change = index.status(), index.settings.database.state().change
     assert ([one.path for one in status.pending.failed], status.pending.work) == (["bad.md"], "1 not indexed")
     assert status.documents == 4 + was_text, "what the index had of it stays"
     monkeypatch.setattr(index_room, "_LOOK_EVERY", 0)
     keeper = BackgroundRefresh(index, patience=10)
     assert not keeper.look()
-    assert index.settings.state().change == change, "nothing was done"
+    assert index.settings.database.state().change == change, "nothing was done"
     bad.write_text("# Mended\n", "utf-8")
     assert index.freshness(10).changed == 1
     assert index.refresh().failed == []
-    assert not [one for one in index._reader.documents().values() if one.failed]
+    assert not index.failed()
 
 
 def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
@@ -109,7 +109,7 @@ def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
     assert str(index.freshness(10)) == ""
     (folder / "bad.md").unlink()
     index.refresh()
-    assert not [one for one in index._reader.documents().values() if one.failed]
+    assert not index.failed()
 
 
 def test_what_could_not_be_read_for_a_moment_is_indexed_later(opened, folder, monkeypatch):

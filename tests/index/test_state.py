@@ -1,21 +1,26 @@
 """What is true of a whole index comes back as it was; nonsense is named, and the next refresh mends it."""
 
 import contextlib
+import json
+import subprocess
+import sys
 
 import pytest
 from state_table import change_layout, change_state, state_in
 
 from llama_index_contextual.app.folder import sources
+from llama_index_contextual.app.index import ContextualIndex, settings
 from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualError, StorageError
 
 
 def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(opened, folder, monkeypatch):
     monkeypatch.setattr(sources, "_SETTLED", 0)  # else the times of files are noted once two seconds have passed
     index = opened()
-    assert index.settings.state().settings == {}
+    assert index.settings.database.state().settings == {}
     index.refresh()
-    state, written = index.settings.state(), state_in(folder / ".contextual")
+    state, written = index.settings.database.state(), state_in(folder / ".contextual")
     assert (state.settings, state.folders) == (index.settings.fingerprint, {"": {"path": str(folder)}})
     assert (state.complete, state.identity) == (True, written["identity"])
     assert opened().refresh().skipped == 4
@@ -59,7 +64,7 @@ def test_whatever_it_says_an_error_is_of_this_package(opened, folder, values):
     change_state(folder / ".contextual", **values)
     for use in (
         lambda index: index.freshness(5.0),
-        lambda index: index.settings.differences(index.settings.state()),
+        lambda index: index.settings.differences(index.settings.database.state()),
         lambda index: index.as_retriever().retrieve("installer"),
         lambda index: index.refresh(),
     ):
@@ -99,3 +104,54 @@ def test_paid_values_of_another_layout_are_named_and_made_anew(opened, folder, r
     assert "paid.sqlite3 was damaged, and is set aside as paid.sqlite3.damaged" in done.stderr
     with opened() as index:
         assert index.status(check=True).ok
+
+
+def loaded_by(*arguments):
+    """The modules of LlamaIndex that a command imports, and what it prints."""
+    script = (
+        "import sys; from llama_index_contextual.app.cli import app; app(sys.argv[1:], standalone_mode=False); "
+        "print([name for name in sys.modules if name.startswith('llama_index.core')], file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    return done.stderr.splitlines()[-1], json.loads(done.stdout)
+
+
+def test_a_status_needs_no_llama_index_and_is_that_of_python(folder, run):
+    run("index", folder, "--chunk-size", 90)
+    (folder / "faq.md").write_text("# FAQ\n\nIs it slow? No.\n", "utf-8")
+    modules, shown = loaded_by("status", folder, "--json")
+    assert modules == "[]", "LlamaIndex takes more than a second"
+    with ContextualIndex.open(folder) as index:
+        assert shown == json.loads(json.dumps(index.status().to_dict()))
+    assert (shown["pending"]["changed"], shown["pending"]["outdated"], shown["differences"]) == (["faq.md"], [], [])
+
+
+OTHER = {
+    "a size": "[chunks]\nchunk_size = 60\n",
+    "a kind of context": 'context = "off"\n',
+    "a description": '[descriptions]\n"memory/" = "A diary"\n',
+    "other files": '[files]\nexclude = ["memory/"]\n',
+}
+
+
+@pytest.mark.parametrize("text", OTHER.values(), ids=OTHER)
+def test_a_status_names_the_settings_that_are_others_now(folder, run, text):
+    run("index", folder)
+    (folder / "contextual.toml").write_text(text, "utf-8")
+    with ContextualIndex.open(folder) as index:
+        status, report = index.status(), index.refresh()
+        assert status.differences
+        assert (status.pending.outdated, status.pending.deleted) == (report.outdated, report.deleted)
+        assert report.outdated or report.deleted
+        assert index.status().differences == []
+
+
+def test_a_status_beside_another_version_compares_what_the_settings_make(folder, run, monkeypatch):
+    run("index", folder)
+    before = HeadingAwareMarkdownNodeParser.revision
+    monkeypatch.setattr(settings, "__version__", "99")
+    monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 99)
+    with ContextualIndex.open(folder) as index:
+        assert index.status().differences == [f"parser.revision: {before} → 99"]
+        assert len(index.status().pending.outdated) == 4

@@ -240,20 +240,23 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show what an index holds, and what a refresh would do. Exit code 3 where --check finds a disagreement."""
-    with target.open(create=False, reindex=True) as index:
-        report = index.status(check=check)
-        options.print_report(report, report.to_text(settings=all_), as_json=as_json)
-        options.note(options.skipped_line(index, names=list_skipped))
-        if not report.ok:
-            raise typer.Exit(options.EXIT_INCOMPLETE)
+    from llama_index_contextual.app.index.settings import open_settings
+    from llama_index_contextual.app.index.status import index_status
+
+    settings = open_settings(target.folder, target.storage, target.configuration, reindex=True)
+    report = index_status(settings, check=check)
+    options.print_report(report, report.to_text(settings=all_), as_json=as_json)
+    options.note(options.skipped_line(settings, names=list_skipped))
+    if not report.ok:
+        raise typer.Exit(options.EXIT_INCOMPLETE)
 
 
 @with_options()
 def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -> None:
     """Show the settings that somebody chose, and where each comes from."""
-    from llama_index_contextual.app.places import configuration_of
+    from llama_index_contextual.app.index.settings import open_settings
 
-    configuration = configuration_of(target.folder, target.storage, target.configuration)
+    configuration = open_settings(target.folder, target.storage, target.configuration).configuration
     rows = dict[str, tuple[Any, str]]()
     for key, setting in SETTINGS.items():
         is_computed = setting.computed and key not in configuration.values

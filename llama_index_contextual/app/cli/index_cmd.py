@@ -61,14 +61,14 @@ def index(
         _check(opened, target.settings)
         if dry_run:
             options.print_report(*_estimate(opened), as_json=as_json)
-            options.note(options.skipped_line(opened, names=list_skipped))
+            options.note(options.skipped_line(opened.settings, names=list_skipped))
             return
         _tell_duration(opened)
         is_first = not opened.exists
         report, done, code = _refresh(opened, confirm=yes)
         if is_first and report.chunks:
             _tell_languages(opened)
-        skipped = options.skipped_line(opened, names=list_skipped)
+        skipped = options.skipped_line(opened.settings, names=list_skipped)
         options.note(skipped if as_json else "")
         options.print_report(report, "\n".join(filter(None, (done, skipped, _next(opened)))), as_json=as_json)
         if watch:
@@ -79,9 +79,8 @@ def index(
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
     """One folder, or several by name; also a single one, where it joins those of a storage."""
-    from llama_index_contextual.app.places import stored_folders
     from llama_index_contextual.app.settings.loading import named_folders
-    from llama_index_contextual.app.store import Layout
+    from llama_index_contextual.app.store import Layout, stored_folders
 
     known = stored_folders(Layout(storage.expanduser().resolve())) if storage else {}
     if len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists()) and ("" in known or not known):

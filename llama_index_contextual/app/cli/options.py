@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.settings.schema import Configuration
 
 EXIT_INCOMPLETE: Final = 3
@@ -253,25 +254,27 @@ def note(text: str) -> None:
         tell(text, "note:")
 
 
-def skipped_line(index: ContextualIndex, *, names: bool) -> str:
+def skipped_line(settings: IndexSettings, *, names: bool) -> str:
     """How many files of a folder are not read, by their kinds, or as a vault's templates; "" for none.
 
     Args:
-        index: Of the folder.
+        settings: Of the index of the folder.
         names: Whether each of them is written, and what the text of other files lacks.
     """
     from llama_index_contextual.app.folder.formats import LEFT_OUT
     from llama_index_contextual.app.folder.walk import summary_of_skipped
     from llama_index_contextual.metadata import PATH
 
-    found = index.found()
+    found, lacking = settings.found(), set[tuple[str, str]]()
     paths, not_notes = found.skipped, found.not_notes
     for path in sorted([*paths, *not_notes]) if names else ():
         tell(path, "not read:")
-    if names and index.documents():
-        lacking = zip(index.values(PATH), index.values(LEFT_OUT), strict=True)
-        for path, parts in sorted({(path, parts) for path, parts in lacking if parts}):
-            tell(f"{path}: {parts}", "left out:")
+    if names and settings.exists:
+        with settings.database.reading() as snapshot:
+            rows = snapshot.rows()
+            lacking = {*zip(snapshot.values(PATH, rows), snapshot.values(LEFT_OUT, rows), strict=True)}
+    for path, parts in sorted((path, parts) for path, parts in lacking if parts):
+        tell(f"{path}: {parts}", "left out:")
     vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"
     line = "; ".join(filter(None, (summary_of_skipped(paths), vault if not_notes else "")))
     return line + ("" if names or not line else "; --list-skipped names them")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import json
 import os
@@ -180,12 +179,6 @@ class DocumentReader(BaseReader):
         self.conversions = conversions
         self.keep = keep
 
-    def keeping(self) -> DocumentReader:
-        """The same reader, which keeps what it converts."""
-        reader = copy.copy(self)
-        reader.keep = True
-        return reader
-
     def load_data(self, file: Path | str, extra_info: dict[str, Any] | None = None, fs: Any = None) -> list[Document]:
         """The parts of a file: pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
 
@@ -241,7 +234,7 @@ class DocumentReader(BaseReader):
             raise DocumentError(
                 f"{suffix or 'its name'} is no format that is read. Cure: {', '.join(formats.FORMATS)}."
             )
-        key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
+        key = f"{hashlib.sha256(data).hexdigest()}{suffix} {formats.FORMATS[suffix]} {formats.REVISION}"
         kept = None if self.conversions is None else self.conversions.get(key, COLLECTION)
         if kept is None or kept.get("limits", [*self._limits]) != [*self._limits]:
             if not formats.is_readable(suffix):
@@ -257,8 +250,3 @@ class DocumentReader(BaseReader):
         if "problem" in kept:
             raise ConverterCrashedError(kept["problem"])
         return formats.Conversion.of(kept)
-
-    def mark(self, path: str) -> str:
-        """The name and revision of the converter that reads a file; "" where none does."""
-        converter = formats.FORMATS.get(formats.suffix_of(path))
-        return f"{converter} {formats.REVISION}" if converter else ""

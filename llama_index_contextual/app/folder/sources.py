@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import math
 import os
 import re
@@ -23,10 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index.core.schema import Document, MediaResource
-
 from llama_index_contextual.app.folder import MOST_BYTES, read_file
-from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, find, stamp_of
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
@@ -37,11 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index.core.readers.base import BaseReader
+    from llama_index.core.schema import Document
 
     from llama_index_contextual.app.folder import Folders
+    from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.folder.walk import Discovery, FileRules
 
-logger = logging.getLogger(__name__)
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
 # LlamaIndex gives each document that it loads such an id, another one each time.
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -91,14 +88,14 @@ class Reading:
         folders: The documents.
         rules: Which files count.
         readers: LlamaIndex readers by suffix; their files count, too.
-        converter: Reads formats that are no text and that have no reader.
+        converter: Makes what reads formats that are no text and that have no reader.
         exclude: A folder that is never entered.
     """
 
     folders: Folders
     rules: FileRules
     readers: Mapping[str, BaseReader]
-    converter: DocumentReader
+    converter: Callable[[], DocumentReader]
     exclude: Path
 
     def find(self, below: str = "", until: float = math.inf, known: Iterable[str] = ()) -> Discovery:
@@ -121,9 +118,13 @@ class Reading:
 
     def content(self, file: FolderFile) -> SourceContent:
         """The documents of one file; a DocumentError where it cannot be read."""
+        from llama_index.core.schema import Document  # slow; who compares a folder needs no document
+
+        from llama_index_contextual.app.folder.convert import DocumentReader
+
         stamp, data, suffix = _stamp(file), self.read(file), suffix_of(file.path)
         sha256 = sha256_of(data)
-        reader: Any = self.readers.get(suffix, self.converter if suffix in FORMATS else None)
+        reader: Any = self.readers.get(suffix) or (self.converter() if suffix in FORMATS else None)
         if reader is None:
             decoded = decode(data)
             text, comments = without_comments(decoded.text) if file.in_vault else (decoded.text, 0)
@@ -210,19 +211,6 @@ def gather(
     return file_sources(discovery.files, reading, known), below
 
 
-def readable_documents(reading: Reading) -> list[Document]:
-    """The documents of all files of the folder; one that cannot be read is left out, and named in the log."""
-    failed, documents = list[Problem](), list[Document]()
-    for source in gather(None, reading, {}, failed)[0]:
-        try:
-            documents += source.load().documents
-        except DocumentError as error:  # noqa: PERF203  the next one may be read
-            failed.append(Problem(source.id, str(error)))
-    for problem in failed:
-        logger.warning("Left out: %s", problem)
-    return documents
-
-
 def check_source(source: object, folders: Folders) -> str | Path | Sequence[Document] | None:
     """Refuse what cannot be indexed before anything is opened or made; return the source, an iterator as a list.
 
@@ -230,6 +218,8 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
         SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
         StorageError: The folder is missing.
     """
+    from llama_index.core.schema import Document
+
     if folders.missing_folders_message:  # the index must not be emptied
         raise StorageError(f"{folders.missing_folders_message}. Cure: put it back, then refresh.")
     if source is None or isinstance(source, str | Path):
@@ -311,6 +301,8 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
 
     Their ids last: the identity, and ``#page`` for the pages of a PDF.
     """
+    from llama_index.core.schema import Document, MediaResource
+
     documents, parts = list(loaded), []
     labels: Counter[str] = Counter()
     repaired, repairs = 0, list[str]()

@@ -7,16 +7,17 @@ import math
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, IndexStatus, RefreshReport
 from llama_index_contextual.app.settings.schema import Refreshing
 from llama_index_contextual.errors import ContextualError, LockedError, amount, one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from llama_index_contextual.app.index.index import ContextualIndex
 
 __all__ = [  # what users import
     "BackgroundRefresh",
@@ -33,6 +34,14 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a refresh is still waited for
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
 _THREAD: Final = "llama-index-contextual refresh"
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ContextualIndex":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from llama_index_contextual.app.index.index import ContextualIndex  # imports LlamaIndex, which a status needs not
+
+    return ContextualIndex
 
 
 def is_refreshing() -> bool:

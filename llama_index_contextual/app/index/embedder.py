@@ -1,4 +1,4 @@
-"""Vectors of texts: kept ones, else from the model; checked, and on disk before anything else happens."""
+"""Chunks that fit an embedding, and their vectors: kept ones, else from the model; checked, and on disk at once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.settings.models import UNNAMED, NoEmbedding, model_id
+from llama_index_contextual.app.settings.models import UNNAMED, NoEmbedding, embedding_limit, model_id
 from llama_index_contextual.app.store.rows import row_of, to_node
+from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
-from llama_index_contextual.text import counted, readable, short_hash
+from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
@@ -30,7 +31,36 @@ if TYPE_CHECKING:
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
 _SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
+LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
+# Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
+# section") is 30 word pieces at the median and 60 at most of them.
+CONTEXT_RESERVE: Final = 64
+_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES, "typed_front_matter": True}
 _SHOWN: Final = 60  # characters of a text in a message
+
+
+def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
+    """The parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
+
+    A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
+    (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
+    more does not get larger chunks: smaller ones found more in the same number of characters.
+
+    Args:
+        embedding: The embedding of the index.
+        chosen: Settings of the parser that come before these.
+    """
+    known, settings = embedding_limit(embedding), {**_OF_A_FOLDER, **(chosen or {})}
+    if known is not None and settings.get("tokenizer", known[0]) == known[0]:
+        tokenizer, limit = known
+        size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
+        settings = {"chunk_size": size, "tokenizer": tokenizer, **settings}
+    if "chunk_size" in settings:
+        size = settings["chunk_size"]
+        settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
+    if isinstance(embedding, DocumentEmbedding):  # each chunk sees its neighbours already
+        settings = {**settings, "chunk_overlap": (chosen or {}).get("chunk_overlap", 0)}
+    return HeadingAwareMarkdownNodeParser(**settings)
 
 
 @dataclass(slots=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.app.folder.sources import readable_documents
+from llama_index.core.schema import Document
+
+from llama_index_contextual.app.folder.sources import gather
+from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.settings import open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
@@ -24,11 +28,11 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
-    from llama_index.core.schema import BaseNode, Document
+    from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
-    from llama_index_contextual.app.folder.walk import Discovery, FileRules
+    from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
     from llama_index_contextual.app.preview import Preview
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.store.rows import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
+logger = logging.getLogger(__name__)
 _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
 _OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`ContextualIndex.as_retriever`
 
@@ -120,13 +125,14 @@ class ContextualIndex:
         settings = open_settings(
             folder, storage, config, reindex=reindex, passed=passed, context_options=context_options
         )
-        index = cls(settings, lock_timeout)
         with contextlib.suppress(*([DamagedError] if create else [])):  # a refresh repairs it
-            state = settings.state()
             if not create:
-                settings.require_index(state)
-            settings.check(state)
-        return index
+                with settings.database.reading():  # there is one
+                    pass
+            settings.check(settings.database.state())
+        if create:
+            _ = settings.contexts, settings.parser  # a setting that cannot work is an error at once
+        return cls(settings, lock_timeout)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a copy of an index is a copy of nothing on disk
@@ -139,10 +145,7 @@ class ContextualIndex:
 
     def close(self) -> None:
         """Close the databases and the context generator; what was written is safe already."""
-        self.settings.database.close()
-        self.settings.paid.close()
-        if self.settings.contexts.generator is not None:
-            self.settings.contexts.generator.close()
+        self.settings.close()
 
     @property
     def folder(self) -> Path:
@@ -206,7 +209,7 @@ class ContextualIndex:
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:
         """How far the index is behind its folder, as far as is seen in ``budget`` seconds."""
-        return freshness_of(self.settings, self._reader.documents(), budget)
+        return freshness_of(self.settings, self.settings.database.documents(), budget)
 
     def status(self, *, check: bool = False) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is; nothing is changed.
@@ -218,21 +221,28 @@ class ContextualIndex:
         Raises:
             StorageError: There is no index, or it is damaged.
         """
-        return index_status(self._reader, check=check)
+        return index_status(self.settings, check=check)
 
     def estimate(self) -> ContextEstimate:
         """Costs of contexts for the whole folder, without making any; those in the cache cost nothing.
 
         A file that cannot be read is left out, with a line in the log.
         """
-        documents, settings = readable_documents(self.settings.reading), self.settings
+        settings, failed, documents = self.settings, list[Problem](), list[Document]()
+        for source in gather(None, settings.reading, {}, failed)[0]:
+            try:
+                documents += source.load().documents
+            except DocumentError as error:  # noqa: PERF203  the next one may be read
+                failed.append(Problem(source.id, str(error)))
+        for problem in failed:
+            logger.warning("Left out: %s", problem)
         nodes = settings.parser.get_nodes_from_documents(documents)
         estimate: ContextEstimate = settings.contexts.estimate(nodes, documents)
         return estimate
 
     def waiting(self) -> dict[str, int]:
         """Size in bytes of each document that a refresh would index, by its id."""
-        plan, sources = planned(self.settings, {} if self._reader.replaces else self._reader.documents())
+        plan, sources = planned(self.settings, {} if self._reader.replaces else self.settings.database.documents())
         wanted = set(plan.to_index)
         return {one.id: one.size for one in sources if one.id in wanted}
 
@@ -252,20 +262,15 @@ class ContextualIndex:
 
     def documents(self) -> dict[str, DocumentRow]:
         """What is indexed, by path or id: hashes, numbers of nodes."""
-        return {key: one for key, one in self._reader.documents().items() if one.is_indexed}
+        return {key: one for key, one in self.settings.database.documents().items() if one.is_indexed}
 
     def failed(self) -> dict[str, str]:
         """Why files could not be indexed when a refresh met them last, by path."""
-        return {key: one.failed for key, one in self._reader.documents().items() if one.failed}
+        return {key: one.failed for key, one in self.settings.database.documents().items() if one.failed}
 
     def files(self, below: str = "") -> list[str]:
         """The paths of the files that the index reads, all or those below a sub-folder: POSIX, in order."""
-        return [file.path for file in self.found(below).files]
-
-    def found(self, below: str = "") -> Discovery:
-        """The files of the folder or of a sub-folder, and the paths of those that are not read."""
-        known = [key for key, one in self._reader.documents().items() if one.kind == "file"]
-        return self.settings.reading.find(below, known=known)
+        return [file.path for file in self.settings.found(below).files]
 
     def read(self, path: str) -> str | None:
         """The text of one file of the folder; None where there is none that the index would read.
@@ -286,13 +291,13 @@ class ContextualIndex:
 
     def nodes(self, document: str | None = None) -> list[BaseNode]:
         """The nodes of the index or of a document, as new objects without vectors, in the order of their writing."""
-        with self._reader.opened() as snapshot:
+        with self.settings.database.reading() as snapshot:
             rows = snapshot.rows() if document is None else snapshot.rows_of_document(document)
             return [to_node(row) for row in snapshot.nodes(rows)]
 
     def values(self, key: str) -> list[Any]:
         """The value of a metadata key of every node; None where one has none."""
-        with self._reader.opened() as snapshot:
+        with self.settings.database.reading() as snapshot:
             return snapshot.values(key, snapshot.rows())
 
     def as_retriever(

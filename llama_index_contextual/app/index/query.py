@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 import numpy as np
 
 from llama_index_contextual.app.index.embedder import check_vectors
-from llama_index_contextual.app.settings.models import NoEmbedding, model_id
+from llama_index_contextual.app.settings.models import NoEmbedding
 from llama_index_contextual.app.store import WriteLock
-from llama_index_contextual.app.store.caches import Caches
 from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.database import Rows, Snapshot
-    from llama_index_contextual.app.store.rows import DocumentRow
 
 _T = TypeVar("_T")
 _ID: Final = "\0id"  # keys that no metadata has
@@ -124,10 +122,8 @@ class IndexReader:
     def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
         self.settings = settings
         self.lock = WriteLock(settings.layout.root, lock_timeout)
-        model = "" if isinstance(settings.embedding, NoEmbedding) else model_id(settings.embedding)
-        self.caches = Caches(settings.layout.cache, settings.paid, model)
+        self.caches = settings.caches
         self._current = contextvars.ContextVar[IndexView | None]("view of a question", default=None)
-        self._documents: tuple[object, dict[str, DocumentRow]] = None, {}
         self._is_checked, self.is_first_write = False, True
 
     def __deepcopy__(self, memo: object) -> IndexReader:
@@ -142,20 +138,7 @@ class IndexReader:
     @property
     def replaces(self) -> bool:
         """Whether a refresh builds another file, for another embedding model."""
-        return self.settings.reindex and self.settings.other_model(self.settings.state())
-
-    def documents(self) -> dict[str, DocumentRow]:
-        """Every document, those that failed at their first time too; nobody changes what is returned.
-
-        Raises:
-            DamagedError: The index cannot be read.
-        """
-        if not self.settings.database.exists:
-            return {}
-        with self.settings.database.reading() as snapshot:
-            if self._documents[0] != snapshot.state.revision:  # those of 100,000 files take a third of a second
-                self._documents = snapshot.state.revision, snapshot.documents()
-            return self._documents[1]
+        return self.settings.reindex and self.settings.other_model(self.settings.database.state())
 
     def check_model(self, snapshot: Snapshot) -> None:
         """Refuse vectors of another model.
@@ -175,17 +158,6 @@ class IndexReader:
             self._is_checked = True
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Snapshot]:
-        """The newest moment of the database.
-
-        Raises:
-            StorageError: There is no index, or it cannot be read.
-        """
-        with self.settings.database.reading() as snapshot:
-            self.settings.require_index(snapshot.state)
-            yield snapshot
-
-    @contextlib.contextmanager
     def reading(self) -> Iterator[IndexView]:
         """The view that :meth:`snapshot` opened, else one of the newest moment.
 
@@ -196,7 +168,7 @@ class IndexReader:
         if view is not None and not view.snapshot.has_ended:  # else a thread outlived its question
             yield view
             return
-        with self.opened() as snapshot:
+        with self.settings.database.reading() as snapshot:
             yield IndexView(snapshot, self)
 
     @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
@@ -103,9 +104,9 @@ class Refresh:
     def run(self, source: str | Path | Sequence[Document] | None) -> RefreshReport:
         """Bring the index up to date with a source."""
         settings, writer, failed = self.settings, self.writer, list[Problem]()
-        reading = replace(settings.reading, converter=settings.reading.converter.keeping())
+        reading = replace(settings.reading, converter=partial(settings.converter, keep=True))
         found, covered = gather(source, reading, writer.documents, failed)
-        sources, made_with = {one.id: one for one in found}, settings.made_with
+        sources, made_with = {one.id: one for one in found}, settings.made_with(settings.fingerprint)
         now = {key: one.sha256 for key, one in sources.items()}
         self.report = make_plan(self._indexed(), now, made_with, covered, failed)
         self.report.embedded = writer.embedded_again
@@ -119,7 +120,7 @@ class Refresh:
         for group in iter_batch([*self.report.deleted, *(forgotten if covered == "" else [])], 500):
             writer.delete(group)
         writer.record(self._noted(sources, sources.keys() - set(to_index)))
-        rows = {**writer.reader.documents(), **writer.documents}
+        rows = {**self.settings.database.documents(), **writer.documents}
         passed = [key for key, row in rows.items() if row.kind == "document" and key not in sources]
         made = {key: row.made_with for key, row in writer.documents.items()}
         writer.finish()
@@ -224,7 +225,8 @@ class Refresh:
 
     def _prepared(self, group: Sequence[_Parsed]) -> list[Indexed]:
         """What is to be written of sources, with contexts."""
-        contexts, made_with, prepared = self.settings.contexts, self.settings.made_with, []
+        contexts, prepared = self.settings.contexts, []
+        made_with = self.settings.made_with(self.settings.fingerprint)
         documents = [document for _, content, _ in group for document in content.documents]
         nodes = [node for *_, nodes_of in group for node in nodes_of]
         if nodes:  # calls for several documents go to a model together

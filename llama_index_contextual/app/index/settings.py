@@ -1,115 +1,159 @@
-"""Settings of an index: from arguments, the configuration and its state; checked against those that made it."""
+"""Settings of an index: from arguments, the configuration and its state; checked against those that made it.
+
+LlamaIndex is imported where an object is first made of them: a status needs none, and is five times as fast.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.prompts import PromptTemplate
-
-from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.formats import suffix_of
+from llama_index_contextual import __version__
+from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
-from llama_index_contextual.app.places import command_line, places, remembered
-from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
 from llama_index_contextual.app.settings.loading import checked_value, load_configuration, with_remembered
-from llama_index_contextual.app.settings.models import embedding_limit, model_id, resolve_embedding
 from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
+from llama_index_contextual.app.store import command_line, described, places, remembered
 from llama_index_contextual.app.store.database import Database
-from llama_index_contextual.app.store.paid import PaidStore
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context import LLM, context_name
-from llama_index_contextual.errors import (
-    ContextualWarning,
-    DamagedError,
-    FingerprintError,
-    StorageError,
-    without_credentials,
-)
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
-from llama_index_contextual.text import MARKDOWN_SUFFIXES, short_hash
+from llama_index_contextual.errors import DamagedError, FingerprintError, without_credentials
+from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
 
     from llama_index_contextual.app.folder import Folders
+    from llama_index_contextual.app.folder.convert import DocumentReader
+    from llama_index_contextual.app.folder.walk import Discovery
     from llama_index_contextual.app.store import Layout
+    from llama_index_contextual.app.store.caches import Caches
+    from llama_index_contextual.app.store.paid import PaidStore
     from llama_index_contextual.app.store.rows import IndexState
     from llama_index_contextual.context import LLMContextGenerator
+    from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
-LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
-# Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
-# section") is 30 word pieces at the median and 60 at most of them.
-CONTEXT_RESERVE: Final = 64
 _REMEMBERED: Final = ("embed_model", "context", "show_context_to_llm", "files", "chunks", "context_options")
 _MODELS: Final = ("embed_model", "context_options.llm")
-_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES, "typed_front_matter": True}
-_OF_SEVERAL: Final = {"files.include", "files.exclude", "descriptions"}  # settings of each of several folders
 
 
-def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
-    """The parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
-
-    A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
-    (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
-    more does not get larger chunks: smaller ones found more in the same number of characters.
-
-    Args:
-        embedding: The embedding of the index.
-        chosen: Settings of the parser that come before these.
-    """
-    known, settings = embedding_limit(embedding), {**_OF_A_FOLDER, **(chosen or {})}
-    if known is not None and settings.get("tokenizer", known[0]) == known[0]:
-        tokenizer, limit = known
-        size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
-        settings = {"chunk_size": size, "tokenizer": tokenizer, **settings}
-    if "chunk_size" in settings:
-        size = settings["chunk_size"]
-        settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
-    if isinstance(embedding, DocumentEmbedding):  # each chunk sees its neighbours already
-        settings = {**settings, "chunk_overlap": (chosen or {}).get("chunk_overlap", 0)}
-    return HeadingAwareMarkdownNodeParser(**settings)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IndexSettings:
     """The arguments of :meth:`ContextualIndex.open`, completed by the configuration, the index's own, and defaults.
 
     Attributes:
-        reading: Folder, file rules and readers.
+        folders: The documents.
         layout: The storage folder.
-        embedding: Makes vectors.
-        parser: Makes nodes.
-        contexts: Makes their contexts.
         database: The index.
-        paid: What cost money.
         configuration: All settings that are not objects.
+        objects: Arguments that are objects, by name.
+        context_options: Of the context generator.
+        descriptions: What folders and files hold, by path.
         reindex: Whether another embedding model replaces that of the index.
     """
 
-    reading: Reading
+    folders: Folders
     layout: Layout
-    embedding: BaseEmbedding
-    parser: NodeParser
-    contexts: ContextualNodePostprocessor
     database: Database
-    paid: PaidStore
     configuration: Configuration
+    objects: Mapping[str, Any]
+    context_options: Mapping[str, Any]
+    descriptions: Mapping[str, str]
     reindex: bool
 
+    @cached_property
+    def embedding(self) -> BaseEmbedding:
+        """What makes vectors."""
+        from llama_index_contextual.app.settings.models import resolve_embedding
+
+        named = self.configuration["embed_model"]
+        return resolve_embedding(self.objects.get("embed_model") or named, self.configuration["timeout"])
+
     @property
-    def folders(self) -> Folders:
-        """The documents."""
-        return self.reading.folders
+    def model_id(self) -> str:
+        """The identity of the embedding."""
+        from llama_index_contextual.app.settings.models import model_id
+
+        return model_id(self.embedding)
+
+    @cached_property
+    def parser(self) -> NodeParser:
+        """What makes nodes."""
+        from llama_index_contextual.app.index.embedder import default_parser
+
+        return self.objects.get("node_parser") or default_parser(self.embedding, self.configuration.table("chunks"))
+
+    @cached_property
+    def contexts(self) -> ContextualNodePostprocessor:
+        """What makes their contexts."""
+        from llama_index_contextual.retrieval import ContextualNodePostprocessor
+
+        options, context = dict(self.context_options), self.objects.get("context", self.configuration["context"])
+        if context == "llm":
+            from llama_index_contextual.app.settings.models import named_model
+
+            named = named_model({**self.configuration.table("context_options"), **options})
+            options = {"cache": self.paid, "timeout": self.configuration["timeout"], **named}  # kept with the index
+        show = self.configuration["show_context_to_llm"]
+        return ContextualNodePostprocessor(
+            context, show_context_to_llm=show, descriptions=dict(self.descriptions), **options
+        )
+
+    @cached_property
+    def paid(self) -> PaidStore:
+        """What cost money."""
+        from llama_index_contextual.app.store.paid import PaidStore
+
+        return PaidStore(self.layout.paid, self.database.cure)
+
+    @cached_property
+    def caches(self) -> Caches:
+        """What is derived from the index."""
+        from llama_index_contextual.app.settings.models import NoEmbedding
+        from llama_index_contextual.app.store.caches import Caches
+
+        model = "" if isinstance(self.embedding, NoEmbedding) else self.model_id
+        return Caches(self.layout.cache, self.paid, model)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """Folder, file rules and readers."""
+        kind = self.contexts.context if "context" in self.objects else self.configuration["context"]
+        rules = FileRules(include=default_include() + (SOURCE_INCLUDE if kind == "pattern" else ()))
+        rules = rules.changed(**self.configuration.table("files"))
+        return Reading(self.folders, rules, dict(self.objects.get("readers", {})), self.converter, self.layout.root)
+
+    def found(self, below: str = "") -> Discovery:
+        """The files of the folder or of a sub-folder, and the paths of those that are not read."""
+        known = [key for key, one in self.database.documents().items() if one.kind == "file"]
+        return self.reading.find(below, known=known)
+
+    def converter(self, *, keep: bool = False) -> DocumentReader:
+        """The reader of files that are no text.
+
+        Args:
+            keep: Whether it keeps what it converts.
+        """
+        from llama_index_contextual.app.folder.convert import DocumentReader
+
+        return DocumentReader(conversions=self.paid, keep=keep)
+
+    def close(self) -> None:
+        """See :meth:`ContextualIndex.close`."""
+        self.database.close()
+        made = vars(self)
+        if "paid" in made:
+            self.paid.close()
+        if "contexts" in made and self.contexts.generator is not None:
+            self.contexts.generator.close()
 
     @property
     def paid_source(self) -> str | None:
@@ -123,40 +167,27 @@ class IndexSettings:
         generator: Any = self.contexts.generator
         return generator if hasattr(generator, "require_key") else None
 
-    def state(self) -> IndexState:
-        """State of the whole index; see :meth:`Database.state`."""
-        return self.database.state()
-
     @property
     def exists(self) -> bool:
         """Whether anything has been indexed yet; it has where the database is damaged."""
         try:
-            return bool(self.state().settings)
+            return bool(self.database.state().settings)
         except DamagedError:
             return True
 
-    def require_index(self, state: IndexState) -> None:
-        """Refuse to read an index that does not exist.
-
-        Raises:
-            StorageError: There is none.
-        """
-        if not state.settings:
-            raise StorageError(f"there is no index in {self.database.path}. Cure: {self.database.cure}")
-
-    @property
-    def made_with(self) -> Callable[[str], str]:
+    def made_with(self, fingerprint: Mapping[str, Any]) -> Callable[[str], str]:
         """Function of a path or id: the hash of all that makes the nodes of that document.
 
-        That is the settings of today, and what converts the document.
+        That is the settings of a fingerprint, and what converts the document.
         """
-        readers, mark_of = self.reading.readers, self.reading.converter.mark
-        shaping = {key: one for key, one in self.fingerprint.items() if not key.startswith(("embedding.", "files."))}
+        readers = self.reading.readers
+        shaping = {key: one for key, one in fingerprint.items() if not key.startswith(("embedding.", "files."))}
         nodes = short_hash(shaping)
 
         def made_with(key: str) -> str:
-            mark = "" if readers and suffix_of(key) in readers else mark_of(key)
-            return short_hash([nodes, mark]) if mark else nodes
+            suffix = formats.suffix_of(key)
+            converter = None if suffix in readers else formats.FORMATS.get(suffix)
+            return short_hash([nodes, f"{converter} {formats.REVISION}"]) if converter else nodes
 
         return made_with
 
@@ -169,27 +200,42 @@ class IndexSettings:
         """
         parser, contexts = self.parser, self.contexts
         fields = type(parser).model_fields.keys() - {"callback_manager", "id_func"}
-        return {
+        values = {
             "parser.class": type(parser).__name__,
-            **{f"parser.{name}": _plain(getattr(parser, name)) for name in sorted(fields)},
+            **{f"parser.{name}": getattr(parser, name) for name in sorted(fields)},
             "parser.revision": getattr(type(parser), "revision", None),
             "context.generator": contexts.fingerprint,
             "context.show_to_llm": contexts.show_context_to_llm,
-            **{f"context.{name}": list(keys) for name, keys in contexts.key_lists().items() if keys},
-            "embedding.model": model_id(self.embedding),
+            **{f"context.{name}": keys for name, keys in contexts.key_lists().items() if keys},
+            "embedding.model": self.model_id,
             "reading.readers": {name: type(one).__name__ for name, one in sorted(self.reading.readers.items())},
-            **{f"files.{name}": _plain(value) for name, value in self.reading.rules},
+            **{f"files.{name}": value for name, value in self.reading.rules},
         }
+        return dict(json.loads(json.dumps(values, default=_name_of)))
+
+    @property
+    def inputs(self) -> str:
+        """Hash of all values that the fingerprint is computed from; "" where some are objects."""
+        values = self.configuration.values
+        is_named = "context_options.llm" in values or self.configuration["context"] != "llm"  # else LlamaIndex's
+        are_known = all(values.get(f"context_options.{name}") == one for name, one in self.context_options.items())
+        if self.objects or not is_named or not are_known:
+            return ""
+        return short_hash([__version__, self._choices, sorted(self.descriptions.items())])
+
+    def fingerprint_beside(self, state: IndexState) -> dict[str, Any]:
+        """The fingerprint: that of an index where it was made from the same values, which is known at once."""
+        return state.settings if state.inputs and state.inputs == self.inputs else self.fingerprint
 
     def differences(self, state: IndexState) -> list[str]:
         """The settings that differ from those an index was made with."""
-        stored, now = state.settings, self.fingerprint
+        stored, now = state.settings, self.fingerprint_beside(state)
         keys = sorted({*stored, *now}) if stored else []
         return [f"{key}: {stored.get(key)!r} → {now.get(key)!r}" for key in keys if stored.get(key) != now.get(key)]
 
     def other_model(self, state: IndexState) -> bool:
         """Whether the vectors of an index are another model's."""
-        return bool(state.settings) and state.model != model_id(self.embedding)
+        return bool(state.settings) and state.model != self.model_id
 
     def check(self, state: IndexState) -> None:
         """Refuse an embedding that does not fit an index.
@@ -204,32 +250,32 @@ class IndexSettings:
         model = f" --embed-model {shlex.quote(name)}" if name else ""
         raise FingerprintError(
             f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
-            f"{model_id(self.embedding)}: their vectors do not compare. Cure: choose the former, another storage "
+            f"{self.model_id}: their vectors do not compare. Cure: choose the former, another storage "
             f"folder, or embed everything again: reindex=True in Python, or {self.database.cure}{model} --yes"
         )
 
+    @property
+    def _choices(self) -> dict[str, Any]:
+        values = self.configuration.values
+        return {
+            key: SETTINGS[key].plain(without_credentials(value) if key in _MODELS else value)
+            for key, value in values.items()
+            if key.partition(".")[0] in _REMEMBERED
+        }
+
     def written(self) -> dict[str, Any]:
         """What an index remembers of its settings."""
-        values, collections = self.configuration.values, SETTINGS["collections"].plain(self.folders.collections)
+        collections = SETTINGS["collections"].plain(self.folders.collections)
         return {
             "settings": self.fingerprint,
-            "choices": {
-                key: SETTINGS[key].plain(without_credentials(value) if key in _MODELS else value)
-                for key, value in values.items()
-                if key.partition(".")[0] in _REMEMBERED
-            },
+            "choices": self._choices,
+            "inputs": self.inputs,
             "folders": collections or {"": {"path": str(self.folders.root)}},
         }
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: a callable by its name, anything unknown by its class."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+def _name_of(value: Any) -> str:
+    """The name of a function, or of the class of anything that is no plain value."""
     return getattr(value, "__qualname__", None) or type(value).__qualname__
 
 
@@ -238,9 +284,9 @@ def open_settings(
     storage: str | Path | None,
     config: str | Path | Configuration | Callable[[Path], Configuration] | None,
     *,
-    reindex: bool,
-    passed: Mapping[str, Any],
-    context_options: Mapping[str, Any],
+    reindex: bool = False,
+    passed: Mapping[str, Any] | None = None,
+    context_options: Mapping[str, Any] | None = None,
 ) -> IndexSettings:
     """The settings of an index.
 
@@ -261,35 +307,18 @@ def open_settings(
         config = config(folders.root)
     elif not isinstance(config, Configuration):
         config = load_configuration(folders.root, file=config)
-    passed = {name: value for name, value in passed.items() if value is not None}
-    replaced = {name for name in ("embed_model", "context") if not isinstance(passed.get(name, ""), str | bool)}
-    replaced |= {"files"} & passed.keys()  # by objects: settings of these names count no more
-    values = {**_without(config.values, replaced), **_values_of(passed, context_options)}
+    options = context_options or {}
+    passed = {name: value for name, value in (passed or {}).items() if value is not None}
+    arguments = _values_of(passed, options)
+    objects = {name: one for name, one in passed.items() if name != "files" and name not in arguments}
+    replaced = {*objects, *({"files"} & passed.keys())}  # settings of these names count no more
     database = Database(layout.database, command_line(folders, layout))
     stored = _without(remembered(folders, layout, database), replaced)
-    config = with_remembered(replace(config, values=values), stored)
-    folders, descriptions = _described(folders)
-    embedding = resolve_embedding(passed.get("embed_model") or config["embed_model"], config["timeout"])
-    paid = PaidStore(layout.paid, database.cure)
-    context: Any = passed["context"] if "context" in replaced else context_name(config["context"])
-    options = dict(context_options)
-    if context == LLM:
-        from llama_index_contextual.app.settings.models import named_model
-
-        named = named_model({**config.table("context_options"), **options})
-        options = {"cache": paid, "timeout": config["timeout"], **named}  # kept with the index
-    contexts = ContextualNodePostprocessor(
-        context,
-        show_context_to_llm=config["show_context_to_llm"],
-        descriptions={**config["descriptions"], **descriptions},
-        **options,
-    )
-    rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
-    rules = rules.changed(**config.table("files"))
-    converter = DocumentReader(conversions=paid, keep=False)
-    reading = Reading(folders, rules, dict(passed.get("readers", {})), converter, layout.root)
-    parser = passed.get("node_parser") or default_parser(embedding, config.table("chunks"))
-    return IndexSettings(reading, layout, embedding, parser, contexts, database, paid, config, reindex)
+    config = replace(config, values={**_without(config.values, replaced), **arguments})
+    folders, descriptions = described(folders)
+    descriptions = {**config["descriptions"], **descriptions}
+    config = with_remembered(config, stored)
+    return IndexSettings(folders, layout, database, config, objects, options, descriptions, reindex)
 
 
 def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,7 +330,7 @@ def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) ->
         chosen = {"include", "exclude", *rules.model_fields_set}
         values |= {f"files.{name}": value for name, value in rules if name in chosen}
     for name, value in context_options.items():
-        plain = value.template if isinstance(value, PromptTemplate) else value
+        plain = getattr(value, "template", value)  # of a PromptTemplate
         if f"context_options.{name}" in SETTINGS and isinstance(plain, str | int | float):
             values[f"context_options.{name}"] = plain
     return {key: checked_value(key, value) for key, value in values.items()}
@@ -310,23 +339,3 @@ def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) ->
 def _without(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     """Settings without those of some names or tables."""
     return {key: value for key, value in values.items() if not {key, key.partition(".")[0]} & names}
-
-
-def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
-    """Several folders with the file rules of their own configuration, and their descriptions by path."""
-    collections = {}
-    descriptions: dict[str, str] = {}
-    for name, collection in folders.collections.items():
-        config = load_configuration(collection.folder)
-        values = {key: value for key, value in config.values.items() if config.origins[key] == str(config.file)}
-        if others := sorted(values.keys() - _OF_SEVERAL):
-            cure = "say it by options or in your own settings"
-            text = f"{config.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: {cure}."
-            warnings.warn(text, ContextualWarning, stacklevel=4)
-        descriptions |= {f"{name}/{key.lstrip('/.')}": text for key, text in values.get("descriptions", {}).items()}
-        if collection.description:
-            descriptions[f"{name}/"] = collection.description
-        include = collection.include or values.get("files.include", ())
-        exclude = (*values.get("files.exclude", ()), *collection.exclude)
-        collections[name] = collection.model_copy(update={"include": include, "exclude": exclude})
-    return replace(folders, collections=collections), descriptions

@@ -9,12 +9,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.embedder import rows_without_vector
 from llama_index_contextual.app.store.database import MISCOUNTED
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index_contextual.app.folder.sources import Source
-    from llama_index_contextual.app.index.query import IndexReader
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.store.database import Snapshot
     from llama_index_contextual.app.store.rows import DocumentRow
@@ -284,21 +280,21 @@ def planned(
     documents = {key: one for key, one in rows.items() if one.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}
     covered = None if discovery.unfinished else ""
-    return make_plan(documents, now, settings.made_with, covered, sorted(failed)), sources
+    made_with = settings.made_with(settings.fingerprint_beside(settings.database.state()))
+    return make_plan(documents, now, made_with, covered, sorted(failed)), sources
 
 
-def index_status(reader: IndexReader, *, check: bool) -> IndexStatus:
+def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
     """Report of what an index holds, and of what a refresh would do.
 
     Args:
-        reader: Of the index.
+        settings: Of the index.
         check: Whether everything is read and compared.
 
     Raises:
         StorageError: There is no index, or it is damaged.
     """
-    settings = reader.settings
-    with reader.opened() as snapshot:
+    with settings.database.reading() as snapshot:
         state, rows = snapshot.state, snapshot.documents()
         plan, _ = planned(settings, rows)
         documents = [key for key, one in rows.items() if one.is_indexed]
@@ -319,13 +315,16 @@ def index_status(reader: IndexReader, *, check: bool) -> IndexStatus:
             complete=state.complete,
             differences=settings.differences(state),
             pending=plan,
-            problems=_problems(reader, snapshot, plan) if check else None,
+            problems=_problems(settings, snapshot, plan) if check else None,
         )
 
 
-def _problems(reader: IndexReader, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
+def _problems(settings: IndexSettings, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
     """What does not agree among the files, the databases and the caches, a sentence each; all of it is read."""
-    settings = reader.settings
+    import numpy as np
+
+    from llama_index_contextual.app.index.embedder import rows_without_vector
+
     settings.database.check()
     settings.paid.check()
     found = [] if snapshot.state.complete else ["A refresh was interrupted."]
@@ -335,8 +334,8 @@ def _problems(reader: IndexReader, snapshot: Snapshot, plan: RefreshReport) -> l
     ]
     if lost := rows_without_vector(snapshot, settings.paid, settings.embedding):
         found.append(f"{counted(len(lost), 'chunk')} without a vector, which was lost.")
-    moment, rows = reader.caches.at(snapshot), snapshot.rows()
-    caches = {"words": moment.words.rows, **({"vectors": moment.vectors.rows} if reader.caches.model else {})}
+    moment, rows = settings.caches.at(snapshot), snapshot.rows()
+    caches = {"words": moment.words.rows, **({"vectors": moment.vectors.rows} if settings.caches.model else {})}
     found += [
         f"The cache of {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
         f"{len(np.setdiff1d(shown, rows))} too many."

@@ -46,7 +46,7 @@ def writing(reader: IndexReader) -> Iterator[Writer]:
     with reader.lock.hold():
         try:
             settings.database.check()
-            settings.check(settings.state())
+            settings.check(settings.database.state())
         except DamagedError as error:
             set_index_aside(reader, error)
         if message := settings.paid.repair():

@@ -182,7 +182,7 @@ class PageApi:
 
     def state(self) -> dict[str, Any]:
         """What the index holds, how far it is behind its folder, and what can be chosen from."""
-        index, state = self._index, self._index.settings.state()
+        index, state = self._index, self._index.settings.database.state()
         documents, fresh = index.documents(), index.freshness(_LOOK_SECONDS)
         if self._overview[0] != state.change:
             self._overview = state.change, self._overview_of(documents)

@@ -77,6 +77,7 @@ class IndexState:
 
     Attributes:
         settings: Those that made it, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
+        inputs: Hash of all values that the settings were computed from; "" where some were Python objects.
         choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
         folders: Of the documents, by name: ``path`` and more of each; the name of an only one is "".
         complete: False while a refresh is at work or was killed.
@@ -87,6 +88,7 @@ class IndexState:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     settings: dict[str, Any] = field(default_factory=dict)
+    inputs: str = ""
     choices: dict[str, Any] = field(default_factory=dict)
     folders: dict[str, dict[str, Any]] = field(default_factory=dict)
     complete: bool = True
