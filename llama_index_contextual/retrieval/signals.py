@@ -52,9 +52,9 @@ Floats = npt.NDArray[np.float64]
 _LINK: Final = re.compile(
     r"!?\[\[([^\[\]|#^\n]{1,200}(?:#(?=[\]|]))?)(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]"
 )
-_QUOTES: Final = "\"'“”„«»`’‘<>"
-# Blanks, dashes, slashes, and marks of sentences.
-_SEPARATORS: Final = re.compile(r"[\s\-_./\\\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+")
+_QUOTES: Final = "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u300c\u300d\u300e\u300f"
+# Blanks, quotation marks, dashes, slashes, and marks of sentences.
+_SEPARATORS: Final = re.compile(rf"[{_QUOTES}\s\-_./\\\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+")
 _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
 _READ: Final = 1000  # characters of a chunk that may be headings
 _LONGEST: Final = 200  # characters of a name
@@ -187,7 +187,7 @@ def _terms_of(analyzer: Analyzer, text: str) -> frozenset[str]:
 # The same few paths, titles and headings come again with each question.
 @lru_cache(maxsize=65_536)
 def folded_name(text: str) -> str:
-    """A name without case, accents, brackets of a link, and with spaces for all separators and marks."""
+    """A name without case, accents and brackets of a link, and with spaces for quotation marks and other separators."""
     return " ".join(_SEPARATORS.sub(" ", fold(normalise(_unlinked(text))).casefold()).split())
 
 

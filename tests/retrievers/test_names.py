@@ -25,6 +25,8 @@ NOTES = {
     "archive/2024.md": "Plans of a year.",
     "What is DNS?.md": "Addresses of names.",
     "Drei Fragen – und Antworten.md": "Hier.",
+    "Проект «Байкал».md": "Зимой здесь лёд.",
+    "озеро.md": "# Озеро\n\n– Байкал, Байкал и проект Байкал: проект, проект и Байкал.",
     "plan.md": "Bread of May.",
     "Plan.md": "Tea of June.",
 }
@@ -64,6 +66,7 @@ def embedding_of_words():
         ("GIL?", "notes/GIL.md"),
         ("Drei Fragen - und Antworten", "Drei Fragen – und Antworten.md"),
         ("Deadlock%20Prevention.md", "notes/Deadlock Prevention.md"),
+        ("[[Проект «Байкал»]]", "Проект «Байкал».md"),
         ("Plan.md", "Plan.md"),
         ("[[plan]]", "plan.md"),
     ],
@@ -90,6 +93,10 @@ def test_a_question_that_is_no_name_names_nothing(vault):
     [
         ("Straße_und-Weg.md", "strasse und weg md"),
         (" “Łódź” ", "lodz"),
+        ("[[Проект «Байкал»]]", "проект баикал"),
+        ("Проект «Байкал».md", "проект баикал md"),
+        ("[[“Quoted” notes]]", "quoted notes"),
+        ("「企画」メモ", "企画 メモ"),
         ("[[a/B c|d]]", "a b c"),
         ("C++", "c++"),
         ("[[C#|d]]", "c#"),
