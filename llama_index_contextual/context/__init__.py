@@ -15,7 +15,14 @@ from llama_index_contextual.context.base import (
     SourceDocument,
     group_by_document,
 )
-from llama_index_contextual.context.free import FREE, HeadingContextGenerator, PatternContextGenerator
+from llama_index_contextual.context.free import (
+    FREE,
+    SOURCE_SUFFIXES,
+    HeadingContextGenerator,
+    PatternContextGenerator,
+    definitions_of,
+    is_code,
+)
 from llama_index_contextual.errors import SettingError, refuse_unknown
 
 if TYPE_CHECKING:

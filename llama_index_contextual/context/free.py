@@ -1,34 +1,26 @@
 """Contexts that cost nothing: of headings, and of source code. Other documents get their headings.
 
-Pygments finds the definitions of source code rather than a grammar per language: it comes with rich, reads some 500
-languages, never fails on half a function, and tells names from strings and comments, which is all that is needed here.
+Expressions over single lines find what source code defines, rather than a grammar per language: they read half a
+function too, as in a chunk, and know some thirty languages. The ranking of source files reads the same definitions.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from functools import lru_cache
-from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import MetadataMode
-from pygments.lexers import get_lexer_for_filename
-from pygments.token import Comment, Keyword, Name, Operator, Punctuation, String
-from pygments.util import ClassNotFound
 
 from llama_index_contextual import metadata
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, position, start_of
 from llama_index_contextual.text import date_in_words, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
-    from pygments.lexer import Lexer
-    from pygments.token import _TokenType
-
 
 _FORM: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"  # part of the version
 _REVISION: Final = 3  # raise it when the same settings would give other words
@@ -101,38 +93,60 @@ def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     return "" if title.casefold() in names else title
 
 
-# A keyword that the defined name follows, and the word that a reader would use for it.
-_DEFINERS: Final = {
-    "class": "class", "struct": "struct", "enum": "enum", "union": "union", "interface": "interface",
-    "trait": "trait", "impl": "impl", "record": "record", "protocol": "protocol", "object": "object",
-    "namespace": "namespace", "module": "module", "mod": "module", "defmodule": "module",
-    "def": "function", "fn": "function", "func": "function", "fun": "function", "function": "function",
-    "type": "type", "macro_rules": "macro",
-}  # fmt: skip
-_OPEN_BRACKETS: Final = {"(": ")", "<": ">"}
-_NOT_DEFINING: Final = frozenset({".", "new", "return", ",", "(", ":", "=", "!", "@", "else", "throw", "&", "|"})
 # Languages where every function has a keyword: "len(rest) > 0 {" defines nothing there, though it looks like C.
-_KEYWORD_FUNCTIONS: Final = frozenset(
-    {"Cython", "Go", "Julia", "Kotlin", "Lua", "Nim", "Python", "Ruby", "Rust", "Scala", "Swift", "Zig"}
+_KEYWORD_FUNCTIONS: Final = tuple(
+    ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 .py .pyi .r .rb .rs .scala .swift .zig".split()  # noqa: SIM905
 )
-_NO_CODE: Final = frozenset({"text", "md", "rst", "html", "xml", "json", "yaml", "toml", "ini", "csv", "diff", "tex"})
+_OTHERS: Final = """
+    .bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs .java .js .jsx .m .mjs .ml .mm .sh .sql
+    .tcl .ts .tsx .vb .vue
+"""
+SOURCE_SUFFIXES: Final = (*_KEYWORD_FUNCTIONS, *_OTHERS.split())
+_DEFINED: Final = re.compile(
+    r"(?:(?:abstract|async|case|companion|const(?=\s(?:fn|unsafe))|data|declare|default|export|extern(?:\s\"\w{1,9}\")?|"
+    r"final|implicit|infix|inline|internal|local|mutating|open|override|partial|private|protected|pub(?:\([a-z]{1,9}\))?|"
+    r"public|readonly|sealed|static|suspend|unsafe|virtual)\s{1,4}){0,6}"
+    r"(class|const|def|defmacro|defmodule|defp|enum(?:\s(?:class|struct))?|fn|fun|func|function|impl|interface|let|"
+    r"macro_rules|mod|module|namespace|struct|sub|trait|type|typealias|union|val|var|"
+    r"(?:extension|object|protocol|record)(?=\s{1,4}[A-Z]))[*!]?(?:<[^<>]{0,80}(?:<[^<>]{0,80}>[^<>]{0,80}){0,4}>)?\s{1,4}"
+    r"(?:[A-Z][A-Z\d]{0,40}_[A-Z\d_]{1,40}\s(?=[A-Z]))?"  # class GTEST_API_ Test
+    r"(?:\((?:\w+\s+)?\*?(\w+)?[^()]{0,80}\)\s{0,4})?"  # func (s *Stack[T]) Push
+    r"([A-Za-z_$][\w$]*(?:(?:\.|::|\\)[\w$]+)*)"
+    r"(?=\s*(?:[^\w\s.%*`'\"]|$|(?:do|extends|final|for|func|implements|permits|where|with)\b|[\w.*\[\]]+(?:$|\s*[{/])))"
+)
+_ASSIGNED: Final = re.compile(
+    r"([A-Za-z_$][\w$]*)\s?(?:[:=]|<-)\s?(?:async\s)?(?:function\b|\([^()]{0,80}\)\s?=>)"
+    r"|\bfunction\s([A-Za-z_$][\w$]*)\s?\("
+)
+_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")  # in Haskell
+_FUNCTION: Final = re.compile(  # in C's family: its head, its parameters, what may stand before its body
+    r"([\w~$*&<][\w\t *&<>:\[\],?~$.]*)\((?:[^(){};\"'`]|\((?:[^(){};\"'`]|\([^(){};\"'`]*\))*\))*\)"
+    r"(?:[^\S\n]*[\w:-][^;{}=\n]*|\s*(?::|->|throws\b|where\b|noexcept|const\b|override)[^;{}=]{0,200})?\s*\{"
+)
+_HEAD_NAME: Final = re.compile(r"[\w$~]+(?:::[\w$~]+)*")
+_NO_HEAD: Final = frozenset(
+    """
+    assert await case catch class do elif else fn for foreach func function guard if in lock match new not return switch
+    synchronized throw try unless until using while with yield
+    """.split()  # noqa: SIM905
+)
+_MODIFIERS: Final = ("public", "private", "protected", "static", "final", "abstract", "override")
+_KINDS: Final = {
+    **dict.fromkeys(("def", "defp", "fn", "fun", "func", "sub"), "function"),
+    **dict.fromkeys(("const", "let", "val", "var"), "variable"),
+    "defmacro": "macro", "macro_rules": "macro", "defmodule": "module", "mod": "module",
+}  # fmt: skip
+_COMMENTS: Final = ("*", "//", "/*", "#", "--", ";")
+_DOCSTRING: Final = re.compile("(\"{3}|'{3}).*?\\1", re.DOTALL)
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])(?:\s|$)|\n\s*\n")
 _VISIBLE: Final = re.compile(r"\S")
-_MAX_LEXED: Final = 200_000  # characters: a generated file of megabytes has no reader
+_MOST_OF_LINE: Final = 300  # characters in which a line defines something
+_MOST_OF_HEAD: Final = 600  # of a function in C's family, up to its body
 _MAX_SENTENCE: Final = 200
-_MAX_SIGNATURE: Final = 24  # tokens between a parameter list and its body: const noexcept override -> Result<T>
 
 
-class Token(NamedTuple):
-    """One token that is no white space."""
-
-    start: int
-    kind: _TokenType
-    text: str
-
-
-class Symbol(NamedTuple):
-    """Something that code defines: its kind in a word, its name, and where it stands (characters)."""
+class Definition(NamedTuple):
+    """Something that code defines: its kind in a word, its name, where its line starts (characters) and how far in."""
 
     kind: str
     name: str
@@ -143,60 +157,53 @@ class Symbol(NamedTuple):
         return f"{self.kind} {self.name}"
 
 
-class SourceCode(NamedTuple):
-    """The definitions of a file of source code, or of a part of one."""
-
-    text: str
-    language: str
-    symbols: tuple[Symbol, ...]
-
-    def defined(self, start: int, end: int) -> list[Symbol]:
-        """The symbols defined between two positions, in their order."""
-        return [symbol for symbol in self.symbols if start <= symbol.start < end]
-
-    def enclosing(self, start: int) -> list[Symbol]:
-        """The symbols that a position is inside of, outermost first, by indentation.
-
-        None after what was read: which symbols stand between is not known.
-        """
-        if start >= _MAX_LEXED:
-            return []
-        visible = _VISIBLE.search(self.text, start)
-        level = _indent(self.text, visible.start() if visible else len(self.text) - 1)
-        stack: list[Symbol] = []
-        for symbol in self.symbols[: bisect_left(self.symbols, start, key=lambda symbol: symbol.start)]:
-            while stack and stack[-1].indent >= symbol.indent:
-                stack.pop()
-            stack.append(symbol)
-        return list(takewhile(lambda symbol: symbol.indent < level, stack))
-
-
-def read_code(text: str, path: str) -> SourceCode | None:
-    """The definitions of source code; None where the file's name is not one of code.
-
-    Args:
-        text: All of a file or any part of it. What follows the first 200,000 characters is not read.
-        path: The file's name: its ending decides the language.
-    """
-    lexer = _lexer(path.rpartition("/")[2])
-    if lexer is None:
-        return None
-    tokens: list[Token] = []
-    for start, kind, value in lexer.get_tokens_unprocessed(text[:_MAX_LEXED]):
-        if (kind in Comment and kind not in Comment.Preproc) or kind in String.Doc:
-            continue
-        if kind in Punctuation or kind in Operator:  # "()," and "->" come as one token or as several
-            tokens.extend(Token(start + offset, kind, mark) for offset, mark in enumerate(value) if mark.strip())
-        elif value.strip():
-            tokens.append(Token(start + len(value) - len(value.lstrip()), kind, value.strip()))
-    symbols = {symbol.start: symbol for symbol in _definitions(text, tokens, lexer.name)}
-    ordered = sorted(symbols.values(), key=lambda symbol: symbol.start)
-    return SourceCode(text, lexer.name, tuple(ordered))
-
-
 def is_code(path: str) -> bool:
     """Whether a file's name is one of source code."""
-    return _lexer(path.rpartition("/")[2]) is not None
+    return PurePosixPath(path).suffix.lower() in SOURCE_SUFFIXES
+
+
+def definitions_of(text: str, path: str) -> list[Definition]:
+    """What source code defines, line by line.
+
+    Args:
+        text: All of a file or any part of it.
+        path: The file's name: its ending decides the language.
+    """
+    found, end = [], 0
+    has_keywords = path.lower().endswith(_KEYWORD_FUNCTIONS)
+    for line in text.splitlines(keepends=True):
+        start, end = end + len(line) - len(line.lstrip()), end + len(line)
+        if (visible := line.strip()[:_MOST_OF_LINE]) and not visible.startswith(_COMMENTS):
+            defined = _defined_in(visible) or (None if has_keywords else _function_at(text, start, visible))
+            found += [Definition(*defined, start, _indent(line))] if defined else []
+    return found
+
+
+def _defined_in(line: str) -> tuple[str, str] | None:
+    """Kind and name of what a line defines by a keyword of any language."""
+    by_keyword, assigned = _DEFINED.match(line), _ASSIGNED.search(line)
+    kind = _KINDS.get(by_keyword[1], by_keyword[1].partition(" ")[0]) if by_keyword else ""
+    if by_keyword and not (assigned and kind == "variable"):
+        return kind, ".".join(filter(None, by_keyword.groups()[1:]))
+    if function := assigned or _SIGNED.match(line):
+        return "function", next(filter(None, function.groups()[::-1]))
+    return None
+
+
+def _function_at(text: str, start: int, line: str) -> tuple[str, str] | None:
+    """Kind and name of a function as C's family defines it: without a keyword, by its parameters and its body."""
+    words = line.partition("(")[0].split()
+    if "(" in line and words[1:] and words[0] in _MODIFIERS and "=" not in words:
+        return "function", words[-1].lstrip("*&")
+    found = _FUNCTION.match(text, start, start + _MOST_OF_HEAD)
+    names = _HEAD_NAME.findall(found[1]) if found else []
+    return ("function", names[-1]) if names and _NO_HEAD.isdisjoint(names) else None
+
+
+def _indent(line: str) -> int:
+    """The columns before a line's first visible character."""
+    line = line.expandtabs(4)
+    return len(line) - len(line.lstrip())
 
 
 def first_sentence(text: str) -> str:
@@ -205,81 +212,7 @@ def first_sentence(text: str) -> str:
     return sentence if len(sentence) <= _MAX_SENTENCE else f"{sentence[: _MAX_SENTENCE - 1].rstrip()}…"
 
 
-@lru_cache(maxsize=256)
-def _lexer(file_name: str) -> Lexer | None:
-    try:
-        # C++ headers end in .h more often than C's, and C++'s lexer reads both.
-        lexer = get_lexer_for_filename("a.hpp" if file_name.endswith(".h") else file_name, stripnl=False)
-    except ClassNotFound:
-        return None
-    return None if _NO_CODE.intersection(lexer.aliases) else lexer
-
-
-def _definitions(text: str, tokens: Sequence[Token], language: str) -> Iterator[Symbol]:
-    depth, unnamed = 0, language not in _KEYWORD_FUNCTIONS
-    for at, token in enumerate(tokens):
-        depth += {"(": 1, ")": -1}.get(token.text, 0)
-        definer = _DEFINERS.get(token.text) if token.kind in Keyword or token.kind in Name else None
-        if definer is not None:
-            for name, start in _named_after(tokens, at + 1):
-                yield Symbol(definer, name, start, _indent(text, start))
-        elif unnamed and depth <= 0 and _is_name(token) and _has_body(tokens, at):
-            yield Symbol("function", token.text, token.start, _indent(text, token.start))
-
-
-def _named_after(tokens: Sequence[Token], position: int) -> Iterator[tuple[str, int]]:
-    """Yield the name that ``fn``, ``impl<T>`` or ``func (e *Engine)`` introduces, and where it stands, if any.
-
-    Go names a method's class in brackets before its name: that gives ``Engine.Search``. A function without a name,
-    ``func(a int) Result {``, has a type there.
-    """
-    if position < len(tokens) and tokens[position].text == "!":  # macro_rules!
-        position += 1
-    owner, opening = "", tokens[position].text if position < len(tokens) else ""
-    if opening in _OPEN_BRACKETS:
-        end = _after_brackets(tokens, position)
-        if opening == "(":
-            owner = next((token.text for token in tokens[position + 2 : end] if token.kind in Name), "")
-            if end + 1 >= len(tokens) or tokens[end + 1].text != "(":
-                return
-        position = end
-    if position < len(tokens) and tokens[position].kind in Name:
-        token = tokens[position]
-        yield (f"{owner}.{token.text}" if owner else token.text), token.start
-
-
-def _is_name(token: Token) -> bool:
-    return token.kind in Name and token.kind not in Name.Decorator
-
-
-def _has_body(tokens: Sequence[Token], position: int) -> bool:
-    """Whether a name is followed by a parameter list and ``{``, as functions of C's family are."""
-    if position + 1 >= len(tokens) or tokens[position + 1].text != "(":
-        return False
-    before = [token.text for token in tokens[max(0, position - 2) : position]]
-    if before == ["-", ">"] or (before and before[-1] in _NOT_DEFINING and before != [":", ":"]):  # Class::method
-        return False
-    end = _after_brackets(tokens, position + 1)
-    signature = tokens[end : end + _MAX_SIGNATURE]
-    ends = set("{;=}" if signature and signature[0].text == ":" else "{;=},).")  # A::A() : x(1) {
-    return next((token.text for token in signature if token.text in ends), "") == "{"
-
-
-def _after_brackets(tokens: Sequence[Token], position: int) -> int:
-    opening, closing, depth = tokens[position].text, _OPEN_BRACKETS[tokens[position].text], 0
-    for index in range(position, len(tokens)):
-        depth += {opening: 1, closing: -1}.get(tokens[index].text, 0)
-        if depth == 0:
-            return index + 1
-    return len(tokens)
-
-
-def _indent(text: str, position: int) -> int:
-    line = text[text.rfind("\n", 0, position) + 1 : position + 1]
-    return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
-
-
-_PATTERN_REVISION: Final = 5  # raise it when the same text would give other words
+_PATTERN_REVISION: Final = 6  # raise it when the same text would give other words
 _MOST_SYMBOLS: Final = 12  # names that a context lists
 _MOST_LEXICAL: Final = 2000  # characters for the keyword arm
 
@@ -298,21 +231,22 @@ class PatternContextGenerator(ContextGenerator):
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node."""
-        code = read_code(document.text, document.path)
-        if code is None:
+        if not is_code(document.path):
             return self._from_headings(nodes, document)
-        return [self._from_code(node, document, code) for node in nodes]
+        defined = _listable(document.text, document.path)
+        return [self._from_code(node, document, defined) for node in nodes]
 
-    def _from_code(self, node: BaseNode, document: SourceDocument, code: SourceCode) -> ChunkContext:
-        start, end = position(node, document)
+    def _from_code(self, node: BaseNode, document: SourceDocument, defined: Sequence[Definition]) -> ChunkContext:
+        text, (start, end) = document.text, position(node, document)
         if start == end:  # the chunk is not part of the text that is known: read it by itself
             text = node.get_content(metadata_mode=MetadataMode.NONE)
-            code, start, end = read_code(text, document.path) or code, 0, len(text)
-        parts = _listed("In", code.enclosing(start)), _listed("Defines", code.defined(start, end))
-        text = " ".join(filter(None, [f"From file: {document.path}.", *parts]))
-        is_first = end > start and not code.text[:start].strip()
-        names = [code.language, *dict.fromkeys(symbol.name for symbol in code.symbols)] if is_first else []
-        return ChunkContext(text, self.name, " ".join(names)[:_MOST_LEXICAL], self.version)
+            defined, start, end = _listable(text, document.path), 0, len(text)
+        first, last = (bisect_left(defined, at, key=lambda one: one.start) for at in (start, end))
+        parts = _listed("In", _enclosing(text, start, defined[:first])), _listed("Defines", defined[first:last])
+        context = " ".join(filter(None, [f"From file: {document.path}.", *parts]))
+        is_first = end > start and not text[:start].strip()
+        names = dict.fromkeys(one.name for one in defined) if is_first else ()
+        return ChunkContext(context, self.name, " ".join(names)[:_MOST_LEXICAL], self.version)
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         titles = dict.fromkeys(title for node in nodes for title in metadata.heading_titles(node.metadata))
@@ -322,6 +256,26 @@ class PatternContextGenerator(ContextGenerator):
         texts = (_describe(node, document) for node in nodes)
         lexical = ((text, " ".join(filter(None, [path, *more]))[:_MOST_LEXICAL]) for text, path in texts)
         return [ChunkContext(text, self.name, words, self.version) for text, words in lexical]
+
+
+def _listable(text: str, path: str) -> list[Definition]:
+    """What code defines without its variables and the examples in its docstrings."""
+    code = _DOCSTRING.sub(lambda quoted: _VISIBLE.sub(" ", quoted[0]), text)
+    return [one for one in definitions_of(code, path) if one.kind != "variable"]
+
+
+def _enclosing(text: str, start: int, before: Sequence[Definition]) -> list[Definition]:
+    """The definitions that a position is inside of, outermost first, by indentation."""
+    visible = _VISIBLE.search(text, start)
+    at = visible.start() if visible else len(text) - 1
+    level, around = _indent(text[text.rfind("\n", 0, at) + 1 : at + 1]), list[Definition]()
+    for one in reversed(before):
+        if not level:
+            break
+        if one.indent < level:
+            around.append(one)
+            level = one.indent
+    return around[::-1]
 
 
 def _listed(label: str, symbols: Iterable[object]) -> str:

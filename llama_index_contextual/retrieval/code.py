@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from llama_index_contextual.context import definitions_of, is_code
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -37,38 +39,15 @@ if TYPE_CHECKING:
 SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
 FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
 PROSE: Final = 0.5  # factor of the signals for a question with a question mark, which is about more than a name
-_SUFFIXES: Final = frozenset(
-    """
-    .c .cc .cjs .cpp .cs .cxx .dart .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m .mjs .php .pl .pm .py .pyi
-    .r .rb .rs .scala .sh .sql .swift .ts .tsx .vue .zig
-    """.split()  # noqa: SIM905  a list of words reads better as text
-)
 _TESTS: Final = frozenset(
     """
     __tests__ benchmark benchmarks doc docs example examples fixtures spec specs test testdata tests
-    """.split()  # noqa: SIM905
+    """.split()  # noqa: SIM905  a list of words reads better as text
 )
 _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
-_MODIFIERS: Final = frozenset(("public", "private", "protected", "static", "final", "abstract", "override"))
-_DEFINED: Final = re.compile(
-    r"(?:(?:abstract|async|case|companion|data|declare|default|export|extern|final|implicit|infix|inline|internal|local|"
-    r"mutating|open|override|partial|private|protected|pub(?:\([a-z]{1,9}\))?|public|readonly|sealed|static|suspend|"
-    r"unsafe|virtual)\s{1,4}){0,6}(?:class|const|def|defmacro|defmodule|defp|enum|fn|fun|func|function|impl|interface|let|"
-    r"macro_rules!|module|struct|trait|type|typealias|union|val|var|(?:extension|object|protocol|record)(?=\s{1,4}[A-Z]))"
-    r"\s{1,4}(?:\([^()]{0,80}\)\s{0,4})?([A-Za-z_$][\w$]*(?:(?:\.|::)[\w$]+)*)"
-)
-_ASSIGNED: Final = re.compile(r"([A-Za-z_$][\w$]*)\s?[:=]\s?(?:async\s)?(?:function\b|\([^()]{0,80}\)\s?=>)")
-_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")
-_HEAD: Final = re.compile(r"[\w\s*&<>:\[\],?~$]+")  # of a function in C's family
-_NO_HEAD: Final = frozenset(
-    """
-    assert await case catch do elif else fn for foreach func function guard if in lock match new not return switch
-    synchronized throw try unless until using while with yield
-    """.split()  # noqa: SIM905
-)
+_LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w+")
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
-_LONGEST_LINE: Final = 300  # characters of a line that may define a name
 _SPEAKERS: Final = 3  # chunks that speak for their file
 _MOST_REPEATS: Final = 3
 _FADES: Final = 10  # ranks after which a candidate counts 1/e of the first
@@ -92,33 +71,13 @@ class CodeRecord(NamedTuple):
 
 def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
     """The record of a chunk; None where its file is no source file."""
-    pure = PurePosixPath(path)
-    if pure.suffix.lower() not in _SUFFIXES:
+    if not is_code(path):
         return None
+    pure = PurePosixPath(path)
     is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
     is_test = is_test or not _TESTS.isdisjoint(pure.parts[:-1])
-    return CodeRecord(path, _words_of(analyzer, pure.stem), definitions_of(text), is_test)
-
-
-def definitions_of(text: str) -> tuple[str, ...]:
-    """The names that a chunk defines."""
-    lines = (line.strip() for line in text.splitlines())
-    names = (_defined_in(line) for line in lines if len(line) <= _LONGEST_LINE)
-    return tuple(re.split(r"[.:]", name)[-1] for name in names if name)
-
-
-def _defined_in(line: str) -> str:
-    """The name that a line of any language defines, with what it is a part of; "" for none."""
-    if found := _DEFINED.match(line) or _ASSIGNED.search(line) or _SIGNED.match(line):
-        return found[1]
-    head, bracket, rest = line.partition("(")
-    words = head.split()
-    if bracket and words[1:] and words[0] in _MODIFIERS:
-        return words[-1]
-    is_function = bracket and line.endswith("{") and not re.search(r"[\"'`]|=>|\bfunction\b", rest)
-    if is_function and _HEAD.fullmatch(head) and _NO_HEAD.isdisjoint(words := re.findall(r"[\w$]+", head)):
-        return words[-1] if words else ""
-    return ""
+    names = (_LAST_PART.split(one.name)[-1] for one in definitions_of(text, path))
+    return CodeRecord(path, _words_of(analyzer, pure.stem), tuple(names), is_test)
 
 
 @lru_cache(maxsize=1 << 15)

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.context import PatternContextGenerator, SourceDocument, resolve_generator
-from llama_index_contextual.context.free import first_sentence, read_code
+from llama_index_contextual.context import (
+    PatternContextGenerator,
+    SourceDocument,
+    definitions_of,
+    is_code,
+    resolve_generator,
+)
+from llama_index_contextual.context.free import first_sentence
 
 PYTHON = '''\
 # Copyright 2026 Nobody. All rights reserved.
@@ -29,6 +35,10 @@ class Engine:
         More words.
         """
         "def not_a_function(): class NotAClass"
+        """
+        def shown(): in an example
+        class of things.
+        """
         return lookup(query)
 
     async def close(self):
@@ -63,6 +73,20 @@ public class A {
   }
 }
 """
+C = """\
+struct node { int value; };
+static const char *names[] = {"a"};
+struct node *next(struct node *node)
+{
+  struct node *other = node;
+  if (other)
+    for (;;) { run(other); }
+}
+size_t size_of(struct node *node,
+               int depth)
+{
+}
+"""
 CPP = """\
 namespace n {
 A::A(int x) : y_(x), z(1) {}
@@ -72,15 +96,16 @@ int A::f(std::vector<int> v) const {
 }
 }
 """
-TYPESCRIPT = "export function add(x) { return f(x) }\nclass A { run() {} }\ninterface B {}"
+TYPESCRIPT = "export function add(x) { return f(x) }\nclass A {\n  run() {}\n}\ninterface B {}"
 
 SYMBOLS = {
     "a.py": (PYTHON, ["class Engine", "function search", "function close"]),
     "a.go": (GO, ["function Engine.Search", "function Stack.Push", "type Engine"]),
     "a.rs": (RUST, ["impl Foo", "function bar", "struct S"]),
     "a.java": (JAVA, ["class A", "function find"]),
-    "a.cpp": (CPP, ["namespace n", "function A", "function A::f"]),
-    "a.h": ("class B { void run() override { go(); } };", ["class B", "function run"]),
+    "a.cpp": (CPP, ["namespace n", "function A::A", "function A::f"]),
+    "a.h": ("class API_B Be : public B {\n  void run() override { go(); }\n};", ["class Be", "function run"]),
+    "a.c": (C, ["struct node", "function next", "function size_of"]),
     "a.ts": (TYPESCRIPT, ["function add", "class A", "function run", "interface B"]),
     "a.rb": ("class A\n  def x; end\nend", ["class A", "function x"]),
     "a.kt": ("fun foo(x: Int) = 1\nobject B", ["function foo", "object B"]),
@@ -91,12 +116,15 @@ SYMBOLS = {
 @pytest.mark.parametrize(("path", "case"), SYMBOLS.items(), ids=SYMBOLS)
 def test_what_code_defines(path, case):
     text, expected = case
-    assert [str(symbol) for symbol in read_code(text, path).symbols] == expected
+    [context] = contexts(text, [text], path)
+    assert context.text == f"From file: {path}. Defines: {', '.join(expected)}."
 
 
 @pytest.mark.parametrize("path", ["notes.md", "notes.txt", "LICENSE", "data.json", "page.html", ""])
 def test_other_files_are_no_code(path):
-    assert read_code("class A: pass", path) is None
+    assert not is_code(path)
+    [context] = contexts("class A: pass", ["class A: pass"], path)
+    assert "Defines" not in context.text
 
 
 def contexts(text, chunks, path="search/engine.py", **settings):
@@ -118,7 +146,7 @@ def test_keyword_arm_gets_once_a_file_all_its_names():
     first, method = contexts(
         PYTHON, [PYTHON[:40], '    def search(self, query):\n        """Give the notes that answer a query.']
     )
-    assert first.lexical == "Python Engine search close"
+    assert first.lexical == "Engine search close"
     assert method.lexical == ""
 
 
@@ -160,24 +188,17 @@ def test_first_sentence(text, sentence):
 
 @given(st.text(max_size=400), st.sampled_from(["a.py", "a.rs", "a.cpp", "a.java", "a.js", "a.go"]), st.integers(0, 400))
 def test_no_text_is_too_strange_to_read(text, path, position):
-    code = read_code(text, path)
-    code.enclosing(min(position, len(text)))
-    assert all(text.startswith(symbol.name, symbol.start) for symbol in code.symbols)
+    for chunk in filter(None, (text[:position], text[position:])):
+        contexts(text, [chunk], path)
+    found = definitions_of(text, path)
+    assert all(text[one.start : one.start + 1].strip() for one in found)
+    assert [one.start for one in found] == sorted({one.start for one in found})
 
 
 def test_real_code(data):
     rows = [json.loads(line) for line in (data("codebases") / "documents.jsonl").open(encoding="utf-8")]
-    codes = [read_code(row["text"], row["path"]) for row in rows[:30]]
-    assert sum(bool(code.symbols) for code in codes) >= 27
-    assert all(
-        row["text"].startswith(s.name, s.start) for row, code in zip(rows, codes, strict=False) for s in code.symbols
-    )
-
-
-def test_what_stands_after_the_part_that_is_read_is_said_to_be_in_nothing():
-    filler = "    x = 1\n" * 25_000  # 250,000 characters
-    text = f"class Early:\n{filler}\nclass Late:\n    def late(self):\n        return 1\n"
-    code = read_code(text, "big.py")
-    assert code is not None
-    assert [str(symbol) for symbol in code.enclosing(text.index("    x"))] == ["class Early"]
-    assert code.enclosing(text.index("    def late")) == []
+    found = [(row["text"], definitions_of(row["text"], row["path"])) for row in rows[:30]]
+    assert sum(bool(definitions) for _, definitions in found) >= 27
+    for text, definitions in found:
+        for one in definitions:
+            assert one.name.rpartition(".")[2] in text[one.start : one.start + 600]

@@ -48,8 +48,9 @@ BOUNDED = {
     "app.folder.office._WORD": (255, "the same"),
     "app.folder.pdf._BROKEN": (100, "the end of a block"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
-    "retrieval.code._ASSIGNED": (300, "a line that may define a name"),
-    "retrieval.code._SIGNED": (300, "the same"),
+    "context.free._ASSIGNED": (300, "a line that may define a name"),
+    "context.free._SIGNED": (300, "the same"),
+    "context.free._FUNCTION": (600, "a function up to its body"),
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {

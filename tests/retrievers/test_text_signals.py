@@ -11,7 +11,7 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.bm25_index import TermScores
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.retrieval.code import code_record, code_signals, definitions_of, repeats
+from llama_index_contextual.retrieval.code import code_record, code_signals, repeats
 from llama_index_contextual.retrieval.fusion import shipped_weights
 from llama_index_contextual.retrieval.signals import opening_of
 
@@ -31,17 +31,27 @@ from llama_index_contextual.retrieval.signals import opening_of
         ("data class Point(val x: Int)\nobject Main\nparse :: Text -> Int", ("Point", "Main", "parse")),
         ("an object that waits\nit('waits', () => {\n} else if (x) {\nreturn new Gate() {", ()),
         ("x = call(public, private)\nif (ready) {", ()),
-        (f"def {'x' * 400}(): pass", ()),
     ],
 )
 def test_the_names_that_a_chunk_defines(text, names):
-    assert definitions_of(text) == names
+    assert code_record(Analyzer(), "a.java", text).names == names
 
 
 def test_definitions_of_a_long_line_take_no_time():
     started = time.perf_counter()
-    for text in ("public " * 40_000, "(" * 100_000, "pub(" * 50_000, " ".join(["static"] * 40) + "\n" * 10_000):
-        definitions_of(text)
+    for text in (
+        "public " * 40_000,
+        "(" * 100_000,
+        "pub(" * 50_000,
+        " ".join(["static"] * 40) + "\n" * 10_000,
+        "f(" * 50_000,
+        "f(\n" * 50_000,
+        "f((a)\n" * 20_000,
+        "f()\n:\n" * 5_000,
+        "impl<" * 20_000,
+        "'''" * 20_000,
+    ):
+        code_record(Analyzer(), "a.c", text)
     assert time.perf_counter() - started < 1
 
 

@@ -34,6 +34,7 @@ from llama_index_contextual.app.folder import (
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
 from llama_index_contextual.app.settings.schema import Collection, Size
+from llama_index_contextual.context import SOURCE_SUFFIXES
 from llama_index_contextual.errors import Checked, DocumentError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
@@ -42,11 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # What the context "pattern" is made for, and reads where nobody names the files.
-_SOURCE: Final = """
-    bash c cc clj cpp cs cxx dart erl ex exs fs go groovy h hh hpp hs java jl js jsx kt kts lua m ml mjs mm php pl pm
-    ps1 py pyi r rb rs scala sh sql swift tcl ts tsx vb vue zig
-"""
-SOURCE_INCLUDE: Final = tuple(f"*.{suffix}" for suffix in _SOURCE.split())
+SOURCE_INCLUDE: Final = tuple(f"*{suffix}" for suffix in SOURCE_SUFFIXES)
 _MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
 # Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin Templater's.
 _TEMPLATES: Final = {"templates.json": "folder", "plugins/templater-obsidian/data.json": "templates_folder"}
