@@ -17,7 +17,6 @@ from llama_index_contextual.context.base import (
 )
 from llama_index_contextual.context.free import (
     FREE,
-    SOURCE_SUFFIXES,
     HeadingContextGenerator,
     PatternContextGenerator,
     definitions_of,

@@ -15,7 +15,7 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, position, start_of
-from llama_index_contextual.text import date_in_words, short_hash
+from llama_index_contextual.text import KEYWORD_SUFFIXES, SOURCE_SUFFIXES, date_in_words, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,15 +93,6 @@ def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     return "" if title.casefold() in names else title
 
 
-# Languages where every function has a keyword: "len(rest) > 0 {" defines nothing there, though it looks like C.
-_KEYWORD_FUNCTIONS: Final = tuple(
-    ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 .py .pyi .r .rb .rs .scala .swift .zig".split()  # noqa: SIM905
-)
-_OTHERS: Final = """
-    .bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs .java .js .jsx .m .mjs .ml .mm .sh .sql
-    .tcl .ts .tsx .vb .vue
-"""
-SOURCE_SUFFIXES: Final = (*_KEYWORD_FUNCTIONS, *_OTHERS.split())
 _DEFINED: Final = re.compile(
     r"(?:(?:abstract|async|case|companion|const(?=\s(?:fn|unsafe))|data|declare|default|export|extern(?:\s\"\w{1,9}\")?|"
     r"final|implicit|infix|inline|internal|local|mutating|open|override|partial|private|protected|pub(?:\([a-z]{1,9}\))?|"
@@ -170,7 +161,7 @@ def definitions_of(text: str, path: str) -> list[Definition]:
         path: The file's name: its ending decides the language.
     """
     found, end = [], 0
-    has_keywords = path.lower().endswith(_KEYWORD_FUNCTIONS)
+    has_keywords = path.lower().endswith(KEYWORD_SUFFIXES)
     for line in text.splitlines(keepends=True):
         start, end = end + len(line) - len(line.lstrip()), end + len(line)
         if (visible := line.strip()[:_MOST_OF_LINE]) and not visible.startswith(_COMMENTS):

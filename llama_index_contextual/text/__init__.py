@@ -35,8 +35,10 @@ from llama_index_contextual.text.language import (
 )
 from llama_index_contextual.text.normalize import (
     CODE,
+    KEYWORD_SUFFIXES,
     MARKDOWN_SUFFIXES,
     MARKDOWN_TYPE,
+    SOURCE_SUFFIXES,
     UTF16_MARKS,
     WIKI_LINK,
     counted,

@@ -18,6 +18,16 @@ from llama_index_contextual.errors import ContextualWarning, DocumentError
 # case; "NOTES.MD" is Markdown too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
 MARKDOWN_TYPE: Final = "text/markdown"  # the media type
+# Files of source code; first those of languages where every function has a keyword: "len(rest) > 0 {" defines nothing
+# there, though it looks like C.
+KEYWORD_SUFFIXES: Final = tuple(
+    ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 .py .pyi .r .rb .rs .scala .swift .zig".split()  # noqa: SIM905
+)
+_OTHERS: Final = """
+    .bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs .java .js .jsx .m .mjs .ml .mm .sh .sql
+    .tcl .ts .tsx .vb .vue
+"""
+SOURCE_SUFFIXES: Final = (*KEYWORD_SUFFIXES, *_OTHERS.split())
 # "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text. In a
 # table it is "[[Name\\|Text]]".
 WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]")

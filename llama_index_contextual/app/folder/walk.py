@@ -34,9 +34,8 @@ from llama_index_contextual.app.folder import (
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
 from llama_index_contextual.app.settings.schema import Collection, Size
-from llama_index_contextual.context import SOURCE_SUFFIXES
 from llama_index_contextual.errors import Checked, DocumentError
-from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
+from llama_index_contextual.text import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, counted
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
