@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import warnings
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -243,10 +244,10 @@ def status(
     from llama_index_contextual.app.index.settings import open_settings
     from llama_index_contextual.app.index.status import index_status
 
-    settings = open_settings(target.folder, target.storage, target.configuration, reindex=True)
-    report = index_status(settings, check=check)
-    options.print_report(report, report.to_text(settings=all_), as_json=as_json)
-    options.note(options.skipped_line(settings, names=list_skipped))
+    with closing(open_settings(target.folder, target.storage, target.configuration, reindex=True)) as settings:
+        report = index_status(settings, check=check)
+        options.print_report(report, report.to_text(settings=all_), as_json=as_json)
+        options.note(options.skipped_line(settings, names=list_skipped))
     if not report.ok:
         raise typer.Exit(options.EXIT_INCOMPLETE)
 
@@ -256,7 +257,8 @@ def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -
     """Show the settings that somebody chose, and where each comes from."""
     from llama_index_contextual.app.index.settings import open_settings
 
-    configuration = open_settings(target.folder, target.storage, target.configuration).configuration
+    with closing(open_settings(target.folder, target.storage, target.configuration)) as settings:
+        configuration = settings.configuration
     rows = dict[str, tuple[Any, str]]()
     for key, setting in SETTINGS.items():
         is_computed = setting.computed and key not in configuration.values
