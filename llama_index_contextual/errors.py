@@ -249,7 +249,7 @@ def _explanation(fault: Any) -> SettingError:
     name = str(fault["loc"][0]) if fault["loc"] else "settings"
     if fault["type"] in ("list_type", "tuple_type") and isinstance(fault["input"], str):
         return SettingError(f"is no list. Cure: {name}={[fault['input']]}.", **{name: fault["input"]})
-    cure = fault["msg"].removeprefix("Value error, ")
+    cure = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return SettingError(f"cannot work. Cure: {cure[:1].lower()}{cure[1:]}.", **{name: fault["input"]})
 
 

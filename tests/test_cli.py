@@ -35,6 +35,13 @@ finally:
     assert "imported: False" in ended.stdout, "it takes two seconds"
 
 
+def test_the_list_of_commands_begins_with_index_and_cuts_no_line(run):
+    _, commands = run("--help").stdout.split("Commands:\n")
+    names = [line.split()[0] for line in commands.splitlines() if line.strip()]
+    assert names == ["index", "search", "ask", "context", "serve", "mcp", "preview", "status", "config", "evaluate"]
+    assert "..." not in commands
+
+
 def test_a_second_run_embeds_nothing(run, notes):
     report = json.loads(run("index", notes, "--json").stdout)
     assert (report["embedded"], report["skipped"], report["failed"]) == (0, 7, [])
@@ -43,9 +50,12 @@ def test_a_second_run_embeds_nothing(run, notes):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["index", "no-such-folder"], 1, "no folder"),
+        (["index", "no-such-folder"], 1, "error: no-such-folder is no folder. Cure: name a folder that exists."),
+        (["status", "my notes/a.md"], 1, "'my notes/a.md' is a file. Cure: name a folder that exists."),
+        (["search", "x", "--where", "rating"], 1, "error: --where=rating is no condition. Cure: KEY=VALUE"),
+        (["search", "x", "-k", "0"], 1, "error: --top-k=0 cannot work. Cure: greater than or equal to 1."),
         (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
-        (["index", ".", "--context", "magic"], 1, "--context='magic' cannot work. Cure: input should be 'off'"),
+        (["index", ".", "--context", "magic"], 1, "--context='magic' cannot work. Cure: 'off'"),
         (["search", "x", "--folder", "."], 1, "Cure: llama-index-contextual index"),
         (
             ["index", ".", "--llm", "ollama:x"],
@@ -72,6 +82,7 @@ def test_a_second_run_embeds_nothing(run, notes):
 def test_errors_are_one_message_with_a_cure_and_an_exit_code(run, tmp_path, monkeypatch, arguments, code, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my notes").mkdir()
+    (tmp_path / "my notes" / "a.md").write_text("Text.\n")
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr

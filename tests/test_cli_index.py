@@ -110,6 +110,10 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     assert re.search(work, done.stdout)
     assert not (tmp_path / "notes" / ".contextual").exists()
     said = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
+    (tmp_path / "notes" / "slides.pdf").write_bytes(b"%PDF-1.7\n" + b"x" * 999_991)
+    with_slides = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
+    assert with_slides["bytes"] == said["bytes"] + 200_000, "most of a PDF is no text"
+    (tmp_path / "notes" / "slides.pdf").unlink()
     assert (said["calls"], said["documents"]) == (0, 2)
     assert said["bytes"] == sum(path.stat().st_size for path in (NOTES / "docs").iterdir())
     assert run("index", tmp_path / "notes", "--context", context).returncode == 0

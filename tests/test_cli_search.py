@@ -84,6 +84,10 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
     zebra = frozenset(SPLIT("zebras"))
     assert excerpt(text, zebra) == ["More of it.", "See the plan and zebras."]
     assert excerpt(text, frozenset()) == ["First line."]
+    text = (
+        "See [the\nzebras](http://zoo.org/a_b_c).\nThe *wild* ones of `__init__` and snake_case * 2, **_not_** a*b*c.\n"
+    )
+    assert excerpt(text, zebra) == ["See the", "zebras.", "The wild ones of __init__ and snake_case * 2, _not_ a*b*c."]
     far = f"The zebra sleeps.\n\n{'Other words stand here. ' * 30}\n\nA lion eats.\n\n{'And more. ' * 90}"
     *_, before, last = excerpt(far, zebra | {*SPLIT("lions")})
     assert (before[-2:], last) == (" …", "A lion eats."), "what is left out is marked"

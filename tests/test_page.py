@@ -155,6 +155,17 @@ def test_with_nothing_typed_there_are_recent_notes_and_examples(client):
     assert state["examples"]
 
 
+def test_examples_are_made_of_headings_also_of_others_than_the_recent_notes(tmp_path):
+    for number in range(12):
+        heading = f"## Part {number}\n\n" if number > 6 else ""
+        (tmp_path / f"{number:02}.md").write_text(f"{heading}Some text.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        state = PageApi(index).state()
+    assert [one["name"] for one in state["recent"]] == ["00", "01", "02", "03", "04", "05"], "all of one second"
+    assert state["examples"] == ["07 Part 7", "08 Part 8", "09 Part 9"]
+
+
 def test_filters_narrow_a_search(client):
     def paths(**asked):
         html = client.get("/api/search", params={"q": "gateway scheduler", **asked}).json()["html"]

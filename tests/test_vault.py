@@ -168,7 +168,8 @@ def test_front_matter_cannot_pose_as_what_the_package_says():
 
 
 def test_inline_tags_are_those_of_obsidian():
-    text = "#a one #b/c-d, (#e_f) x#no #123 `#code` #1a\n```\n#fence\n```\n# Heading\n#a again #A\n[x](y#anchor)"
+    text = "#a one #b/c-d, (#e_f) x#no #123 `#code` #1a\n```\n#fence\n```\n# Heading\n#a again #A"
+    text += "\n[x](y#anchor) [y](#there)"
     assert inline_tags(text) == ["a", "b/c-d", "e_f", "1a"]
 
 
@@ -205,7 +206,7 @@ def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
     assert index.documents().keys() == {"plan.md", "people/ana.md", "list.md"}
     assert index.settings.found().not_notes == ["Sketch.excalidraw.md", "Templates/daily.md"]
     said = CliRunner().invoke(app, ["status", str(vault)]).stderr
-    assert "2 templates or drawings of an Obsidian vault not read" in said
+    assert "2 files of Obsidian's templates and drawings not read" in said
     named = CliRunner().invoke(app, ["status", str(vault), "--list-skipped"]).stderr
     assert "not read: Templates/daily.md" in named
 

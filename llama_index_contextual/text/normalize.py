@@ -135,7 +135,7 @@ CODE: Final = (
 _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
-_TAG: Final = re.compile(r"(?<![^\s(])#([\w/-]{1,200})")
+_TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()#([\w/-]{1,200})")  # "[text](#anchor)" is a link
 
 
 def without_code(text: str) -> str:

@@ -1,7 +1,11 @@
-"""Notes hang together: what links here, what this links to, and what says the same in its front matter."""
+"""What citations, names and folders of notes mean."""
+
+import pytest
+from openpyxl import Workbook
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.serve import part_of
+from llama_index_contextual.app.serve import listing, part_of
+from llama_index_contextual.errors import DocumentError
 
 
 def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):
@@ -23,3 +27,24 @@ def test_a_note_is_read_by_its_title_and_a_heading_without_brackets(tmp_path):
         index.refresh()
         assert part_of(index, "Pumps at 10:30, C# too").total_lines == 7
         assert part_of(index, "a#red").from_line == 5
+
+
+def test_a_name_may_be_that_of_a_file_of_any_kind_and_a_sheet_is_named_in_any_case(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    book = Workbook()
+    book.active.title = "Stock"
+    book.active.append(["item", "count"])
+    book.active.append(["bolts", 7])
+    book.save(tmp_path / "deep" / "Parts v2.1.xlsx")
+    (tmp_path / "deep" / "er" / "Parts v2.1.md").write_text("# Notes\n\nDeeper.\n", "utf-8")
+    (tmp_path / "deep" / "Wheels.txt").write_text("Round.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        for name in ("Parts v2.1", "parts v2.1.xlsx#sheet=stock", "deep/Parts v2.1#sheet=STOCK"):
+            assert "bolts" in part_of(index, name).text, name
+        assert part_of(index, "er/parts v2.1").text.endswith("Deeper.")
+        assert part_of(index, "[[wheels]]").path == "deep/Wheels.txt"
+        assert listing(index, "deep/er")[1] == 1
+        assert listing(index, "/deep/")[1] == 3
+        with pytest.raises(DocumentError, match=r"no note is in a folder 'depe/er'. Cure: deep/er"):
+            listing(index, "depe/er")

@@ -47,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in options.COMMANDS:
+for command in sorted(options.COMMANDS, key=lambda command: command.__name__ != "index"):
     app.command()(command)
 
 

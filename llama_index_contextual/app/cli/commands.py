@@ -52,7 +52,7 @@ def search(
     explain: Annotated[bool, typer.Option("--explain", help="Show why each hit is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the passages that answer a question, with a citation of each."""
+    """Find passages that answer a question, each with its citation."""
     from llama_index_contextual.app.index import BackgroundRefresh
     from llama_index_contextual.app.serve import ask as find
 
@@ -110,7 +110,7 @@ def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, *, full: bool
 
 @with_options("context_options.llm", "retrieval.top_k")
 def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJson = False) -> None:
-    """Answer a question with a language model, each sentence with the number of its source."""
+    """Answer a question with a language model and name the sources."""
     from llama_index.core.schema import MetadataMode
 
     from llama_index_contextual.app.serve import ask as find
@@ -152,7 +152,7 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
 
 @with_options("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
 def context(message: Message, target: Target, *, as_json: AsJson = False) -> None:
-    """Print the digest of notes that an agent reads before it answers a message."""
+    """Print what an agent reads of the notes before it answers."""
     from llama_index_contextual.app.index import BackgroundRefresh
     from llama_index_contextual.memory import MemoryContext, gate_digest
 
@@ -171,7 +171,7 @@ def context(message: Message, target: Target, *, as_json: AsJson = False) -> Non
 
 @with_options("context_options.llm")
 def serve(target: NamedTarget, *, port: PagePort = 8766) -> None:
-    """Show a page to search, read and ask on, at the address that is printed. Ctrl-C ends it."""
+    """Show a page to search, read and ask on. Ctrl-C ends it."""
     from llama_index_contextual.app.serve.page import serve as run
 
     with options.interruptible():
@@ -185,7 +185,7 @@ def mcp(
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
 ) -> None:
-    """Serve a folder of notes to agents over the Model Context Protocol."""
+    """Serve a folder of notes to agents over MCP."""
     from llama_index_contextual.app.index import is_refreshing
     from llama_index_contextual.app.serve.mcp_server import serve as run
 
@@ -211,7 +211,7 @@ def preview(
     html: Page = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a file is cut: boundaries, lines, token counts, header paths."""
+    """Show the chunks of a file with lines, tokens and headings."""
     from rich.console import Console
 
     from llama_index_contextual.app.preview import chunk_views, preview_of
@@ -254,7 +254,7 @@ def status(
 
 @with_options()
 def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -> None:
-    """Show the settings that somebody chose, and where each comes from."""
+    """Show the settings that are no defaults, and their origins."""
     from llama_index_contextual.app.index.settings import open_settings
 
     with closing(open_settings(target.folder, target.storage, target.configuration)) as settings:
@@ -293,7 +293,7 @@ def evaluate(
     html: Page = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask your own questions with and without contexts, and show what each kind finds."""
+    """Measure on your own questions what contexts find."""
     from llama_index_contextual.app.evaluation import evaluate as measure
     from llama_index_contextual.app.evaluation import load_questions
 

@@ -45,7 +45,7 @@ ListSkipped = Annotated[
 ]
 _REMEMBERED: Final = ("files", "chunks", "context", "embed_model")
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one"
-_UNSET: Final = ("storage", "since", "until", "port")  # options of no setting
+_UNSET: Final = ("storage", "path", "tag", "since", "until", "where", "port")  # options of no setting
 messages = Console(stderr=True, soft_wrap=True, highlight=False)
 # Beyond those that JSON escapes by itself: of terminals, of direction, and those without a shape.
 _UNSEEN: Final = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
@@ -159,7 +159,7 @@ def _option_of(key: str) -> Any:
     kind = getattr(setting.kind, "__origin__", setting.kind)
     default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
     index = "the index's own, else " if (setting.table or key) in _REMEMBERED else ""
-    text = f"{setting.meaning} Default: {index}{default}".replace("`", "")
+    text = f"{setting.meaning} Default: {index}{default}".replace("`", "").replace("[]", "none")
     values = list[str] if get_origin(kind) is tuple else kind if kind in (int, float, bool) else str
     return Annotated[values | None, typer.Option(*setting.flags.split(), help=text)]
 
@@ -275,7 +275,7 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
             lacking = {*zip(snapshot.values(PATH, rows), snapshot.values(LEFT_OUT, rows), strict=True)}
     for path, parts in sorted((path, parts) for path, parts in lacking if parts):
         tell(f"{path}: {parts}", "left out:")
-    vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"
+    vault = f"{counted(len(not_notes), 'file')} of Obsidian's templates and drawings not read"
     line = "; ".join(filter(None, (summary_of_skipped(paths), vault if not_notes else "")))
     return line + ("" if names or not line else "; --list-skipped names them")
 
@@ -293,7 +293,7 @@ def _as_option(name: str, value: str) -> str:
     named = [one.option or one.key for one in SETTINGS.values() if one.name == name]
     option = max(named, default=f"--{name}" if name in _UNSET else name, key=lambda text: text[:2] == "--")
     plain = value if any(map(str.isspace, value)) else value.strip("'")
-    return f"{option}={plain}"
+    return plain if name == "folder" else f"{option}={plain}"  # it is an argument, too
 
 
 def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

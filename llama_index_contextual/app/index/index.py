@@ -286,7 +286,7 @@ class ContextualIndex:
         except DocumentError:  # it went this moment, or is no text
             return None
         if page:
-            documents = [one for one in documents if str(one.metadata.get(PAGE_LABEL)) == page]
+            documents = [one for one in documents if str(one.metadata.get(PAGE_LABEL)).casefold() == page.casefold()]
         return "\n\n".join(document.text for document in documents) if documents else None
 
     def nodes(self, document: str | None = None) -> list[BaseNode]:

@@ -18,11 +18,9 @@ from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import ContextualWarning, DocumentError
 from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import LINES_GAP, SPLIT, choose_snippet, shown_path
-from llama_index_contextual.text import WIKI_LINK, caseless, counted, lines_of, normalise, readable
+from llama_index_contextual.text import WIKI_LINK, caseless, counted, is_markdown, lines_of, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -38,8 +36,8 @@ _LINES: Final = 3  # of an excerpt
 _CHARS: Final = 400
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
-_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")
-_EMPHASIS: Final = re.compile(r"(?:\*\*|__)(?=\S)([^*_]{1,200})(?<=\S)(?:\*\*|__)")
+_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")  # its text may go over two lines
+_EMPHASIS: Final = re.compile(r"`([^`\n]+)`|(?<![\w*])(\*{1,3})(?=[^\s*])([^*\n]{1,200})(?<=\S)\2(?![\w*])")
 _RULES: Final = frozenset("-*_=|:… ")
 _MOST_LISTED: Final = 500
 _MOST_LABELS: Final = 50  # of one kind in a list
@@ -118,18 +116,13 @@ def excerpt(text: str, terms: frozenset[str]) -> list[str]:
         terms: Those of the question that it holds.
     """
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
-    whole = chosen.replace(LINES_GAP, " …\n").splitlines()  # a gap takes no line
-    lines = [_plain(line.strip()) for line in whole if not line.lstrip().startswith(("```", "~~~"))]
+    chosen = WIKI_LINK.sub(lambda link: link[3] or link[1], _LINK.sub(r"\1", chosen.replace(LINES_GAP, " …\n")))
+    whole = [line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
+    lines = [_EMPHASIS.sub(lambda part: part[1] or part[3], _BULLET.sub("", line)) for line in whole]
     kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
     first = next((at for at, line in enumerate(kept) if terms.intersection(SPLIT(line))), 0)
     first = max(0, min(first, len(kept) - _LINES))
     return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
-
-
-def _plain(line: str) -> str:
-    """A line of Markdown without the marks of lists, links, code and emphasis."""
-    line = _LINK.sub(r"\1", _BULLET.sub("", line).replace("`", ""))
-    return _EMPHASIS.sub(r"\1", WIKI_LINK.sub(lambda link: link[3] or link[1], line))
 
 
 def note_name(node: BaseNode) -> str:
@@ -233,7 +226,8 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
     text = index.read(path)
     if text is None:
         file, page = metadata.split_page(path)
-        raise DocumentError(f"{file!r} has no page {page!r}" if page else f"the note {path!r} is not a text file")
+        cure = f"{file!r} has no page {page!r}. Cure: the name without it"
+        raise DocumentError(cure if page else f"the note {path!r} is not a text file")
     lines = [line.rstrip("\r\n") for line in lines_of(text)]
     if lines_named := _CITED_LINES.fullmatch(place):
         first, last = int(lines_named[1]), int(lines_named[2] or lines_named[1])
@@ -260,35 +254,43 @@ def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
     Raises:
         DocumentError: There is none.
     """
-    if target in index.files(target):
-        return target, ""
-    paths, inner = index.files(), target.strip("![]").partition("|")[0].strip()
+    inner = target.strip("![]").partition("|")[0].strip()
     lines = _CITED_LINES.search(inner)
-    name = inner[: lines.start()] if lines else inner.partition("#")[0]
-    for wanted in dict.fromkeys((target, inner, name.strip())):  # "Meeting, C# too" is a title
-        if path := next(_paths_meant(index, wanted, paths), ""):
-            return path, inner[len(name) :] if wanted == name.strip() else ""
-    names = {caseless(text): path for path in paths for text in (path, PurePosixPath(path).stem)}
-    similar = get_close_matches(caseless(name.rpartition("/")[2].removesuffix(".md")), names, 9, 0.5)
-    nearest = list(dict.fromkeys(names[one] for one in similar))[:_SUGGESTED] or paths[:_SUGGESTED]
-    cure = ", ".join(map(shown_path, nearest)) or "index the folder first"
+    file, page = metadata.split_page(inner)
+    name = inner[: lines.start()] if lines else file if page else inner.partition("#")[0]
+    for wanted in (target, name):
+        if wanted in index.files(wanted):
+            return (inner, "") if page else (wanted, inner[len(wanted) :])
+    names = _names(index)
+    for wanted in (target, inner, name):  # "Meeting, C# too" is a title
+        if path := names.get(_folded(wanted)):
+            rest = inner[len(wanted) :]
+            return (path + rest, "") if page else (path, rest)
+    similar = get_close_matches(_folded(PurePosixPath(name).name), [one for one in names if "/" not in one], 9, 0.5)
+    paths = [*dict.fromkeys(names[one] for one in similar)] or [*names.values()]
+    cure = ", ".join(map(shown_path, paths[:_SUGGESTED])) or "index the folder first"
     raise DocumentError(f"there is no note that {target} means. Cure: {cure}")
 
 
-def _paths_meant(index: ContextualIndex, name: str, paths: list[str]) -> Iterator[str]:
-    """Yield the paths that a name may mean: as a citation shows one, by its end, by a title or an alias."""
-    name = normpath(name).lstrip("/")
-    file, page = metadata.split_page(name)
-    for wanted, rest in ((name, ""), (file, name[len(file) :] if page else "")):
-        known = normalise(wanted)
-        yield from (path + rest for path in paths if known in (normalise(path), normalise(shown_path(path))))
-    title = caseless(name)
-    end = f"/{title.removesuffix('.md')}"
-    matches = (path for path in paths if f"/{caseless(path).removesuffix('.md')}".endswith(end))
-    yield from sorted(matches, key=lambda path: (path.count("/"), path))
+def _names(index: ContextualIndex) -> dict[str, str]:
+    """The path that each name means: ends of paths with and without suffix, of short ones first; titles; aliases."""
+    names: dict[str, str] = {}
+    for path in sorted(index.files(), key=lambda path: (path.count("/"), not is_markdown(path), path)):
+        for end in (path, shown_path(path)):
+            parts = PurePosixPath(end).parts
+            for at in range(len(parts)):
+                below = PurePosixPath(*parts[at:])
+                names.setdefault(_folded(str(below)), path)
+                names.setdefault(_folded(str(below.with_suffix(""))), path)
     for key in (metadata.TITLE, "aliases", "alias") if index.exists else ():
-        named = zip(index.values(key), index.values(metadata.PATH), strict=True)
-        yield from (str(path) for value, path in named if title in items_of(value))
+        for value, path in zip(index.values(key), index.values(metadata.PATH), strict=True):
+            for name in items_of(value):
+                names.setdefault(_folded(str(name)), str(path))
+    return names
+
+
+def _folded(name: str) -> str:
+    return caseless(normpath(name.strip()).lstrip("/"))
 
 
 def _section(text: str, heading: str, end: int) -> tuple[int, int]:
@@ -320,10 +322,14 @@ def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
 
 def listing(index: ContextualIndex, below: str = "") -> tuple[str, int]:
     """The paths of the readable notes, all or those below a folder, with what narrows a search; and their number."""
-    below = below.strip("/")
     failed = index.failed() if index.exists else {}
+    start = f"{below.strip('/')}/".lstrip("/")
     readable = [path for path in index.files() if path not in failed]
-    paths = [path for path in readable if not below or f"{shown_path(path)}/".startswith(f"{below}/") or path == below]
+    paths = [path for path in readable if f"{shown_path(path)}/".startswith(start)]
+    if start and not paths:
+        folders = sorted({str(parent) for path in readable for parent in PurePosixPath(shown_path(path)).parents})
+        nearest = get_close_matches(start, folders, _SUGGESTED, 0.3) or folders[:_SUGGESTED]
+        raise DocumentError(f"no note is in a folder {below!r}. Cure: {', '.join(nearest) or 'index the folder first'}")
     labels = labels_of(index)
     counts = {
         "Folders": Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name),

@@ -217,7 +217,7 @@ def answer(question: str, sources: Sequence[str], model: LLM, *, timeout: float 
     if not sources:
         raise AnswerError(NOTHING)
     if reason := probe(model, timeout):
-        cure = "another llm, or a server that answers."
+        cure = "see to that, or name another llm. search finds passages without one."
         raise AnswerError(f"{model_name(model)} cannot be asked: {reason}. Cure: {cure}")
     room = int(_SAFETY * (context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
     ends = accumulate(map(count_tokens, sources))

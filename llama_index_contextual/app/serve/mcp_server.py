@@ -67,7 +67,8 @@ Text = Annotated[str, Field(min_length=1, max_length=_MAX_QUERY)]
 Message = Annotated[str, Field(description="The user's message, as written.")]
 Query = Annotated[str, Field(description="What to look for: words, a name, a question.", max_length=_MAX_QUERY)]
 Queries = Annotated[
-    list[Text] | None, Field(description="Instead: several wordings of it, which give one ranking.", max_length=8)
+    list[Text] | None,
+    Field(description="Instead: several questions, of which each gets its best hits in turn.", max_length=8),
 ]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=_MAX_RESULTS)]
 PerFile = Annotated[int, Field(description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS)]

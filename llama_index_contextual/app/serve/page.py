@@ -57,6 +57,7 @@ _MOST_CHARS: Final = 2000  # of a question
 _MOST_CHOICES: Final = 200  # folders, and tags
 _RECENT: Final = 6
 _EXAMPLES: Final = 3
+_LATEST: Final = 30  # documents whose headings are looked at for examples
 _LOOK_SECONDS: Final = 0.3
 _FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # run at every letter; others when a question is whole
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
@@ -203,17 +204,17 @@ class PageApi:
         tags = {tag for found, _ in labels_of(self._index).values() for tag in found}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         recent, questions = list[dict[str, str]](), list[str]()
-        for path in sorted(documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True)[:_RECENT]:
-            if nodes := self._index.nodes(path):
+        for path in sorted(documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True)[:_LATEST]:
+            if (nodes := self._index.nodes(path)) and (len(recent) < _RECENT or len(questions) < _EXAMPLES):
                 name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
                 recent.append({"path": path, "name": name, "folder": _folder(path)})
-                questions += [f"{name} {titles[-1]}"] if titles[1:] else []
+                questions += [f"{name} {titles[-1]}"] if titles and titles[-1] != name else []
         return {
             "folders": sorted(folders)[:_MOST_CHOICES],
             "tags": sorted(tags)[:_MOST_CHOICES],
             "days": [days[0], days[-1]] if days else [],
-            "recent": recent,
-            "examples": (questions or [one["name"] for one in recent])[:_EXAMPLES],
+            "recent": recent[:_RECENT],
+            "examples": questions[:_EXAMPLES],
         }
 
     def search(self, fields: Mapping[str, str]) -> dict[str, Any]:

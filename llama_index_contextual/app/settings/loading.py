@@ -178,7 +178,7 @@ def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configur
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             cure = "leave it out, or correct its name" if fault["type"] == "extra_forbidden" else fault["msg"]
-            cure = cure.removeprefix("Value error, ")
+            cure = cure.removeprefix("Value error, ").removeprefix("Input should be ")
             inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
             mistakes.append(
                 f"{place}{inside}={_cut(repr(fault['input']))} cannot work. Cure: {cure[:1].lower()}{cure[1:]}."

@@ -20,7 +20,7 @@ LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http:/
 
 def _as_number(value: Any) -> Any:
     if isinstance(value, bool):  # which pydantic takes for 0 or 1
-        raise ValueError("input should be a number")  # noqa: TRY004  pydantic knows no other
+        raise ValueError("a number")  # noqa: TRY004  pydantic knows no other
     return value
 
 

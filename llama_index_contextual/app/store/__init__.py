@@ -153,7 +153,8 @@ def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | 
         several = loading.collections_of({name: one for name, one in known.items() if name})
         folders = Folders(layout.root if several else Path(known[""].get("path", layout.root)), several)
     if not folders.collections and not folders.root.is_dir():
-        raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or folders.root))
+        what = "a file" if folders.root.is_file() else "no folder"
+        raise SettingError(f"is {what}. Cure: name a folder that exists.", folder=str(folder or folders.root))
     if not folders.collections and layout.root == folders.root:
         raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
     return folders, layout
