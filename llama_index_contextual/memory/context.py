@@ -7,6 +7,7 @@ likely an index answers a message at all, so memory does not abstain from the hi
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -251,23 +252,18 @@ class MemoryContext:
         if filters is not None and not self._can_filter:
             return _Found()
         retriever = self._fusion if filters is None else self._fusion.with_filters(filters)
-        settings, fusion = self.settings, retriever.fusion
-        size = max(_POOL, most, settings.max_results)
-        is_message = form == "message" and fusion.mode is Mode.LEARNED
+        settings, view = self.settings, copy.copy(retriever)
+        is_message = form == "message" and view.mode is Mode.LEARNED
+        view.mode = Mode.MESSAGE if is_message else view.mode
+        view.similarity_top_k = max(_POOL, most, settings.max_results)
+        view.candidate_pool = max(view.similarity_top_k, view.candidate_pool)
         # Recency is left to memory: applied twice it would count twice.
-        others = [one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
-        fusion = replace(
-            fusion,
-            mode=Mode.MESSAGE if is_message else fusion.mode,
-            similarity_top_k=size,
-            candidate_pool=max(size, fusion.candidate_pool),
-            node_postprocessors=others,
-            min_score=least,
-        )
+        others = [one for one in view.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
+        view.node_postprocessors, view.min_score = others, least
         question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
         parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
-        explanation = run(answer_question(fusion, parsed, on_loop=False))
+        explanation = run(answer_question(view, parsed, on_loop=False))
         groups = self._analyzer.query_groups(text) if self._keywords is None else None
         hits = [
             MemoryEntry(

@@ -7,8 +7,6 @@ from llama_index_contextual.retrieval.explain import Explanation, Hit, Judgement
 from llama_index_contextual.retrieval.fusion import Mode
 from llama_index_contextual.retrieval.fusion_retriever import POOL, ContextualFusionRetriever
 from llama_index_contextual.retrieval.postprocessors import (
-    CollectionWeights,
-    FastEmbedReranker,
     GroupingPostprocessor,
     RecencyPostprocessor,
     RerankWithContext,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
@@ -129,10 +130,11 @@ def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None
     return [Arm(name, weight / total, retriever) for name, weight, retriever in pairs]
 
 
-def default_mode(retrievers: Sequence[BaseRetriever], weights: object, k: object) -> Mode:
+def default_mode(retrievers: Sequence[BaseRetriever], weights: object, k: object) -> str:
     """The mode for arms: learned for those that the model was trained on, else by ranks."""
     trained = keyword_of(retrievers) is not None and len({_is_keyword(retriever) for retriever in retrievers}) > 1
-    return Mode.LEARNED if trained and weights is None and k is None else Mode.RECIPROCAL_RANK
+    mode = Mode.LEARNED if trained and weights is None and k is None else FUSION_MODES.RECIPROCAL_RANK
+    return str(mode.value)
 
 
 def keyword_of(retrievers: Iterable[BaseRetriever]) -> ContextualBM25Retriever | None:
@@ -186,7 +188,7 @@ def shared_snapshot(arms: Iterable[Arm]) -> Iterator[None]:
 
 
 async def ask_arms(
-    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, mode: Mode, *, on_loop: bool
+    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, mode: object, *, on_loop: bool
 ) -> list[ArmAnswer]:
     """The answers of all arms, which are asked at once.
 

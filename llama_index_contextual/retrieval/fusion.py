@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 from llama_index_contextual.retrieval.code import code_signals, repeats
 from llama_index_contextual.retrieval.signals import Floats, date_shares, named_rows, opening_shares
@@ -47,19 +48,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class Mode(str, Enum):
-    """Ways to fuse lists; the values are those of LlamaIndex's ``FUSION_MODES``, and ours."""
+    """Ways to fuse lists beside LlamaIndex's: a model ranks, and has no use for weights of arms of different kinds."""
 
-    RECIPROCAL_RANK = "reciprocal_rerank"
-    RELATIVE_SCORE = "relative_score"
-    DIST_BASED_SCORE = "dist_based_score"
-    SIMPLE = "simple"
     LEARNED = "learned"
     MESSAGE = "message"
 
-    @property
-    def is_learned(self) -> bool:
-        """Whether a model makes the ranking: it has no use for the weights of arms of different kinds."""
-        return self in {Mode.LEARNED, Mode.MESSAGE}
+
+MODES: Final = tuple(mode.value for kind in (FUSION_MODES, Mode) for mode in kind)
 
 
 @dataclass(frozen=True)
@@ -208,7 +203,7 @@ class Table:
         return one._replace(credits=tuple(found))
 
 
-def fuse(rankings: Sequence[Ranking], *, mode: Mode, k: float, pool: int) -> Table:
+def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int) -> Table:
     """Rankings fused by ranks or by scores.
 
     Args:
@@ -224,16 +219,16 @@ def fuse(rankings: Sequence[Ranking], *, mode: Mode, k: float, pool: int) -> Tab
     table = Table(weighted)
     for ranking in weighted:
         scores = ranking.in_ranks[1]
-        by_rank = mode is Mode.RECIPROCAL_RANK
+        by_rank = mode is FUSION_MODES.RECIPROCAL_RANK
         shares = 1 / (k + np.arange(1.0, len(scores) + 1)) if by_rank else stretch(scores, mode)
         table.add_ranking(ranking, ranking.weight * shares)
     if not table.ids:
         return table
-    if mode is Mode.SIMPLE:
+    if mode is FUSION_MODES.SIMPLE:
         table.raw = np.max([np.where(ranks == 0, -np.inf, added) for *_, added, ranks in table.columns], axis=0)
     else:  # exact sums, whatever the order of the rankings is
         table.raw = np.array([*map(math.fsum, zip(*(added.tolist() for *_, added, _ in table.columns), strict=True))])
-    if mode is Mode.RECIPROCAL_RANK:
+    if mode is FUSION_MODES.RECIPROCAL_RANK:
         floor = min(ranking.weight for ranking in weighted) / (k + pool + 1)
     lifted = table.raw - floor
     best = float(lifted.max())
@@ -247,16 +242,16 @@ def shipped_weights(name: str) -> Any:
     return json.loads(files(__package__).joinpath(f"{name}.json").read_text("utf-8"))["weights"]
 
 
-def stretch(scores: Floats, mode: Mode, compared: int | None = None) -> Floats:
+def stretch(scores: Floats, mode: FUSION_MODES | Mode, compared: int | None = None) -> Floats:
     """Scores of a ranking, best first, as the mode compares them: stretched linearly; equal scores give 1.
 
     The first ``compared`` set the scale, on which none of the others is below 0.
     """
-    if not len(scores) or mode not in {Mode.RELATIVE_SCORE, Mode.DIST_BASED_SCORE, Mode.LEARNED}:
+    if not len(scores) or mode is FUSION_MODES.SIMPLE:
         return scores
     scale = scores[:compared] if compared else scores
     low, high = float(scale.min()), float(scale.max())
-    if mode is not Mode.RELATIVE_SCORE and high > low:
+    if mode is not FUSION_MODES.RELATIVE_SCORE and high > low:
         mean, spread = float(scale.mean()), 3 * float(scale.std())
         low, high = mean - spread, mean + spread
     return np.maximum((scores - low) / (high - low), 0.0) if high > low else np.ones(len(scores))

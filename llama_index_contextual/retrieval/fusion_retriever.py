@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -17,8 +17,8 @@ from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
 from llama_index_contextual.retrieval.explain import MinScore, checked_min_score
-from llama_index_contextual.retrieval.fusion import Mode
-from llama_index_contextual.retrieval.question import Fusion, Question, answer_question
+from llama_index_contextual.retrieval.fusion import MODES, Mode
+from llama_index_contextual.retrieval.question import Question, answer_question
 from llama_index_contextual.retrieval.stores import run
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.vector_stores.types import MetadataFilters
 
+    from llama_index_contextual.retrieval.arms import Arm
     from llama_index_contextual.retrieval.explain import Explanation
 
 RRF_K: Final = 20.0
@@ -103,7 +104,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     ) -> None:
         retrievers = checked_retrievers(retrievers)
         mode = mode or default_mode(retrievers, retriever_weights, rrf_k)
-        one_of("mode", mode, tuple(member.value for member in Mode))
+        one_of("mode", mode, MODES)
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
         maps = [retriever.object_map for retriever in retrievers]
         BaseRetriever.__init__(
@@ -113,7 +114,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             object_map={key: obj for objects_of in (*maps, object_map or {}) for key, obj in objects_of.items()},
             verbose=verbose,
         )
-        self.mode = cast("Any", Mode(mode) if Mode(mode).is_learned else FUSION_MODES(mode))
+        self.mode: Any = Mode(mode) if mode in {*Mode} else FUSION_MODES(mode)
         self.rrf_k = amount("rrf_k", RRF_K if rrf_k is None else rrf_k, zero=True)
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.candidate_pool = whole("candidate_pool", candidate_pool)
@@ -126,18 +127,13 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
         self._retrievers = retrievers
-        self._arms = arms_of(retrievers, retriever_weights)
-        self._retriever_weights = [arm.weight for arm in self._arms]
+        self.arms = arms_of(retrievers, retriever_weights)
+        self._retriever_weights = [arm.weight for arm in self.arms]
         self._chosen_llm = llm
 
     @property
     def _llm(self) -> LLM:  # type: ignore[override]  # LlamaIndex sets an attribute, and so needs a key
         return resolve_llm(self._chosen_llm) if self._chosen_llm else Settings.llm
-
-    @property
-    def arms(self) -> dict[str, float]:
-        """The name and the weight of each arm."""
-        return {arm.name: arm.weight for arm in self._arms}
 
     @property
     def retrievers(self) -> list[BaseRetriever]:
@@ -153,14 +149,17 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             SettingError: An arm cannot be filtered, or the filters are not LlamaIndex's.
         """
         check_filters(filters)
-        stiff = [arm.name for arm in self._arms if not hasattr(arm.retriever, "with_filters")]
+        stiff = [arm.name for arm in self.arms if not hasattr(arm.retriever, "with_filters")]
         if stiff:
             raise SettingError(
                 f"Arms {stiff} have no with_filters(). Cure: give them their filters when you make them."
             )
+        return self.with_arms([arm.filtered(filters) for arm in self.arms])
+
+    def with_arms(self, arms: list[Arm]) -> ContextualFusionRetriever:
+        """A view with other arms."""
         view = copy.copy(self)
-        filtered = [arm.filtered(filters) for arm in self._arms]
-        view.__dict__.update(_arms=filtered, _retrievers=[arm.retriever for arm in filtered])
+        view.__dict__.update(arms=arms, _retrievers=[arm.retriever for arm in arms])
         return view
 
     # Answers
@@ -180,32 +179,22 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             return []
         return keyword.retrieve(found.queries[0])[: self.similarity_top_k]
 
-    def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
-        """The answer to a query together with variants of it, the original first; no LLM writes more."""
-        return run(self._answer(queries, writes=False, on_loop=False)).nodes
-
     def explain(self, *queries: str | QueryBundle) -> Explanation:
-        """The answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
+        """The answer of ``retrieve`` with the reasons for each hit; with variants of the query after it."""
         return run(self._answer(queries, is_explained=True, on_loop=False))
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
         """The explanation of :meth:`explain`, without blocking the event loop."""
         return await self._answer(queries, is_explained=True, on_loop=True)
 
-    @property
-    def fusion(self) -> Fusion:
-        """The present settings."""
-        names = ("rrf_k", "similarity_top_k", "candidate_pool", "node_postprocessors", "min_score")
-        return Fusion(arms=tuple(self._arms), mode=Mode(self.mode), **{name: getattr(self, name) for name in names})
-
     async def _answer(
-        self, queries: Sequence[str | QueryBundle], *, writes: bool = True, is_explained: bool = False, on_loop: bool
+        self, queries: Sequence[str | QueryBundle], *, is_explained: bool = False, on_loop: bool
     ) -> Explanation:
         """The answer to distinct queries; of a single one an LLM may write variants."""
         bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
         distinct = list({bundle.query_str: bundle for bundle in reversed(bundles)}.values())[::-1]
-        if writes and len(distinct) == 1 and self.num_queries > 1:
+        if len(distinct) == 1 and self.num_queries > 1:
             text = distinct[0].query_str
             distinct += await self._aget_queries(text) if on_loop else self._get_queries(text)
         question = Question(queries=tuple(distinct), is_explained=is_explained)
-        return await answer_question(self.fusion, question, on_loop=on_loop)
+        return await answer_question(self, question, on_loop=on_loop)

@@ -1,9 +1,8 @@
-"""Postprocessors that reorder hits: by age, by document, by folder, and by a reranker that reads contexts."""
+"""Postprocessors that reorder hits: by age, by document, and by a reranker that reads contexts."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +10,12 @@ from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, NamedTuple
 
-from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny, field_serializer, field_validator
+from llama_index.core.bridge.pydantic import Field, SerializeAsAny, field_serializer, field_validator
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.errors import Checked, ContextualError, RetrievalError, SettingError, needs
+from llama_index_contextual.errors import Checked, ContextualError, RetrievalError
 from llama_index_contextual.metadata import DATE, date_of, path_of
-from llama_index_contextual.text import replace_surrogates
 
 Now = datetime | date
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -205,42 +203,6 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
             return node.ref_doc_id
         value = node.metadata.get(self.group_by)
         return None if value is None else repr(value)  # a list is a value too
-
-
-class CollectionWeights(Checked, BaseNodePostprocessor):
-    """Multiply the scores of hits by the weight of the folder that their path begins with, and sort them again."""
-
-    weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
-
-    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
-        for hit in nodes:
-            hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
-        return sorted(nodes, key=lambda hit: -(hit.score or 0.0))
-
-
-class FastEmbedReranker(Checked, BaseNodePostprocessor):
-    """A cross-encoder on this machine, run by fastembed (ONNX, no PyTorch); it reads each hit as it was embedded."""
-
-    model: str = Field(description="One of fastembed's cross-encoders.")
-    _encoder: Any = PrivateAttr()
-
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model=model)
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's import would look for its maker's server
-        with needs("fastembed", "rerank"):
-            from fastembed.rerank.cross_encoder import TextCrossEncoder
-        self._encoder = TextCrossEncoder(model_name=model, **options)
-
-    def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        if query_bundle is None:
-            raise SettingError("FastEmbedReranker needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
-        texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in nodes]
-        query, *texts = [replace_surrogates(text)[0] for text in (query_bundle.query_str, *texts)]
-        scores = map(float, self._encoder.rerank(query, texts) if texts else ())
-        scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
-        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
 
 
 class RerankWithContext(Checked, BaseNodePostprocessor):

@@ -39,20 +39,11 @@ from llama_index_contextual.retrieval.explain import (
     Explanation,
     Hit,
     Judgement,
-    MinScore,
     Step,
     judge,
     min_score_for,
 )
-from llama_index_contextual.retrieval.fusion import (
-    Fused,
-    Mode,
-    Ranking,
-    Table,
-    candidate_ids,
-    fuse,
-    fuse_learned,
-)
+from llama_index_contextual.retrieval.fusion import Fused, Mode, Ranking, Table, candidate_ids, fuse, fuse_learned
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import NearDuplicates, read_pool
 from llama_index_contextual.retrieval.stores import call, run
@@ -60,22 +51,9 @@ from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from llama_index_contextual.retrieval.fusion_retriever import ContextualFusionRetriever as Fusion
 
 _COMPARED: Final = 100  # results among which a text counts once
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fusion:
-    """Settings of a fusion retriever; see :class:`~llama_index_contextual.ContextualFusionRetriever`."""
-
-    arms: tuple[Arm, ...]
-    mode: Mode
-    rrf_k: float
-    similarity_top_k: int
-    candidate_pool: int
-    node_postprocessors: Sequence[BaseNodePostprocessor] = ()
-    min_score: MinScore = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +153,7 @@ def parse(fusion: Fusion, question: Question) -> tuple[Fusion, Question]:
             notes = [f"{' and '.join(excluded)} leaves chunks out"] if excluded else []
             question = replace(question, operators=query.operators, admitted=admitted)
             arms = (arm.filtered(query.filters) if arm.ours and arm.ours.filters_words else arm for arm in fusion.arms)
-            fusion = replace(fusion, arms=tuple(arms))
+            fusion = fusion.with_arms(list(arms))
         else:
             notes = [f"nothing matches {' '.join(query.operators)}, which was therefore ignored"]
             warnings.warn(f"Query {text!r}: {notes[0]}.", ContextualWarning, stacklevel=2)
@@ -230,7 +208,7 @@ def _compared(
 
     Where nothing is filtered, or that is not comparable, the same arms and rankings.
     """
-    is_comparable = question.compares_all and fusion.mode.is_learned and any(arm.has_filters for arm in arms)
+    is_comparable = question.compares_all and isinstance(fusion.mode, Mode) and any(arm.has_filters for arm in arms)
     free = [one for arm in arms if (one := arm.without_filters()) is not None] if is_comparable else []
     if len(free) < len(arms):
         return arms, rankings
@@ -247,7 +225,7 @@ def _compared(
 
 def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Sequence[Ranking]) -> Table:
     """Rankings fused in the mode of the retriever."""
-    if not fusion.mode.is_learned:
+    if not isinstance(fusion.mode, Mode):
         return fuse(rankings, mode=fusion.mode, k=fusion.rrf_k, pool=fusion.candidate_pool)
     text, is_message, reads = question.text, fusion.mode is Mode.MESSAGE, None
     if (keyword := keyword_of(arm.retriever for arm in arms)) is not None:
@@ -282,10 +260,11 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     the text of another one comes behind all others, with a score that is not higher than theirs. Notes of different
     days repeat nothing: each is news of its day.
     """
-    compared = _COMPARED if fusion.mode.is_learned else 0
-    met, again, results, rest = NearDuplicates(), list[NodeWithScore](), list[NodeWithScore](), pool.fused
+    is_learned = isinstance(fusion.mode, Mode)
+    compared, met = _COMPARED * is_learned, NearDuplicates()
+    again, results, rest = list[NodeWithScore](), list[NodeWithScore](), pool.fused
     most = len(pool.fused) if fusion.node_postprocessors else fusion.similarity_top_k
-    scale = 1.0 if pool.judgement.relevance is None or not fusion.mode.is_learned else pool.judgement.relevance
+    scale = 1.0 if pool.judgement.relevance is None or not is_learned else pool.judgement.relevance
     while rest and len(results) < most:
         size = most - len(results)
         batch, rest = rest[:size], rest[size:]

@@ -7,12 +7,13 @@ import math
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 from llama_index_contextual.keyword import Candidate
-from llama_index_contextual.retrieval.fusion import Mode, Ranking
+from llama_index_contextual.retrieval.fusion import Ranking
 from llama_index_contextual.retrieval.fusion import fuse as fuse_into_a_table
 
-SETTINGS = {"mode": Mode.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
+SETTINGS = {"mode": FUSION_MODES.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
 
 
 def fuse(rankings, **given):
@@ -33,8 +34,8 @@ def test_reciprocal_ranks_by_weight():
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        (Mode.RELATIVE_SCORE, {"a": 0.4, "b": 0.4 * 0.5 + 0.6, "c": 0.0, "d": 0.0}),
-        (Mode.SIMPLE, {"a": 0.4 * 9, "b": 0.4 * 8, "c": 0.4 * 7, "d": 0.6 * 0.8}),
+        (FUSION_MODES.RELATIVE_SCORE, {"a": 0.4, "b": 0.4 * 0.5 + 0.6, "c": 0.0, "d": 0.0}),
+        (FUSION_MODES.SIMPLE, {"a": 0.4 * 9, "b": 0.4 * 8, "c": 0.4 * 7, "d": 0.6 * 0.8}),
     ],
 )
 def test_modes_by_score(mode, expected):
@@ -46,7 +47,7 @@ def test_modes_by_score(mode, expected):
 
 def test_distance_based_scores_lie_within_three_deviations():
     only = ranking("one", 1.0, ("a", 3.0), ("b", 2.0), ("c", 1.0))
-    found = {one.node_id: one.raw for one in fuse([only], **(SETTINGS | {"mode": Mode.DIST_BASED_SCORE}))}
+    found = {one.node_id: one.raw for one in fuse([only], **(SETTINGS | {"mode": FUSION_MODES.DIST_BASED_SCORE}))}
     spread = 3 * math.sqrt(2 / 3)
     assert found == pytest.approx({"a": (1 + spread) / (2 * spread), "b": 0.5, "c": (spread - 1) / (2 * spread)})
 
@@ -56,10 +57,9 @@ def test_what_has_no_score_counts_by_its_order_after_what_has(missing):
     mixed = ranking("one", 1.0, ("z", missing), ("a", 2.0), ("y", missing), ("b", 1.0), ("a", missing))
     assert [one.node_id for one in fuse([mixed], **SETTINGS)] == ["a", "b", "z", "y"]
     unscored = ranking("one", 1.0, ("z", missing), ("a", missing), ("y", missing), ("z", missing))
-    for mode in Mode:
-        if mode is not Mode.LEARNED:
-            found = fuse([unscored], **(SETTINGS | {"mode": mode}))
-            assert [one.node_id for one in found] == ["z", "a", "y"], mode
+    for mode in FUSION_MODES:
+        found = fuse([unscored], **(SETTINGS | {"mode": mode}))
+        assert [one.node_id for one in found] == ["z", "a", "y"], mode
 
 
 def test_a_score_of_zero_among_negative_ones_is_the_best():
@@ -93,16 +93,16 @@ ALMOST_EQUAL = [
 ]
 
 
-@given(LISTS, st.sampled_from(list(Mode)), st.floats(0, 100))
-@example(ALMOST_EQUAL, Mode.DIST_BASED_SCORE, 0.0)
+@given(LISTS, st.sampled_from(list(FUSION_MODES)), st.floats(0, 100))
+@example(ALMOST_EQUAL, FUSION_MODES.DIST_BASED_SCORE, 0.0)
 def test_whatever_the_lists(lists, mode, k):
     rankings = [ranking(str(i), 1 / len(lists), *one, query=i % 2) for i, one in enumerate(lists)]
     found = fuse(rankings, mode=mode, k=k, pool=8)
     names = [one.node_id for one in found]
     assert len(set(names)) == len(names)
     assert found == sorted(found, key=lambda one: (-one.score, one.node_id))
-    assert all(one.score <= 1 for one in found) or mode is Mode.SIMPLE
-    if mode is Mode.RECIPROCAL_RANK:
+    assert all(one.score <= 1 for one in found) or mode is FUSION_MODES.SIMPLE
+    if mode is FUSION_MODES.RECIPROCAL_RANK:
         assert all(one.score > 0 for one in found)
         assert not found or found[0].score == 1
     turned = fuse(rankings[::-1], mode=mode, k=k, pool=8)

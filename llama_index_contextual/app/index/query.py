@@ -8,17 +8,18 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import numpy as np
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_index_contextual.app.index.embedder import check_vectors
 from llama_index_contextual.app.settings.models import NoEmbedding
 from llama_index_contextual.app.store import WriteLock
 from llama_index_contextual.app.store.rows import to_node
-from llama_index_contextual.errors import CopyError, StorageError, amount
+from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
-from llama_index_contextual.metadata import COLLECTION, PATH
+from llama_index_contextual.metadata import COLLECTION, PATH, path_of
 from llama_index_contextual.retrieval import (
     POOL,
-    CollectionWeights,
     ContextualBM25Retriever,
     ContextualVectorRetriever,
     GroupingPostprocessor,
@@ -28,8 +29,7 @@ from llama_index_contextual.retrieval import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
-    from llama_index.core.schema import BaseNode
+    from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.app.index.settings import IndexSettings
@@ -218,3 +218,14 @@ class IndexReader:
         if per_file := defaults["retrieval.per_file"]:
             steps.append(GroupingPostprocessor(group_size=per_file))
         return steps
+
+
+class CollectionWeights(Checked, BaseNodePostprocessor):
+    """Multiply the scores of hits by the weight of the folder that their path begins with, and sort them again."""
+
+    weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
+
+    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
+        for hit in nodes:
+            hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
+        return sorted(nodes, key=lambda hit: -(hit.score or 0.0))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.app.settings.models import resolve_llm
 from llama_index_contextual.context.models import require_key
-from llama_index_contextual.errors import ContextualError, SettingError
-from llama_index_contextual.retrieval import FastEmbedReranker, RerankWithContext
+from llama_index_contextual.errors import Checked, ContextualError, SettingError, needs
+from llama_index_contextual.retrieval import RerankWithContext
 from llama_index_contextual.service import TIMEOUT
+from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 RERANKERS: Final = "'fastembed:MODEL', 'llm', 'ollama:MODEL', 'openai:MODEL', or any LlamaIndex postprocessor"
 _CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
@@ -67,6 +71,31 @@ def resolve_reranker(
         require_key(ranking_llm, "nothing can be reranked")
     ranks = LLMRerank(llm=ranking_llm, top_n=pool, parse_choice_select_answer_fn=_choices_of)
     return RerankWithContext(ranks, most=_READ_BY_LLM)
+
+
+class FastEmbedReranker(Checked, BaseNodePostprocessor):
+    """A cross-encoder on this machine, run by fastembed (ONNX, no PyTorch); it reads each hit as it was embedded."""
+
+    model: str = Field(description="One of fastembed's cross-encoders.")
+    _encoder: Any = PrivateAttr()
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model=model)
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's import would look for its maker's server
+        with needs("fastembed", "rerank"):
+            from fastembed.rerank.cross_encoder import TextCrossEncoder
+        self._encoder = TextCrossEncoder(model_name=model, **options)
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        if query_bundle is None:
+            raise SettingError("FastEmbedReranker needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
+        texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in nodes]
+        query, *texts = [replace_surrogates(text)[0] for text in (query_bundle.query_str, *texts)]
+        scores = map(float, self._encoder.rerank(query, texts) if texts else ())
+        scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
+        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
 
 
 def _choices_of(answer: str, count: int) -> tuple[list[int], list[float]]:
