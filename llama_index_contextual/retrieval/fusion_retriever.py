@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.vector_stores.types import MetadataFilters
+    from typing_extensions import Self
 
     from llama_index_contextual.retrieval.arms import Arm
     from llama_index_contextual.retrieval.explain import Explanation
@@ -156,7 +157,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             )
         return self.with_arms([arm.filtered(filters) for arm in self.arms])
 
-    def with_arms(self, arms: list[Arm]) -> ContextualFusionRetriever:
+    def with_arms(self, arms: list[Arm]) -> Self:
         """A view with other arms."""
         view = copy.copy(self)
         view.__dict__.update(arms=arms, _retrievers=[arm.retriever for arm in arms])

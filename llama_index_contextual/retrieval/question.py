@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
@@ -39,6 +39,7 @@ from llama_index_contextual.retrieval.explain import (
     Explanation,
     Hit,
     Judgement,
+    MinScore,
     Step,
     judge,
     min_score_for,
@@ -51,9 +52,25 @@ from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from llama_index_contextual.retrieval.fusion_retriever import ContextualFusionRetriever as Fusion
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from typing_extensions import Self
 
 _COMPARED: Final = 100  # results among which a text counts once
+
+
+class Fusion(Protocol):
+    """What is read of a :class:`~llama_index_contextual.ContextualFusionRetriever`."""
+
+    arms: list[Arm]
+    mode: Any
+    rrf_k: float
+    similarity_top_k: int
+    candidate_pool: int
+    node_postprocessors: list[BaseNodePostprocessor]
+    min_score: MinScore
+
+    def with_arms(self, arms: list[Arm]) -> Self:
+        """A view with other arms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
