@@ -156,8 +156,8 @@ def read_pool(
 def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date | None) -> Floats:
     """The nearness of each chunk's day to the days that the question names; "last week" counts from ``today``."""
     shares = np.zeros(len(records))
-    if dates := find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query)):
-        days = [(row, one.day) for row, one in enumerate(records) if one is not None and one.day is not None]
+    if days := [(row, one.day) for row, one in enumerate(records) if one is not None and one.day is not None]:
+        dates = find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query))
         for row, day in days:
             shares[row] = closeness(day, dates)
     return shares

@@ -11,8 +11,7 @@ import numpy as np
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
-from llama_index_contextual.app.index.embedder import check_vectors
-from llama_index_contextual.app.settings.models import NoEmbedding
+from llama_index_contextual.app.settings.models import UNNAMED, NoEmbedding
 from llama_index_contextual.app.store import WriteLock
 from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
@@ -153,7 +152,9 @@ class IndexReader:
                 f"the index in {self.settings.database.path} was made with the embedding {model}, not with "
                 f"{self.caches.model}: their vectors do not compare. Cure: open it again, with the former."
             )
-        if not self._is_checked:
+        if self.settings.embedding.model_name == UNNAMED and not self._is_checked:
+            from llama_index_contextual.app.index.embedder import check_vectors
+
             check_vectors(snapshot, self.settings.paid, self.settings.embedding)
             self._is_checked = True
 
