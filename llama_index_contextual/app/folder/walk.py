@@ -278,7 +278,7 @@ def find(
         if name and below.partition("/")[0] not in ("", name):
             continue
         if name and not one.folder.is_dir():
-            cure = "put it back, or delete index.sqlite3 in the storage folder and index the others"
+            cure = f"put it back, index {name}=PATH where it is now, or delete index.sqlite3 and index the others"
             reason = f"the folder {one.folder} is not there; what is indexed of it stays. Cure: {cure}"
             found.problems.append(Problem(base, reason))
             continue

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.schema import BaseNode
 
+    from llama_index_contextual.app.store.caches import PaidStore
     from llama_index_contextual.app.store.database import Snapshot
-    from llama_index_contextual.app.store.paid import PaidStore
     from llama_index_contextual.app.store.rows import NodeRow
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost

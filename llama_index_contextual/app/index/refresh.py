@@ -124,6 +124,7 @@ class Refresh:
         passed = [key for key, row in rows.items() if row.kind == "document" and key not in sources]
         made = {key: row.made_with for key, row in writer.documents.items()}
         writer.finish()
+        self.report.documents = sum(one.is_indexed for one in writer.documents.values())
         with writer.database.reading() as snapshot:
             self.report.context_sources = snapshot.context_sources()
         self.report.failed += [Problem(key, _OTHER_SETTINGS) for key in passed if made.get(key) != made_with(key)]

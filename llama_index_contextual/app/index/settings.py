@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.folder.walk import Discovery
     from llama_index_contextual.app.store import Layout
-    from llama_index_contextual.app.store.caches import Caches
-    from llama_index_contextual.app.store.paid import PaidStore
+    from llama_index_contextual.app.store.caches import Caches, PaidStore
     from llama_index_contextual.app.store.rows import IndexState
     from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
@@ -110,7 +109,7 @@ class IndexSettings:
     @cached_property
     def paid(self) -> PaidStore:
         """What cost money."""
-        from llama_index_contextual.app.store.paid import PaidStore
+        from llama_index_contextual.app.store.caches import PaidStore
 
         return PaidStore(self.layout.paid, self.database.cure)
 

@@ -41,6 +41,7 @@ class RefreshReport:
         failed: Files and documents that could not be indexed, and why. What the index held of them stays.
         repaired: Files that could be read only with a repair, and which.
         embedded: How many texts were sent to the embedding model.
+        documents: How many documents the index holds now.
         context_sources: How many chunks of the index have a context from each source.
     """
 
@@ -52,6 +53,7 @@ class RefreshReport:
     failed: list[Problem] = field(default_factory=list)
     repaired: list[Problem] = field(default_factory=list)
     embedded: int = 0
+    documents: int = 0
     context_sources: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -87,7 +89,7 @@ class RefreshReport:
         return ", ".join(f"{number} {words.get(name, name)}" for name, number in self.counts.items() if number)
 
     def __str__(self) -> str:
-        size = f"{counted(len(self.to_index) + self.skipped, 'document')}, {counted(self.chunks, 'chunk')}"
+        size = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
         return f"{size}: {self.work or 'nothing has changed'}; {self.embedded:,} embedded"
 
 

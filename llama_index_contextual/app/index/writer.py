@@ -16,8 +16,8 @@ from llama_index_contextual.app.index.embedder import (
     embedded_text,
     rows_without_vector,
 )
+from llama_index_contextual.app.store.caches import SETTINGS
 from llama_index_contextual.app.store.database import MISCOUNTED, Database
-from llama_index_contextual.app.store.paid import SETTINGS
 from llama_index_contextual.app.store.rows import DocumentRow, IndexState, to_node
 from llama_index_contextual.errors import DamagedError, DocumentError, EmbeddingError
 from llama_index_contextual.watching import step

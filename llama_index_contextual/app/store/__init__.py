@@ -174,7 +174,7 @@ def _stored_state(database: Database) -> IndexState:
     paid = Layout(database.path.parent).paid
     if not paid.is_file():
         return IndexState()
-    from llama_index_contextual.app.store.paid import SETTINGS, PaidStore  # slow: a LlamaIndex store
+    from llama_index_contextual.app.store.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
 
     with contextlib.suppress(StorageError, ValueError):  # of an index that was lost
         kept = PaidStore(paid, database.cure).get("index", SETTINGS)

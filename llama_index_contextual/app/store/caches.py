@@ -1,46 +1,103 @@
-"""What is derived from an index: BM25 and vectors as arrays in ``cache/``, and what was read of its rows.
+"""Beside the database: ``paid.sqlite3`` keeps what cost money or minutes, ``cache/`` what is derived from the index.
+
+Nothing of the former is ever deleted by this package: vectors of embedded texts, contexts of a language model and
+conversions of files by hash, and the settings of the index. With it and the files an index is made again for nothing.
 
 A cache is behind by the rows that it lacks and by those that it has too many: two set differences, since a row never
 changes. Writers keep the arrays on disk; where they are missing or damaged, whoever asks derives them in memory.
 
-Each vector is compared with a question: no graph of neighbours, which would lose some. All are compared by a byte a
-number first. What the bytes leave out of a vector has a known length, so those that can be among the nearest are known,
-too, some hundreds of real texts. These are compared in float64, so that equal vectors have equal scores whatever stands
-beside them. The answer is the same as if all were.
+Each vector is compared with a question: no graph of neighbours, which would lose some. Those that can be among the
+nearest are compared again in float64, so that equal vectors have equal scores whatever stands beside them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import threading
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from llama_index_contextual.app.store.rows import to_node
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
 from llama_index_contextual.keyword.arrays import DAMAGE, ArrayIndex, RowArrays
-from llama_index_contextual.text import counted
+from llama_index_contextual.sqlite_file import AMONG
+from llama_index_contextual.sqlite_store import COLUMNS, SQLiteKVStore, is_sound
+from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import sqlite3
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from llama_index_contextual.app.store.database import Rows, Snapshot
-    from llama_index_contextual.app.store.paid import PaidStore
     from llama_index_contextual.keyword.arrays import Floats, Ints
 
 logger = logging.getLogger(__name__)
+Singles = npt.NDArray[np.float32]
 
+SETTINGS: Final = "settings"  # the collection of the index's own
+_ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
 _PART: Final = 16_384  # rows that are in memory while arrays are derived
 _TEXTS: Final = 1000  # nodes that are in memory at once
 _REMEMBERED: Final = 50_000  # rows whose ids, or values of a metadata key, are remembered: some 15 MB
+
+
+class PaidStore(SQLiteKVStore):
+    """A LlamaIndex key-value store that keeps vectors by model and hash, too."""
+
+    def with_vectors(self, model: str, hashes: Iterable[str]) -> set[str]:
+        """Those hashes of embedded texts whose vector is there."""
+        query = f"SELECT key FROM kept WHERE collection = ? AND key {AMONG}"  # noqa: S608  our own names
+        return {key for (key,) in self.rows(query, (_collection(model), json.dumps([*hashes])))}
+
+    def vectors(self, model: str, hashes: Iterable[str]) -> Iterator[tuple[str, Singles]]:
+        """Vectors of embedded texts by the hash of the text; those that are not known are left out."""
+        return ((key, np.frombuffer(blob, "<f4")) for key, blob in self.get_rows(_collection(model), hashes))
+
+    def dimensions(self, model: str) -> int:
+        """Length of a model's vectors, 0 where there is none yet."""
+        query = "SELECT length(value) / 4 FROM kept WHERE collection = ? LIMIT 1"
+        return next((int(length) for (length,) in self.rows(query, (_collection(model),))), 0)
+
+    def put_vectors(self, model: str, vectors: Mapping[str, Any]) -> None:
+        """Keep vectors by the hash of their text; one that is there already is replaced."""
+        self.put_rows(_collection(model), ((key, np.asarray(one, "<f4").tobytes()) for key, one in vectors.items()))
+
+    def repair(self) -> str:
+        """Set a damaged file aside and take over what can be read of it; a sentence about that, "" where it is sound.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
+        try:
+            self.check()
+        except DamagedError:
+            aside = self.set_aside()
+        else:
+            return ""
+        damaged, sound = PaidStore(aside, self.cure), list[tuple[Any, ...]]()
+        with contextlib.suppress(DamagedError), damaged.connection() as connection, damaged.explained():
+            sound.extend(row for row in connection.execute(_ALL) if is_sound(row))  # up to the place of the damage
+        damaged.close()
+        self.insert(sound)
+        self.check()
+        return (
+            f"{self.path} was damaged, and is set aside as {aside.name}. {len(sound):,} of its values were taken over."
+        )
+
+    def _check_rows(self, connection: sqlite3.Connection) -> None:
+        if not all(map(is_sound, connection.execute(_ALL))):
+            raise ValueError("a value has another checksum")
+
+
+def _collection(model: str) -> str:
+    return f"vectors:{short_hash(model)}"
 
 
 class Moment(NamedTuple):
@@ -175,13 +232,8 @@ def _with_texts(index: Bm25Index, snapshot: Snapshot, rows: Rows) -> Bm25Index:
 
 # Vectors
 
-Singles = npt.NDArray[np.float32]
-
-# Multiplies bytes; where it is not installed, numpy compares all in float32, which takes some five times as long.
-simsimd: Any = import_module("simsimd") if find_spec("simsimd") is not None else None
 # How far a cosine may be from the true one by rounding in float32; measured: below 1e-6.
 _MARGIN: Final = 5e-5
-_BYTE: Final = 127
 _COPIED: Final = 512  # rows that are copied at once: they fit into a cache
 
 
@@ -192,47 +244,15 @@ def unit_vectors(vectors: npt.ArrayLike) -> Singles:
     return (array / np.where(lengths == 0, 1.0, lengths)).astype(np.float32)
 
 
-def coarse_vectors(units: Singles) -> tuple[npt.NDArray[np.int8], Singles, Singles]:
-    """Vectors as bytes, what to multiply them by, and the length of what that leaves out of each."""
-    scales = (np.abs(units).max(axis=1, initial=0) / _BYTE).astype(np.float32)
-    coarse = np.rint(units / np.where(scales == 0, 1, scales)[:, None]).astype(np.int8)
-    rests = np.linalg.norm(units - coarse * scales[:, None], axis=1).astype(np.float32)
-    return coarse, scales, rests
-
-
 @dataclass(frozen=True, eq=False)
 class UnitVectors(RowArrays):
-    """Unit vectors of some rows.
-
-    Args:
-        ids: Number of each row, ascending.
-        units: Shape (rows, dimensions).
-        coarse: The same as bytes, as :func:`coarse_vectors` makes them.
-        scales: What to multiply the bytes by.
-        rests: Length of what that leaves out of each.
-    """
+    """Unit vectors of some rows; ``units`` has the shape (rows, dimensions)."""
 
     units: Singles
-    coarse: npt.NDArray[np.int8]
-    scales: Singles
-    rests: Singles
 
     def is_sound(self) -> bool:
         """Whether the arrays fit together."""
-        kinds = [(one.dtype.name, one.shape) for one in (self.units, self.coarse, self.scales, self.rests)]
-        rows, matrix = self.ids.shape, self.units.shape
-        wanted = [("float32", matrix), ("int8", matrix), ("float32", rows), ("float32", rows)]
-        return kinds == wanted and matrix[:-1] == rows
-
-    def bounds(self, question: Singles) -> tuple[Singles, Singles]:
-        """Least and greatest cosine that each row can have with a question, of length 1."""
-        if simsimd is None:
-            middle, reach = np.einsum("ij,j->i", self.units, question), np.full(len(self.ids), _MARGIN, np.float32)
-        else:
-            [coarse], [scale], [rest] = coarse_vectors(question[None])
-            products = np.asarray(simsimd.cdist(coarse[None], self.coarse, "dot"), np.float32).reshape(-1)
-            middle, reach = products * (self.scales * scale), self.rests * (1 + rest) + rest + _MARGIN
-        return middle - reach, middle + reach
+        return self.units.dtype == np.float32 and self.units.ndim == 2 and len(self.units) == len(self.ids)  # noqa: PLR2004
 
 
 class VectorIndex(ArrayIndex):
@@ -242,8 +262,7 @@ class VectorIndex(ArrayIndex):
 
     def with_vectors(self, rows: Ints, vectors: npt.ArrayLike) -> VectorIndex:
         """Index with more rows, whose numbers ascend."""
-        units = unit_vectors(vectors)
-        return self.with_arrays(UnitVectors(rows, units, *coarse_vectors(units))) if len(rows) else self
+        return self.with_arrays(UnitVectors(rows, unit_vectors(vectors))) if len(rows) else self
 
     def nearest(
         self, questions: Sequence[Sequence[float]], top_k: int, among: Ints | None = None
@@ -273,9 +292,8 @@ class VectorIndex(ArrayIndex):
     def _nearest_to(self, question: Singles, top_k: int, places: Ints) -> tuple[Ints, Floats]:
         """The nearest of the rows at some places, and their cosines."""
         if len(places) > top_k:
-            bounds = [part.arrays.bounds(question) for part in self.parts]
-            least, greatest = (np.concatenate(values)[places] for values in zip(*bounds, strict=True))
-            places = places[greatest >= np.partition(least, len(least) - top_k)[len(least) - top_k]]
+            near = np.concatenate([np.einsum("ij,j->i", part.arrays.units, question) for part in self.parts])[places]
+            places = places[near >= np.partition(near, len(near) - top_k)[len(near) - top_k] - 2 * _MARGIN]
         return self.best(self._cosines(question.astype(np.float64), places), top_k, places)
 
     def _cosines(self, question: Floats, places: Ints) -> Floats:
