@@ -60,10 +60,8 @@ class SqliteFile:
         """Whether there is a file."""
         try:
             return self.path.stat().st_size > 0
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True  # whoever opens it finds out why that is not possible
+        except OSError as error:  # whoever opens it finds out why that is not possible
+            return not isinstance(error, FileNotFoundError | NotADirectoryError)
 
     @contextlib.contextmanager
     def connection(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:

@@ -120,7 +120,7 @@ def make_plan(
             plan.outdated.append(key)
         else:
             plan.skipped += 1
-    folder, spared = (covered or "").rstrip("/"), tuple(problem.path for problem in plan.failed)
+    folder, spared = (covered or "").rstrip("/"), [problem.path for problem in plan.failed]
     plan.deleted = sorted(
         key
         for key, entry in old.items()
@@ -128,14 +128,9 @@ def make_plan(
         and entry.kind == "file"
         and covered is not None
         and (not folder or key == folder or key.startswith(f"{folder}/"))
-        and not is_spared(key, spared)
+        and not any(one in (key, "./") or (one.endswith("/") and key.startswith(one)) for one in spared)
     )
     return plan
-
-
-def is_spared(path: str, failed: tuple[str, ...]) -> bool:
-    """Whether nothing is known of a path today; see ``failed`` of :func:`make_plan`."""
-    return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in failed)
 
 
 @dataclass(frozen=True, slots=True)
