@@ -64,6 +64,9 @@ def test_what_is_indexed_of_a_folder_that_is_gone_stays_and_is_named(index, fold
     report = index.refresh()
     assert not report.deleted
     assert [problem.path for problem in report.failed] == ["docs/"]
+    assert "index docs=PATH where it is now" in report.failed[0].reason
+    held = index.status()
+    assert str(report).startswith(f"{held.documents} documents, {held.chunks} chunks: 1 not indexed")
     assert "docs/gateway.md" in paths(index, "default value")
     shutil.rmtree(folders["notes"])
     with pytest.raises(StorageError, match="no longer there"):
