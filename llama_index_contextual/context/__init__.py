@@ -14,6 +14,7 @@ from llama_index_contextual.context.base import (
     Progress,
     SourceDocument,
     group_by_document,
+    in_words,
 )
 from llama_index_contextual.context.free import (
     FREE,

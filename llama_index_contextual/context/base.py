@@ -107,6 +107,11 @@ class ContextEstimate:
     local: bool = False  # whether its server is on this machine
 
 
+def in_words(counts: Counter[str]) -> str:
+    """Counts as text, the largest first: ``3 timeout, 1 empty``."""
+    return ", ".join(f"{count} {what}" for what, count in counts.most_common())
+
+
 class ContextGenerator(ABC):
     """Makes the contexts of chunks.
 

@@ -9,6 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from llama_index.core import Settings
 from llama_index.core.llms import LLM
 from llama_index.core.schema import MetadataMode
 from llama_index.core.storage.kvstore.types import BaseKVStore
@@ -82,8 +83,9 @@ class LLMContextGenerator(ContextGenerator):
     ) -> None:
         source: object = llm
         if not (source is None or isinstance(source, LLM) or callable(source)):
-            cure = "one of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'); the application reads names of models"
-            raise SettingError(f"is no LLM. Cure: {cure}; an object was not written down, so pass it again.", llm=llm)
+            cure = "an object of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b')"
+            again = "; plain data holds no object" if str(llm).startswith(models.OBJECT) else ""
+            raise SettingError(f"is no LLM. Cure: {cure}{again}", llm=llm)
         for name, value in (("beside", beside), ("fallback", fallback)):
             one_of(name, value, (*FREE, None))
         taken = {*signature(LLMContextGenerator).parameters, *models.LLMOptions.__dataclass_fields__}
@@ -112,10 +114,13 @@ class LLMContextGenerator(ContextGenerator):
 
     @property
     def model_name(self) -> str:  # type: ignore[override]
-        """The model's name, such as ``qwen3:0.6b``; a source that makes its model later may have it before."""
-        if self._model_name is None:
+        """The model's name, such as ``qwen3:0.6b``; a source that makes its model later may have it before.
+
+        It is empty while no model is named: a pipeline reads it before the run, whose error says so.
+        """
+        if self._model_name is None and (self.source or Settings._llm):  # noqa: SLF001  as in make_model
             self._model_name = models.model_name(self.llm)
-        return self._model_name
+        return self._model_name or ""
 
     @property
     def name(self) -> str:  # type: ignore[override]

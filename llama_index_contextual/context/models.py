@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import time
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -35,6 +36,11 @@ TOO_LONG: Final = "prompt too long (cure: context_window)"
 NO_ANSWER: Final = "server does not answer"
 _PROBE_SECONDS: Final = 5.0  # for a server's sign of life
 _REFUSALS: Final = frozenset({401, 403})
+_CURES: Final = {
+    **dict.fromkeys(_REFUSALS, "the API key"),
+    404: "the name of the model, or the address of its server",
+    429: "fewer num_workers, or later",
+}
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _CLIENTS: Final = {"_get_aclient": "_aclient", "async_client": "_async_client"}  # OpenAI, Ollama: maker and client
 _OVERFLOW: Final = re.compile(
@@ -43,6 +49,7 @@ _OVERFLOW: Final = re.compile(
     re.IGNORECASE,
 )
 _BELIEVED: Final = 30.0  # seconds that an answer of the server, or its absence, is believed
+_NOTICE_SECONDS: Final = 0.2  # between two looks whether a run was interrupted
 _FAILURES: Final = 3  # calls in a row, after which no other is sent for a while
 
 
@@ -156,7 +163,8 @@ def probe(llm: LLM, timeout: float = _PROBE_SECONDS) -> str | None:
         with httpx.Client(**service.client_options(seconds, total=seconds)) as client:
             answer = client.get(f"{url}/api/tags" if is_ollama else f"{url}/models", headers=headers)
     except httpx.HTTPError as error:
-        return f"no answer from {server} ({type(error).__name__})"
+        cure = "ollama serve" if is_ollama else "start it, or correct its address"
+        return f"no answer from {server} ({type(error).__name__}; cure: {cure})"
     if answer.status_code in _REFUSALS:
         return f"{server} refuses the API key ({answer.status_code})"
     if answer.is_server_error:
@@ -188,7 +196,7 @@ def make_model(source: ModelSource) -> LLM:
     made = source if source is None or isinstance(source, LLM) else source()
     if llm := made or Settings._llm:  # noqa: SLF001  Settings.llm would take OpenAI's paid default
         return llm
-    cure = "is not named. Cure: an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
+    cure = "names no model. Cure: an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
     raise SettingError(cure, llm=None)
 
 
@@ -229,9 +237,13 @@ def run_sync(work: Coroutine[Any, Any, None]) -> None:
     except RuntimeError:
         asyncio.run(work)
         return
+    waiting = asyncio.current_task()
     with start_blocking_portal() as portal:
         future = portal.start_task_soon(lambda: work)
         try:
+            while wait([future], _NOTICE_SECONDS).not_done:
+                if getattr(waiting, "cancelling", int)():  # from Python 3.11 on Ctrl-C cancels the task of a script
+                    raise asyncio.CancelledError
             future.result()
         finally:
             future.cancel()
@@ -313,11 +325,12 @@ def _explained(error: Exception) -> CallFailedError:
     if service.is_too_large(error):
         return CallFailedError("answer too large")
     if service.is_timeout(error):
-        return CallFailedError("timeout")
+        return CallFailedError("timeout (cure: a longer timeout, or a smaller batch_size)")
     status, passes, wait = service.status_of(error), service.may_pass(error), service.retry_after(error)
     if status in (400, 413, 422, None) and _OVERFLOW.search(str(error)):
         return CallFailedError(TOO_LONG, fatal=False)
-    reason = f"HTTP {status}" if status else "no connection" if passes else type(error).__name__
+    cure = f" (cure: {_CURES[status]})" if status in _CURES else ""
+    reason = f"HTTP {status}{cure}" if status else "no connection" if passes else type(error).__name__
     is_fatal = passes if status is None else status != 400  # noqa: PLR2004
     return CallFailedError(reason, fatal=is_fatal, transient=passes and (wait or 0) <= service.LONGEST_WAIT, wait=wait)
 

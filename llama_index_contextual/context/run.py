@@ -23,6 +23,7 @@ from llama_index_contextual.context.base import (
     ContextProgress,
     DocumentChunks,
     Tokens,
+    in_words,
 )
 from llama_index_contextual.errors import ContextualWarning, StorageError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
@@ -117,13 +118,12 @@ class Run:
         generator, results = self._generator, [self._composed(document) for document in self._documents]
         sources = [context.source for contexts in results for context in contexts if context is not None]
         if fallen := Counter(source for source in sources if source != generator.name):
-            others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self._failed.most_common())
-            have, why = "has" if fallen.total() == 1 else "have", f", because: {reasons}" if reasons else ""
+            have = "has" if fallen.total() == 1 else "have"
+            why = f", because: {in_words(self._failed)}" if self._failed else ""
             _warn(
                 f"{fallen.total()} of {len(sources)} chunks {have} no context from {generator.name} but fell back "
-                f"({others}){why}. The next run asks for them again; what a pipeline's own cache has stored, is final "
-                "for another process."
+                f"({in_words(fallen)}){why}. The next run asks for them again, unless another process reads them from "
+                "a pipeline's cache."
             )
         return results
 

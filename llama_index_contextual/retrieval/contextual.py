@@ -23,6 +23,7 @@ from llama_index_contextual.context import (
     ContextUsage,
     DocumentChunks,
     group_by_document,
+    in_words,
     resolve_generator,
 )
 from llama_index_contextual.errors import Checked, ContextError, ContextualWarning, SettingError
@@ -236,9 +237,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 stacklevel=3,
             )
         if missing and required:
+            why = f" ({in_words(failed)})" if (failed := self.generator.usage.failed) else ""
             raise ContextError(
-                f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "
-                "What was finished is kept. Cure: run again, or allow a fallback."
+                f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no "
+                f"fallback{why}. What was finished is kept. Cure: run again, or allow a fallback."
             )
         return list(nodes)
 

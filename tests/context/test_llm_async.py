@@ -111,7 +111,14 @@ def in_a_notebook(call):
     asyncio.new_event_loop().run_until_complete(cell())
 
 
-@pytest.mark.parametrize("where", [lambda call: call(), in_a_notebook])
+def in_a_script(call):
+    async def main():
+        call()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", [lambda call: call(), in_a_notebook, in_a_script])
 def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
     fake_model.reply = lambda _, number: Reply(delay=0.0 if number < 2 else 0.5)

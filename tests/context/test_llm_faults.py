@@ -100,6 +100,8 @@ def test_no_server_costs_no_calls(step, fake_model):
     run(one, nodes, falls_back=50)
     assert one.usage.calls == 0
     assert "no answer from 127.0.0.1" in str(one.usage.failed)
+    with pytest.raises(ContextError, match=r"no fallback \(50 no answer from .*cure: start it.*\)\. What was finished"):
+        step(fallback=None)(make_nodes(50))
 
 
 def test_a_dead_server_is_not_asked_for_each_file_of_an_index(step, fake_model):

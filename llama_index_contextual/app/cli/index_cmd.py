@@ -8,7 +8,6 @@ import os
 import shlex
 import time
 import warnings
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -26,7 +25,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.index.status import RefreshReport
 
-_KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
+_KEYS: Final = (
+    "embed_model", "context", "context_options.llm", "context_options.max_calls", "files.include", "files.exclude",
+    "chunks.chunk_size",
+)  # fmt: skip
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
 _DISK_A_BYTE: Final = 13  # of text, as ``status --json`` prints it of this package's own documentation
 _EMPTY_BYTES: Final = 100_000
@@ -120,7 +122,7 @@ def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
     """
     mode = opened.settings.contexts.context
     if mode != "llm" and any(value for key, value in settings.items() if key.startswith("context_options.")):
-        raise SettingError(f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
+        raise SettingError(f"--llm, --max-calls: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     found = opened.settings.reading.find()
     if not (opened.exists or found.files or found.problems):
         cure = f"another folder, or --include; read are {', '.join(opened.settings.reading.rules.include[:12])} …"
@@ -186,8 +188,9 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
     paid = settings.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if waiting and model is not None:
-        reasons = ", ".join(f"{count} {why}" for why, count in Counter(model.usage.failed).most_common())
-        why = f" ({reasons})" if reasons else ""
+        from llama_index_contextual.context import in_words
+
+        why = f" ({in_words(model.usage.failed)})" if model.usage.failed else ""
         chunks = counted(waiting, "chunk")
         options.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
     done = f"{report} in {time.monotonic() - started:.1f} s"
