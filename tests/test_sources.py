@@ -30,8 +30,7 @@ from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import ContextGenerator, LLMContextGenerator
 from llama_index_contextual.keyword import lexicon_of
-from llama_index_contextual.memory.gate import derive_queries
-from llama_index_contextual.memory.ranking import derived_score
+from llama_index_contextual.memory.gate import derive_queries, derived_score
 
 NOTE = """# Morning Check-in
 

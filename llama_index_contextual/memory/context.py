@@ -21,6 +21,7 @@ from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, Memo
 from llama_index_contextual.memory.gate import (
     MAX_MESSAGE,
     ParsedMessage,
+    by_formulas,
     clean_message,
     derive_queries,
     gate,
@@ -157,7 +158,7 @@ class MemoryContext:
         best = max(pools, key=lambda one: one.judgement.relevance or 0.0)
         likely, least = best.judgement.relevance, self._least_score(best)
         hits = [pool.hits for pool in pools] if likely is None or likely >= least else []
-        ranked = ranking.by_formulas(hits, today if settings.include_recency else None, settings.half_life_days)
+        ranked = by_formulas(hits, today if settings.include_recency else None, settings.half_life_days)
         digest = self._digest(text, best, ranked, ranking.fresh_hits(ranked, settings.max_results, seen), settings)
         return replace(digest, queries=queries)
 

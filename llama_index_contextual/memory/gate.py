@@ -1,4 +1,4 @@
-"""Read a user's message: does it need memory at all, and what does it ask?
+"""Read a user's message: does it need memory at all, and what does it ask? And ``ranking="derived"``.
 
 Everything here takes time in proportion to the message, because a client may send anything.
 """
@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.keyword import HAS_CJK, NamedDate, find_dates, split_words, unaccented
 from llama_index_contextual.memory.digest import CURRENT, HEADER, NOTES, NOTHING, QUOTE
-from llama_index_contextual.text import sentences_in
+from llama_index_contextual.memory.ranking import best_first
+from llama_index_contextual.retrieval import decay
+from llama_index_contextual.text import date_from_path, sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from llama_index_contextual.keyword import Lexicon
+    from llama_index_contextual.memory.digest import MemoryEntry
 
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
 MAX_QUERY_CHARS: Final = 1_000  # of them are searched for; twice as many take twice as long
 _DERIVED_CHARS: Final = 500
 _KEYWORDS: Final = 5
+_OVERLAP_BOOST: Final = 1.15
 _MIN_WORDS: Final = 3
 _LONGEST_SMALL_TALK: Final = 16  # words
 _CJK_CHARS_A_WORD: Final = 2  # Chinese words have about two characters
@@ -173,7 +178,8 @@ def form_of(text: str) -> str:
     return "question" if is_question(text) or not (sentences > 1 or _STATES.search(text)) else "message"
 
 
-# Queries of ``ranking="derived"``
+# ``ranking="derived"``, as the authors of ``memory_context`` describe it: the best of a chunk's scores for the message,
+# its keywords and its names; half of it for each half-life of a dated path; 15 % more for two queries
 
 
 def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
@@ -212,3 +218,29 @@ def _names(text: str, lexicon: Lexicon) -> list[str]:
             if is_acronym or (at and word[:1].isupper() and not lexicon.is_stop_word(word)):
                 names[word] = None
     return [*names]
+
+
+def derived_score(scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0) -> float:
+    """The score of a chunk, from those for each query that found it and the age of its note, where that counts."""
+    score = max(scores) * (1.0 if age_days is None else decay(max(age_days, 0), half_life_days))
+    return score * (_OVERLAP_BOOST if len(scores) > 1 else 1.0)
+
+
+def by_formulas(pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float) -> list[MemoryEntry]:
+    """Hits of all queries by :func:`derived_score`, best first.
+
+    Args:
+        pools: The hits of each query.
+        today: The present day, for notes with a date in their path; None where age does not count.
+        half_life_days: The age at which a score is halved.
+    """
+    ranked = []
+    for one in {hit.id: hit for pool in reversed(pools) for hit in pool}.values():
+        scores = [hit.score for pool in pools for hit in pool if hit.id == one.id]
+        day = today and date_from_path(one.path)
+        age = None if day is None or today is None else (today - day).days
+        reasons = [f"found by {len(scores)} queries x{_OVERLAP_BOOST}"] if len(scores) > 1 else []
+        reasons += [] if age is None else [f"{age} days old"]
+        score = derived_score(scores, age, half_life_days)
+        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
+    return best_first(ranked)

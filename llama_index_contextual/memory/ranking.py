@@ -1,7 +1,4 @@
-"""The order of hits: without repetitions, by age, by the formulas of the source, and with what is current first.
-
-``ranking="derived"`` is the ranking of ``memory_context`` as its authors describe it: the best of a chunk's scores for
-the message, its keywords and its names; half of it for each half-life of a dated path; 15 % more for two queries.
+"""The order of hits: without repetitions, by age, and with what is current first.
 
 Of notes that differ on one fact, the newest is shown, and the older ones are named. Two notes speak of one fact where a
 line of both has the same key (``timeout: 30``), where both have one short paragraph under a heading, or where two
@@ -25,8 +22,8 @@ from llama_index_contextual.keyword import lexicon_of, split_words
 from llama_index_contextual.memory.digest import Current, MemoryEntry, OlderStatement, shown_path, visible
 from llama_index_contextual.memory.snippet import split_sentences
 from llama_index_contextual.metadata import START_LINE, citation, day_of, heading_titles, value_of
-from llama_index_contextual.retrieval import NearDuplicates, decay
-from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, date_from_path, weekday_words
+from llama_index_contextual.retrieval import NearDuplicates
+from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, weekday_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -36,13 +33,15 @@ if TYPE_CHECKING:
 
     Split = Callable[[str], Collection[str]]
 
-OVERLAP_BOOST: Final = 1.15
-
 _MARKS: Final = re.compile(r"(?:[-*+•]\s+|\d{1,9}[.)]\s+|\[[ xX]\]\s+|>\s*)+")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d\d\b\s*")  # a list item in the note of a day may start with its time
 _PAIR: Final = re.compile(
     r"\|(?P<cell>[^|]{1,60})\|(?P<next>[^|]+)\|$"
     r"|(?P<key>[^:=|`：]{1,60}?)(?::\s{1,9}|\s{0,9}：\s{0,9}|\s{0,9}=(?![=>])\s{0,9})(?=\S)(?P<value>.*)"  # noqa: RUF001
+)
+_NO_VALUE: Final = ("?", "？", "!", "！")
+_IS: Final = frozenset(
+    {"is", "are", "ist", "sind", "es", "son", "está", "están", "est", "sont", "è", "sono", "zijn", "é", "são", "是"}
 )
 _INSIDE_NUMBERS: Final = re.compile(r"(?<=\d)[.,:](?=\d)")
 _MOST_KEY_WORDS: Final = 6
@@ -86,35 +85,6 @@ def is_seen(one: MemoryEntry, seen: Collection[str]) -> bool:
     return bool(seen) and (one.id in seen or one.citation in seen)
 
 
-# By the formulas of the source
-
-
-def derived_score(scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0) -> float:
-    """The score of a chunk, from those for each query that found it and the age of its note, where that counts."""
-    score = max(scores) * (1.0 if age_days is None else decay(max(age_days, 0), half_life_days))
-    return score * (OVERLAP_BOOST if len(scores) > 1 else 1.0)
-
-
-def by_formulas(pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float) -> list[MemoryEntry]:
-    """Hits of all queries by :func:`derived_score`, best first.
-
-    Args:
-        pools: The hits of each query.
-        today: The present day, for notes with a date in their path; None where age does not count.
-        half_life_days: The age at which a score is halved.
-    """
-    ranked = []
-    for one in {hit.id: hit for pool in reversed(pools) for hit in pool}.values():
-        scores = [hit.score for pool in pools for hit in pool if hit.id == one.id]
-        day = today and date_from_path(one.path)
-        age = None if day is None or today is None else (today - day).days
-        reasons = [f"found by {len(scores)} queries x{OVERLAP_BOOST}"] if len(scores) > 1 else []
-        reasons += [] if age is None else [f"{age} days old"]
-        score = derived_score(scores, age, half_life_days)
-        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
-    return best_first(ranked)
-
-
 # What is current
 
 
@@ -139,7 +109,7 @@ class Statement(NamedTuple):
 
     def is_about_the_same(self, other: Statement) -> bool:
         """Whether both speak of one fact, whatever its value."""
-        if self.key != other.key or (self.place and other.place and self.place != other.place):
+        if (self.place, self.key) != (other.place, other.key):
             return False
         return bool(self.key) or _differ_little(self.value, other.value)
 
@@ -157,7 +127,7 @@ def statements(text: str, titles: tuple[str, ...]) -> tuple[Statement, ...]:
     above = tuple(_folded(title) for title in titles if not _is_day(title))
     results: list[Statement] = []
     for one in sentences:
-        if one.kind != "text" or one.text.endswith(("?", "？")):
+        if one.kind != "text":
             continue
         title = sentences[one.title].text.strip("# \t") if one.title is not None else ""
         heading = _folded(title) if title and not _is_day(title) else ()
@@ -168,9 +138,17 @@ def statements(text: str, titles: tuple[str, ...]) -> tuple[Statement, ...]:
             key, place = heading, tuple(part for part in place if part != heading)
         if len(value) <= (_MOST_VALUE_WORDS if key else _MOST_WORDS):
             results.append(Statement(text[one.start : one.end], one.start, one.day, place, key, value))
-    keys = Counter((one.place, one.key) for one in results)
-    # A key that comes again names who speaks.
-    return tuple(one for one in results if not one.key or keys[one.place, one.key] == 1)
+    return tuple(results)
+
+
+def _names_a_speaker(statement: Statement, hits: Sequence[MemoryEntry]) -> bool:
+    """Whether a key stands twice in one place of a note, as the names of those who speak do."""
+    keys = ([(each.place, each.key) for each in _statements_of(one)] for one in hits)
+    return bool(statement.key) and any(of_one.count((statement.place, statement.key)) > 1 for of_one in keys)
+
+
+def _statements_of(one: MemoryEntry) -> tuple[Statement, ...]:
+    return statements(one.node.get_content(), tuple(heading_titles(one.node.metadata)))
 
 
 def _key_and_value(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -182,18 +160,21 @@ def _key_and_value(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _differ_little(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether two sentences are the same but for numbers, or for the last word after a stop word (``is Ana``)."""
+    """Whether two sentences on what is are the same but for numbers, or the last word after a stop word (``is Ana``).
+
+    One of them may have words that the other lacks. "We walked 5 km" is no older value of "We walked 8 km".
+    """
     known = lexicon_of("")
-    left, right, both = (
-        {word for word in some if word in known.numbers or not known.is_stop_word(word)}
-        for some in (set(one) - set(other), set(other) - set(one), set(one) & set(other))
-    )
-    if len(both) < _LEAST_SHARED or bool(left) != bool(right):
+    if _IS.isdisjoint(one) or _IS.isdisjoint(other):
         return False
-    if all(word.isdigit() or word in known.numbers for word in left | right):
-        return True
-    ends = left == {one[-1]} and right == {other[-1]}
-    return ends and all(len(each) > 1 and known.is_stop_word(each[-2]) for each in (one, other))
+    sides = [[word for word in some if not (word.isdigit() or word in known.numbers)] for some in (one, other)]
+    if sides[0] == list(one) or sides[1] == list(other):  # no numbers on one side: of what is the last word?
+        if not all(len(some) > 1 and known.is_stop_word(some[-2]) for some in (one, other)):
+            return False
+        sides = [list(some[:-1]) for some in (one, other)]
+    left, right = map(set, sides)
+    shared = sum(not known.is_stop_word(word) for word in left & right)
+    return shared >= _LEAST_SHARED and (left <= right or right <= left)
 
 
 def _folded(text: str) -> tuple[str, ...]:
@@ -284,9 +265,10 @@ class _Mention(NamedTuple):
 
 
 def _mentions(one: MemoryEntry, terms: Split) -> list[_Mention]:
-    node, day = one.node, day_of(one.node.metadata)
-    found = []
-    for each in statements(node.get_content(), tuple(heading_titles(node.metadata))):
+    day, found = day_of(one.node.metadata), []
+    for each in _statements_of(one):
+        if each.text.endswith(_NO_VALUE):
+            continue
         subject = " ".join([*(word for title in each.place for word in title), *(each.key or [each.text])])
         if (of_day := each.day or day) is not None:
             found.append(_Mention(one, each, of_day, frozenset(one.terms.keys() & set(terms(subject)))))
@@ -311,7 +293,7 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
             others = [mention for other in near for mention in _mentions(other, terms)]
             same = [mention for mention in others if mention.statement.is_about_the_same(wanted.statement)]
             history = sorted([wanted, *same], key=lambda mention: mention.order)
-            if (last := _current_of(history)) is None:
+            if (last := _current_of(history)) is None or _names_a_speaker(wanted.statement, ranked):
                 continue
             newest, known = history[-1].hit, [mention.statement for mention in history]
             current.setdefault(newest.id, last)
@@ -344,7 +326,8 @@ def _requested(chosen: Sequence[MemoryEntry], terms: Split) -> dict[str, list[_M
 def _current_of(history: Sequence[_Mention]) -> Current | None:
     """The last of some mentions with the different ones before it; None where all are the same."""
     runs = [list(run) for _, run in groupby(history, key=lambda mention: mention.statement.value)]
-    older = [run[-1].until(run[0].day, following[0].day) for run, following in pairwise(runs)]
+    renewed = ((run, following[0].day) for run, following in pairwise(runs) if run[-1].day < following[0].day)
+    older = [run[-1].until(run[0].day, day) for run, day in renewed]
     last = runs[-1]
     recent = tuple(older[: -_MOST_OLDER - 1 : -1])
     return Current(last[-1].statement.text, last[0].day.isoformat(), recent) if older else None

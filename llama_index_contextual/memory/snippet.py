@@ -29,9 +29,7 @@ _GAP: Final = " … "
 LINES_GAP: Final = "\n…\n"
 _A_LINE: Final = 4  # characters that a digest puts before each line of a note
 _APART: Final = 40  # characters of white space or marks; two sentences with more between them are shown with a gap
-_HEADING_SHARE: Final = 0.5  # a heading names what follows; the text itself says more
 _INTRODUCED: Final = 0.6  # what a sentence gets of the worth of what introduces it
-_FADES: Final = 0.2  # with each sentence that stands between
 _AFTERWARDS: Final = 0.3  # what a sentence gets of the worth of the one before it in its paragraph
 _MOST_PICKED: Final = 12
 _WORD: Final = re.compile(r"\w+|\W+")
@@ -127,8 +125,7 @@ def choose_snippet(
     days = {one.day for one in sentences}
 
     def gain(index: int, known: Collection[str] = ()) -> tuple[float, int]:
-        worth = math.fsum(weights[term] for term in held[index].difference(known))
-        return worth * (1 if sentences[index].kind == "text" else _HEADING_SHARE) + led[index], -index
+        return math.fsum(weights[term] for term in held[index].difference(known)) + led[index], -index
 
     first = max((at for at, one in enumerate(sentences) if one.kind == "text"), key=gain, default=0)
     chosen, title = {first}, sentences[first].title
@@ -181,8 +178,8 @@ def _introduced(sentences: Sequence[Sentence], worth: Sequence[float]) -> list[f
             lead = None
         elif not (lead is not None and _ITEM.match(one.text) and sentences[lead].text.endswith(_COLONS)):
             lead = at - 1 if before.text.rstrip("*_\"'”»)").endswith(_INTRODUCES) else None
-        sources = [place for place in (one.title, lead) if place is not None and one.kind == "text"]
-        shares = [worth[place] * _INTRODUCED / (1 + _FADES * (at - place - 1)) for place in sources]
+        sources = (place for place in (one.title, lead) if place is not None and one.kind == "text")
+        shares = [worth[place] * _INTRODUCED for place in sources]
         shares += [worth[at - 1] * _AFTERWARDS] if before is not None and before.block == one.block else []
         led.append(max(shares, default=0.0))
     return led

@@ -80,10 +80,23 @@ def test_a_value_that_changed_several_times_has_a_history():
         ("## Upload\n\n- timeout: 30", "## Download\n\n- timeout: 60"),  # of something else
         ("- **Ana**: upload timeout trouble again", "- **Ana**: no more upload timeout"),  # who speaks is no fact
         ("- Is the upload timeout 30?", "- Is the upload timeout 60?"),
+        ("- **Upload timeout**: hey!", "- **Upload timeout**: so glad!"),  # nothing is said of a value
+        ("- upload timeout: ok\n- upload timeout: bye", "- upload timeout: sure, see you"),  # a speaker
+        ("- timeout of the upload: 30", "## Retries\n\n- timeout of the upload: 60"),
+        ("We hit the upload timeout after 30 rows.", "We hit the upload timeout after 60 rows."),  # what happened
+        ("The upload timeout is our enemy.", "The upload timeout and the retry is a pain."),
     ],
 )
 def test_what_is_no_change_is_not_called_older(older, newer):
     digest = memory_of({"2026-02-11": older, "2026-03-02": newer}).get("what is the upload timeout?", now=NOW)
+    assert digest.entries
+    assert not any(one.current for one in digest.entries)
+
+
+def test_what_a_day_changes_twice_is_not_called_older():
+    digest = memory_of({"2026-02-11": "## Upload\n\n- timeout: 30\n\n## Upload\n\n- timeout: 60"}).get(
+        "what is the upload timeout?", now=NOW
+    )
     assert digest.entries
     assert not any(one.current for one in digest.entries)
 

@@ -9,8 +9,7 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.keyword import lexicon_of
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry
-from llama_index_contextual.memory.gate import derive_queries
-from llama_index_contextual.memory.ranking import by_formulas, derived_score
+from llama_index_contextual.memory.gate import by_formulas, derive_queries, derived_score
 
 TODAY = date(2026, 4, 10)
 

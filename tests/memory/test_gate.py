@@ -1,10 +1,11 @@
 """Which messages are worth a look into memory."""
+# ruff: noqa: RUF001
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.dates import lexicon
+from llama_index_contextual.keyword.dates import lexicon, lexicon_of
 from llama_index_contextual.memory.gate import gate
 
 SKIPPED = {
@@ -35,7 +36,7 @@ SKIPPED = {
     ],
     "thanks": [
         "thanks",
-        "ｔｈａｎｋｓ",  # noqa: RUF001  full-width letters, as Japanese keyboards write them
+        "ｔｈａｎｋｓ",  # full-width letters, as Japanese keyboards write them
         "Thanks a lot for your help!!",
         "thank you so much",
         "gracias",
@@ -88,6 +89,165 @@ ASKED = [
     "last week",
 ]
 
+NEEDS_NONE = """
+hi there
+hey!
+ok
+okay thanks
+thx
+👍
+😂😂
+🙏 thanks
+haha
+hahaha
+lol
+lmao
+see you tomorrow
+see you tomorrow!
+good night
+brb
+ttyl
+np
+cool, thanks
+great job
+sounds good
+nice one
+will do
+happy birthday!
+congrats!
+sorry
+my bad
+no worries
+welcome back
+yes!
+nope
+:)
+^^
+...
+danke dir
+bis morgen
+haha ja
+alles gut
+guten Morgen zusammen
+gracias
+jajaja
+hasta mañana
+hasta luego
+de nada
+vale
+muchas gracias, hasta luego
+merci
+à demain
+bonne nuit
+mdr
+d'accord merci
+de rien
+grazie
+a domani
+buonanotte
+ahahah
+va bene
+prego
+dank je
+tot morgen
+welterusten
+prima
+haha oke
+obrigado
+até amanhã
+boa noite
+kkkk
+valeu
+tudo bem
+спасибо
+до завтра
+спокойной ночи
+хаха
+ок
+пока
+谢谢
+哈哈哈
+明天见
+晚安
+好的好的
+收到
+辛苦了
+ありがとう
+おやすみ
+お疲れ様です
+また明日
+笑
+了解です
+www
+you too
+same here
+have fun
+have a great weekend
+merry christmas
+happy new year
+schönes Wochenende
+buen fin de semana
+bon week-end
+buon weekend
+fijn weekend
+bom fim de semana
+хороших выходных
+周末愉快
+良い週末を
+"""
+NEEDS_MEMORY = """
+where did we park
+what's the wifi password
+remind me of Ana's address
+who is Priya
+what did the doctor say
+JC's birthday?
+the rent is 1200 now
+I moved to Lisbon last week
+book the same hotel again
+do I like ginger?
+wifi password?
+what about the timeout
+yesterday
+last Friday?
+any news from Marta
+thanks, what was the address again
+ok and the budget?
+Wo ist der Schlüssel?
+Wann hat Ana Geburtstag?
+Wie hoch ist die Miete
+und gestern?
+Passwort vom Router?
+¿dónde vive Marta?
+¿cuándo es la boda?
+la clave del wifi
+y ayer?
+où est la clé ?
+le mot de passe du wifi
+quand est l'anniversaire d'Ana ?
+dove vive Marta?
+la password del wifi
+quando è il compleanno di Ana
+waar woont Marta?
+het wachtwoord van de wifi
+onde mora a Marta?
+a senha do wifi
+где живёт Марта?
+пароль от вайфая
+когда день рождения Ани
+玛尔塔住在哪里
+无线密码是多少
+安娜的生日是什么时候
+マルタはどこに住んでいますか
+Wi-Fiのパスワードは？
+アナの誕生日はいつ
+你好，昨天说了什么？
+hi, what did we decide?
+haha, what was that joke about the cat
+see you tomorrow at the office in Lima
+I'm allergic to peanuts
+"""
+
 
 @pytest.mark.parametrize(
     ("reason", "message"), [(reason, message) for reason, messages in SKIPPED.items() for message in messages]
@@ -99,6 +259,16 @@ def test_trivial_messages_are_skipped_with_the_reason(reason, message):
 @pytest.mark.parametrize("message", ASKED)
 def test_what_could_profit_from_memory_is_asked(message):
     assert not gate(message, lexicon())
+
+
+@pytest.mark.parametrize("message", NEEDS_NONE.strip().splitlines())
+def test_what_people_write_besides_needs_no_memory(message):
+    assert gate(message, lexicon_of(message))
+
+
+@pytest.mark.parametrize("message", NEEDS_MEMORY.strip().splitlines())
+def test_short_questions_and_news_need_memory_in_any_language(message):
+    assert not gate(message, lexicon_of(message))
 
 
 def test_an_earlier_digest_does_not_make_a_message():
