@@ -36,7 +36,7 @@ _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 HAS_CJK: Final = re.compile(f"[{_CJK}]")
 _WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
-_YEAR_LAST: Final = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
+_SLASHES: Final = re.compile(r"(?<![\d./-])(\d{1,2})/(\d{1,2})/((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
 _MONTH: Final = re.compile(
     r"(?<![\d./-])(?:(?P<last>(?:19|20|21)\d\d)-(?P<second>0[1-9]|1[0-2])(?![\d-])"
     r"|(?P<first>0?[1-9]|1[0-2])[/.](?P<year>(?:19|20|21)\d\d)(?![\d]|[./-]\d))"
@@ -189,10 +189,10 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
 
 
 def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[Range]]]:
-    for match in _YEAR_LAST.finditer(text):
-        first, mark, second, year = match.groups()
+    for match in _SLASHES.finditer(text):
+        first, second, year = match.groups()
         days = _existing(year, second, first)
-        if mark == "/" and (not days or tell_language(text) == "en"):
+        if not days or tell_language(text) == "en":
             days = list(dict.fromkeys([*days, *_existing(year, first, second)]))
         yield match, [one for one in days if one[0] <= today] or days
     for match in _MONTH.finditer(text):
@@ -230,6 +230,10 @@ def _months(start: int, size: int = 1) -> Range:
     return first, after - timedelta(days=1)
 
 
+def _from_monday(monday: date) -> Range:
+    return monday, monday + timedelta(days=6)
+
+
 def _days_ago(number: int, today: date) -> Range:
     return today - timedelta(days=number), today - timedelta(days=number)
 
@@ -239,8 +243,7 @@ def _calendar_unit(unit: str, back: int, today: date) -> Range:
     if size := _MONTHS.get(unit):
         return _months(((today.year * 12 + today.month - 1) // size - back) * size, size)
     if unit == "week":
-        monday = today - timedelta(days=today.weekday() + 7 * back)
-        return monday, monday + timedelta(days=6)
+        return _from_monday(today - timedelta(days=today.weekday() + 7 * back))
     return _days_ago(back, today)
 
 
@@ -263,46 +266,41 @@ def _weekend(_: Slots, back: int, today: date) -> Range:
     return saturday, saturday + timedelta(days=1)
 
 
-def _day(slots: Slots, _: int, today: date) -> Range:
-    day, month = slots.get("day") or slots["number"], slots.get("month") or slots["mm"]
-    for year in [slots["year"]] if "year" in slots else range(today.year, today.year - 9, -1):  # with a 29 February
-        days = _existing(year, month, day)
-        if days and ("year" in slots or days[0][0] <= today):
-            return _since(slots, days[0])
-    raise ValueError("no such day")
+def _recent(slots: Slots, today: date, of_year: Callable[[int], Sequence[Range]]) -> Range:
+    """The first of a year's ranges; where a text names no year, the most recent that has begun.
 
-
-def _part_of_year(slots: Slots, size: int, today: date) -> Range:
-    """A month, or a part of so many months: ``April``, ``Q3 2025``, ``second half of 2025``."""
-    month = ((slots.get("month") or slots["ordinal"]) - 1) * max(size, 1)
-    if month >= 12:  # noqa: PLR2004
-        raise ValueError("no such part of a year")
-    year = slots.get("year", today.year - (month >= today.month))
-    return _since(slots, _months(year * 12 + month, max(size, 1)))
-
-
-def _since(slots: Slots, days: Range) -> Range:
-    """A range from the day or the month with which a pattern begins: ``3 to 5 April``, ``January to April 2025``."""
-    first, last = days
+    It begins with the day or the month that stands before it: ``3 to 5 April``, ``January to April 2025``.
+    """
+    years = [slots["year"]] if "year" in slots else range(today.year, today.year - 9, -1)  # with a 29 February
+    every = (one for year in years for one in of_year(year) if "year" in slots or one[0] <= today)
+    first, last = next(every, (None, today))
+    if first is None:
+        raise ValueError("no such day")
     if "first" in slots or "since" in slots:
         first = last.replace(month=slots.get("since", last.month), day=slots.get("first", 1))
     return first.replace(year=first.year - (first > last)), last
 
 
+def _day(slots: Slots, _: int, today: date) -> Range:
+    month, day = slots.get("month") or slots["mm"], slots.get("day") or slots["number"]
+    return _recent(slots, today, lambda year: _existing(year, month, day))
+
+
+def _part_of_year(slots: Slots, size: int, today: date) -> Range:
+    """A month, or a part of so many months: ``April``, ``Q3 2025``, ``second half of 2025``."""
+    size, number = max(size, 1), slots.get("month") or slots["ordinal"]
+    if number * size > 12:  # noqa: PLR2004
+        raise ValueError("no such part of a year")
+    return _recent(slots, today, lambda year: [_months(year * 12 + (number - 1) * size, size)])
+
+
 def _week(slots: Slots, _: int, today: date) -> Range:
-    week = slots["number"]
-    monday = date.fromisocalendar(slots.get("year", today.year), week, 1)
-    if monday > today and "year" not in slots:
-        monday = date.fromisocalendar(today.year - 1, week, 1)
-    return monday, monday + timedelta(days=6)
+    return _recent(slots, today, lambda year: [_from_monday(date.fromisocalendar(year, slots["number"], 1))])
 
 
 def _day_of_month(slots: Slots, _: int, today: date) -> Range:
-    for back in range(3):
-        first, last = _calendar_unit("month", back, today)
-        if slots["day"] <= last.day and first.replace(day=slots["day"]) <= today:
-            return first.replace(day=slots["day"]), first.replace(day=slots["day"])
-    raise ValueError("no such day")
+    months = range(12, 0, -1)
+    return _recent(slots, today, lambda year: [day for month in months for day in _existing(year, month, slots["day"])])
 
 
 MEANINGS: Final[Mapping[str, Callable[[Slots, int, date], Range]]] = {

@@ -51,8 +51,7 @@ _LEAST_SHARED: Final = 2  # words that two sentences of one fact share, stop wor
 _SURE_SHARE: Final = 0.8  # of the message that the best statement holds; one with less is not what is asked for
 _LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
 _SUBJECT_SHARE: Final = 0.6  # of what the best sentence with a number holds of the message
-_NEAR: Final = 0.45  # of the best score; in prose only such hits are compared
-_MOST_COMPARED: Final = 25
+_MOST_COMPARED: Final = 25  # hits whose numbers in prose are compared
 _NUMBER: Final = re.compile(r"(?<!\d)(?<!\d[.,:/])(\d+(?:[.,:/]\d+){0,9})(?:st|nd|rd|th)?\s{0,9}(%|[^\W\d_]+)")
 _MOST_OLDER: Final = 3
 _MOST_CHARS: Final = 160  # of an older statement
@@ -212,11 +211,10 @@ def newer_values_first(ranked: Sequence[MemoryEntry], message: str, terms: Split
         terms: Cuts a text into terms, as those of the hits are.
     """
     order, units = list(ranked), {"%", *terms(message)}
-    near = [one for one in ranked[:_MOST_COMPARED] if one.score >= _NEAR * ranked[0].score]
-    values = {one.id: value for one in near if (value := _value_in(one, units, terms))}
+    values = {one.id: value for one in ranked[:_MOST_COMPARED] if (value := _value_in(one, units, terms))}
     least = _SUBJECT_SHARE * max((value.worth for value in values.values()), default=0.0)
     values = {node_id: value for node_id, value in values.items() if value.worth >= least}
-    for one in (one for one in near if one.id in values):
+    for one in (one for one in ranked if one.id in values):
         at = order.index(one)
         known = ((place, values.get(order[place].id)) for place in range(at))
         older = (place for place, value in known if value and values[one.id].renews(value))
