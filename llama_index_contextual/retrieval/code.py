@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -107,11 +107,11 @@ def code_signals(
     identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
     words, whole, rarest = _words_of(analyzer, query), query.strip().lower(), max(terms.idfs, default=0.0) or 1.0
     rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
-    mass, members = dict[str, float](), dict[str, list[int]]()
+    mass, members = defaultdict[str, float](float), defaultdict[str, list[int]](list)
     for rank, row in enumerate(order):
         if record := records[row]:
-            mass[record.path] = mass.get(record.path, 0.0) + math.exp(-rank / _FADES)
-            members.setdefault(record.path, []).append(row)
+            mass[record.path] += math.exp(-rank / _FADES)
+            members[record.path].append(row)
     most, asks_for_tests = max(mass.values()), not words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
     signals = {name: np.zeros(len(records)) for name in SIGNALS}
     for path, rows in members.items():

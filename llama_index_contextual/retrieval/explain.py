@@ -184,16 +184,12 @@ def judge(
 
 
 class Step(NamedTuple):
-    """What one postprocessor made of a score; ``name`` is its class."""
+    """What one postprocessor made of a score; ``name`` is its class, and ``factor`` of a decay is below 1."""
 
     name: str
     before: float
     after: float
-
-    @property
-    def factor(self) -> float:
-        """``after / before``: a decay is below 1."""
-        return self.after / self.before if self.before else 0.0
+    factor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +242,7 @@ class Hit:
             "fused": self.fused
             and {**self.fused._asdict(), "credits": [credit._asdict() for credit in self.fused.credits]},
             "terms": [term._asdict() for term in self.terms],
-            "steps": [{**step._asdict(), "factor": step.factor} for step in self.steps],
+            "steps": [step._asdict() for step in self.steps],
         }
 
 

@@ -228,7 +228,7 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     ) -> list[NodeWithScore]:
         copies = [_with_context(hit) for hit in nodes[: self.most]]
         with _as_retrieval_error():
-            return self._originals(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
+            return self._originals(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes)
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -236,16 +236,13 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
         copies = [_with_context(hit) for hit in nodes[: self.most]]
         with _as_retrieval_error():
             found = await self.reranker.apostprocess_nodes(copies, query_bundle=query_bundle)
-            return self._originals(found, nodes, copies)
+            return self._originals(found, nodes)
 
-    def _originals(
-        self, found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], copies: Sequence[NodeWithScore]
-    ) -> list[NodeWithScore]:
+    def _originals(self, found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """The hits of which a reranker had copies, with what it added to their metadata; its own nodes stay."""
-        originals = {id(copy.node): hit.node for hit, copy in zip(nodes, copies, strict=False)}
         by_id, ranked = {hit.node.node_id: hit.node for hit in nodes}, list[NodeWithScore]()
         for hit in found:
-            node = originals.get(id(hit.node), by_id.get(hit.node.node_id, hit.node))
+            node = by_id.get(hit.node.node_id, hit.node)
             if node is not hit.node and hit.node.metadata != node.metadata:
                 node = node.model_copy(update={"metadata": hit.node.metadata})
             ranked.append(NodeWithScore(node=node, score=hit.score))

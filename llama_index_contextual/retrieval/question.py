@@ -138,7 +138,8 @@ async def answer_question(fusion: Fusion, question: Question, *, on_loop: bool) 
         else:
             results = one.postprocess_nodes(results, query_bundle=query)
         for result in results:
-            change = Step(one.class_name(), before.get(result.node.node_id, 0.0), result.score or 0.0)
+            old, new = before.get(result.node.node_id, 0.0), result.score or 0.0
+            change = Step(one.class_name(), old, new, new / old if old else 0.0)
             steps.setdefault(result.node.node_id, []).append(change)
         if all(result.score is not None for result in results):  # else the order of the postprocessor stays
             results = sorted(results, key=lambda result: -(result.score or 0.0))

@@ -111,6 +111,11 @@ def test_the_names_of_a_path():
         assert record_of(Analyzer(), {"path": path}, "").names.keys() - {""} == names
 
 
+def test_all_headings_with_which_a_chunk_begins_are_names():
+    record = record_of(Analyzer(), {"path": "a.md", "header_path": ""}, "# Who\n\n# How so?\n\nText.\n\n# Why")
+    assert record.names.keys() - {""} == {"a md", "a", "who", "how so"}
+
+
 def test_a_name_without_a_path_is_a_title():
     nodes = [TextNode(id_="x", text="kite kite kite"), TextNode(id_="y", text="wind", metadata={"title": "Kite"})]
     words = ContextualBM25Retriever(nodes)
