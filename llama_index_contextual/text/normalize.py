@@ -80,7 +80,7 @@ def printable(text: str, *, one_line: bool = False) -> str:
 
 def counted(number: int, thing: str) -> str:
     """A number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing}{'' if number == 1 else 'es' if thing.endswith('x') else 's'}"
 
 
 def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:

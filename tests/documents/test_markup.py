@@ -79,6 +79,8 @@ TEX = {
     "formulas": ("\\begin{align}\na &= b \\\\\nc &= d\n\\end{align}\n\\url{http://x.y/a%20b} tail % no", "a &= b\nc &= d\n\nhttp://x.y/a%20b tail"),  # noqa: E501
     "a percent sign in a line of code": (r"Write \verb|50 % x|.", r"Write \verb|50 % x|."),
     "names": ("\\begin{theorem}[Pump law] Flow.\\end{theorem}\n\\begin{figure}[!htb]\nA\n\\end{figure}", "[Pump law] Flow.\n\n\nA"),  # noqa: E501
+    "words over two lines": ("an \\emph{old\n{\\bf tidal} law} of\\index{law!of {tides}} tides\\indexdef{tide}", "an old\n\\bf tidal law of tides\\indexdef{tide}"),  # noqa: E501
+    "code that is indented": ("  \\begin{verbatim}\na\n\\end{verbatim}\n\\begin{verbatim}\nb\n\\end{verbatim}", "```\na\n```\n```\nb\n```"),  # noqa: E501
     "labels": ("\\begin{description}\n\\item[Pump] moves\n\\end{description}", "\n- Pump moves\n"),
 }  # fmt: skip
 
@@ -96,7 +98,9 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
 
     picture = "iVBORw0KGgo" * 5000
     outputs = [
-        {"output_type": "stream", "name": "stdout", "text": ["\x1b[31mtide: 4\x1b[0m\n", "ok\n"]},
+        {"output_type": "stream", "name": "stdout", "text": ["\x1b[31mtide: 4\x1b[0m\n", "ok\r\n"]},
+        {"output_type": "stream", "name": "stderr", "text": ["\r 0%| 0/9", "\r50%| 4/9", "\r\x1b[2K100%| 9/9\n"]},
+        result(text_plain="HBox(children=())", **{"application_vnd.jupyter.widget-view+json": {}}),
         result(text_plain="   Berth  Metres\n0  North  120", text_html="<table><tr><td>North</table>"),
         result(text_plain="<Figure size 640x480>", image_png=picture),
         result(text_plain="y" * 5000),
@@ -111,10 +115,12 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}), "utf-8")
     converted = read_ipynb(tmp_path / "a.ipynb")
     text = "\n\n".join(part.text for part in converted.parts)
-    assert "````python\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n   Berth  Metres\n0  North  120\nyyy" in text
+    assert (
+        "````python\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n100%| 9/9\n   Berth  Metres\n0  North  120\nyyy" in text
+    )
     assert "![chart]()" in text
     assert "\\# raw" in text
     assert "ValueError: no\n**Result** is 42\n```" in text
     assert "iVBOR" not in text
     assert "Figure size" not in text
-    assert converted.left_out == {"picture": 2, "character of outputs": 3000}
+    assert converted.left_out == {"picture": 2, "output character": 3000, "widget": 1}

@@ -4,6 +4,8 @@ import pytest
 from reportlab.pdfgen.canvas import Canvas
 
 from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.pdf import Line, _prose
+from llama_index_contextual.app.folder.pdf_lines import Word
 
 PROSE = "The harbour keeps a book of tides, in which each keeper writes what he saw in his years of service there."
 
@@ -346,3 +348,9 @@ def test_raised_digits_before_a_comma_or_with_a_sign_are_raised(tmp_path):
     SimpleDocTemplate(str(tmp_path / "a.pdf")).build([Paragraph(text, getSampleStyleSheet()["BodyText"])])
     [document] = DocumentReader().load_data(tmp_path / "a.pdf")
     assert document.text == "Only 5^99, or 10^-3 on the 1st day, he says, by the book"
+
+
+def test_a_letter_of_a_font_of_symbols_is_a_bullet():
+    items = [("\uf0b7", 50, 700), ("spring", 60, 700), ("\uf0b7", 50, 686), ("neap", 60, 686)]
+    words = [Word(text, left, left + 8, base, 10, bold=False) for text, left, base in items]
+    assert _prose([Line(words[:2]), Line(words[2:])]) == ["- spring\n- neap"]

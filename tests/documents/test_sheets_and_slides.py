@@ -1,6 +1,7 @@
 """Workbooks with values as they are shown, tables below titles, and slides with numbers, spans and raised letters."""
 
 import datetime as dt
+import zipfile
 
 import openpyxl
 import pptx
@@ -132,7 +133,58 @@ def test_merged_cells_fill_their_rows_and_what_is_no_text_is_counted(tmp_path):
     assert converted.text == (
         "# Sheet\n\nFees\n\n| Region | Plan | Actual |\n| --- | --- | --- |\n| North | 1 | 2 |\n| North | 5 |  |\n"
     )
-    assert +converted.left_out == {"comment": 1, "formula without a value": 1}
+    assert +converted.left_out == {"comment": 1, "uncalculated formula": 1}
+
+
+HEADERS = {
+    "years": (
+        [["Sales"], ["Region", 2025, None, 2026], [None, "Q1", "Q2", "Q1", "Q2"], ["North", 1, 2, 3, 4]],
+        ("A1:E1", "A2:A3", "B2:C2", "D2:E2"),
+        "Sales\n\n| Region | 2025 Q1 | 2025 Q2 | 2026 Q1 | 2026 Q2 |",
+    ),
+    "years below one group": (
+        [[None, None, "Revenue"], ["Region", "Unit", 2024, 2025], ["North", "EUR", 3, 4]],
+        ("C1:D1",),
+        "| Region | Unit | Revenue 2024 | Revenue 2025 |",
+    ),
+    "groups of groups": (
+        [[None, "Costs"], [None, "Plan", None, "Actual"], ["Kind", "EUR", "USD", "EUR", "USD"], ["Day", 1, 2, 3, 4]],
+        ("B1:E1", "B2:C2", "D2:E2"),
+        "| Kind | Costs Plan EUR | Costs Plan USD | Costs Actual EUR | Costs Actual USD |",
+    ),
+    "values below a wide name": (
+        [["Name", None, "Age"], ["Ann", "Lee", 7], ["Bob", "Roe", 8]],
+        ("A1:B1",),
+        "| Name |  | Age |\n| --- | --- | --- |\n| Ann | Lee | 7 |",
+    ),
+    "a total over columns": (
+        [["Kind", "A", "B"], ["Day", 1, 2], ["Total", None, "x"], ["Paid", "in", "May"]],
+        ("A3:B3",),
+        "| Kind | A | B |\n| --- | --- | --- |\n| Day | 1 | 2 |\n| Total |  | x |\n| Paid | in | May |",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rows", "merged", "markdown"), HEADERS.values(), ids=HEADERS)
+def test_names_of_groups_of_columns_stand_before_the_names_of_columns(tmp_path, rows, merged, markdown):
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for cells in merged:
+        book.active.merge_cells(cells)
+    book.save(tmp_path / "book.xlsx")
+    assert read_xlsx(tmp_path / "book.xlsx").text.startswith(f"# Sheet\n\n{markdown}\n")
+
+
+def test_a_workbook_with_styles_that_openpyxl_refuses_is_read(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["Share", 0.125])
+    book.active["B1"].number_format = "0.0%"
+    book.save(tmp_path / "book.xlsx")
+    with zipfile.ZipFile(tmp_path / "book.xlsx") as archive, zipfile.ZipFile(tmp_path / "odd.xlsx", "w") as odd:
+        for name in archive.namelist():
+            odd.writestr(name, archive.read(name).replace(b"<fill><patternFill/></fill>", b"<fill/>"))
+    assert read_xlsx(tmp_path / "odd.xlsx").text == "# Sheet\n\n| Share | 12.5% |\n| --- | --- |\n"
 
 
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):

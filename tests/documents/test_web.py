@@ -5,11 +5,10 @@ from email.message import EmailMessage
 
 import pytest
 
-from llama_index_contextual.app.folder import office as converter
+from llama_index_contextual.app.folder import rich_text as converter
 from llama_index_contextual.app.folder.formats import MOST_CELLS, ConversionError, numeral
-from llama_index_contextual.app.folder.html import html_to_markdown, read_html
-from llama_index_contextual.app.folder.office import read_eml, read_msg
-from llama_index_contextual.app.folder.rich_text import read_epub
+from llama_index_contextual.app.folder.html import decoded, html_to_markdown, read_html
+from llama_index_contextual.app.folder.rich_text import read_eml, read_epub, read_msg
 
 TABLES = {
     "a cell over two rows": (
@@ -241,6 +240,26 @@ def test_a_page_becomes_markdown(page, markdown):
     assert html_to_markdown(page).text == markdown
 
 
+def test_a_list_whose_items_have_headings_lays_out_a_page():
+    page = (  # as javadoc writes it
+        "<ul class=member-list><li><section><h3>open</h3><p>Opens a gate.<ul><li>lock<li>sluice</ul></section>"
+        "<li><section><h3>close</h3><p>Closes it.</section></ul>"
+    )
+    members = "### open\n\nOpens a gate.\n\n- lock\n- sluice\n\n### close\n\nCloses it.\n"
+    assert html_to_markdown(page).text == members
+
+
+def test_numbers_of_lines_are_no_code_and_letters_of_fonts_of_symbols_are_bullets():
+    code = "<pre><span class=source-line-no>001</span><span>import tides;</span></pre>"
+    page = f"{code}<p>\uf0b7\xa0 spring<p>neap \uf0b7 tide"
+    assert html_to_markdown(page).text == "```\nimport tides;\n```\n\n- spring\n\nneap \uf0b7 tide\n"
+
+
+def test_a_charset_is_found_behind_a_long_preamble():
+    page = f"<html><head>{' ' * 5000}<meta charset=windows-1251><body>Приливы".encode("cp1251")
+    assert html_to_markdown(decoded(page)).text == "Приливы\n"
+
+
 def test_what_a_page_lacks_as_text_is_counted():
     page = html_to_markdown(
         f"<body><script>a</script><nav>{'menu ' * 30}</nav><nav>short</nav><p>Text<img src=a><svg><text>x</text></svg>"
@@ -250,12 +269,12 @@ def test_what_a_page_lacks_as_text_is_counted():
     assert page.left_out == {
         "script": 1,
         "picture": 2,
-        "character in <nav>": 149,
-        "character in <noscript>": len(FAR),
-        "character in <footer>": len(FAR),
+        "<nav> character": 149,
+        "<noscript> character": len(FAR),
+        "<footer> character": len(FAR),
     }
     outside = html_to_markdown(f"<p>{FAR}</p><main>Text</main>")
-    assert (outside.text, outside.left_out) == ("Text\n", {"character outside of the main text": len(FAR) + 1})
+    assert (outside.text, outside.left_out) == ("Text\n", {"outside character": len(FAR) + 1})
 
 
 def test_a_page_is_decoded_as_it_says(tmp_path):

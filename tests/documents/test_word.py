@@ -183,6 +183,13 @@ def test_the_numbers_of_headings_and_items_are_text(read, body, levels, present)
     assert all(piece in text for piece in present), text
 
 
+def test_the_numbers_of_empty_cells_are_text(read):
+    number = paragraph("", properties=listed(0))
+    body = table(row("No.", "Gate"), row(cell(number), "North"), row(cell(number), "South"))
+    [text] = read(body, numbering=numbering("decimal %1."))
+    assert "| 1. | North |\n| 2. | South |" in text
+
+
 def test_a_list_begins_again_where_word_says_so_and_goes_on_else(read):
     more = (
         '<w:num w:numId="2"><w:abstractNumId w:val="1"/><w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/>'
@@ -232,14 +239,20 @@ def test_pages_begin_where_word_noted_it(read):
 
 
 def test_notes_stand_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
-    note = f'<w:footnote w:id="1">{paragraph("A note.")}</w:footnote>'
     picture = '<w:r><w:drawing><a:blip r:embed="x"/></w:drawing></w:r>'
+    drawn = '<w:r><w:pict><v:shape><v:imagedata r:id="rId1"/></v:shape></w:pict></w:r>'
+    note = f'<w:footnote w:id="1">{paragraph(run("A note.") + drawn)}</w:footnote>'
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
+    link = f'<Relationship Id="rId1" Type="{kind}" Target="media/a.jpeg"/>'
+    names = "http://schemas.openxmlformats.org/package/2006/relationships"
     body = paragraph(run("Text") + '<w:r><w:footnoteReference w:id="1"/></w:r>' + run(" goes on.") + picture)
     comment = f'<w:comment w:id="1">{paragraph("Why?")}</w:comment>'
     path = word(tmp_path / "a.docx", body, footnotes=note, comments=comment)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("word/_rels/footnotes.xml.rels", f'<Relationships xmlns="{names}">{link}</Relationships>')
     converted = read_docx(path)
     assert converted.parts[0].text == "Text [1] goes on.\n\n1. A note.\n"
-    assert converted.to_dict()["metadata"]["left_out"] == "1 comment; 1 picture"
+    assert converted.to_dict()["metadata"]["left_out"] == "1 comment; 2 pictures"
 
 
 def test_a_document_that_takes_mammoth_a_minute_is_refused_before(tmp_path, monkeypatch):

@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -93,12 +95,12 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-REVISION: Final = 5  # raised when the same file gives another text, so that it is converted again
+REVISION: Final = 6  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
     "word": ".docx",
-    "rich_text": ".odt .epub .rtf",
-    "office": ".pptx .xlsx .csv .eml .msg",
+    "rich_text": ".odt .epub .rtf .eml .msg",
+    "office": ".pptx .xlsx .csv",
     "html": ".html .htm",
     "markup": ".ipynb .rst .org .tex",
 }
@@ -178,7 +180,7 @@ def _problem(error: Exception, kind: str) -> str:
     """The reason of a failed conversion: damage, where a library refused the file; a fault of ours elsewhere."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     shown = f"{type(error).__name__}: {error}"[:200]
-    if isinstance(error, ConversionError):
+    if isinstance(error, ConversionError | DocumentError):
         return str(error)
     if isinstance(error, RecursionError | MemoryError):
         cure = "ignore it, or DocumentReader(megabytes=…) among readers=."
@@ -240,6 +242,11 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
     return "\n\n".join([*blocks, "\n".join(lines)])
 
 
+def joined_names(rows: Iterable[Sequence[str]]) -> list[str]:
+    """The names of columns that stand in several rows, as one row."""
+    return [" ".join(dict.fromkeys(filter(None, column))) for column in zip_longest(*rows, fillvalue="")]
+
+
 def numeral(number: int, kind: str) -> str:
     """A number as HTML, Word and slides show it: as letters, in Roman numerals, or as it is."""
     kind, text = _KINDS.get(kind, kind), ""
@@ -283,7 +290,7 @@ def xml_of(archive: zipfile.ZipFile, name: str, most: int = _MOST_XML) -> _Eleme
     size = archive.NameToInfo[name].file_size
     if size > most:
         raise ConversionError(f"its {name} is of {size:,} bytes, more than {most:,}. Cure: split it, or ignore it.")
-    parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
+    parser = etree.XMLParser(resolve_entities=False, collect_ids=False)  # loads no DTD, no network, no huge tree
     try:
         root = etree.fromstring(_STRICT.sub(rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser)
     except etree.XMLSyntaxError as error:
@@ -331,12 +338,7 @@ def attribute(element: _Element | None, name: str) -> str:
 
 
 def core_metadata(root: _Element, dates: str = "modified") -> dict[str, str]:
-    """Title, author and dates as Office, OpenDocument and EPUB write them down.
-
-    Args:
-        root: The element that holds them.
-        dates: What the element ``date`` is.
-    """
+    """Title, author and dates as Office, OpenDocument and EPUB write them; what the element ``date`` is may differ."""
     values: dict[str, str] = {}
     for element in root.iter():
         key = dates if local(element) == "date" else _CORE.get(local(element), local(element))

@@ -26,7 +26,7 @@ PAGE: Final = "\ue002"  # where a page begins
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
 _SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select rt rp".split())  # noqa: SIM905
-_HIDDEN: Final = frozenset(("linenos", "mw-editsection", "katex-html"))  # classes
+_HIDDEN: Final = frozenset(("linenos", "source-line-no", "mw-editsection", "katex-html"))  # classes
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
 _CONTAINERS: Final = """
@@ -39,6 +39,7 @@ _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® �
 _WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
 _SIGNS: Final = {"mfrac": "/", "msup": "^", "msub": "_"}  # between the two parts of such a formula
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
+_BULLET: Final = re.compile(r"^[\uf020-\uf0ff]\s+", re.MULTILINE)  # a letter of a font of symbols
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
 _NOTE: Final = re.compile("noteref|footnote-ref|fnref")  # a role, a type of EPUB or a class of a link
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
@@ -61,7 +62,8 @@ def decoded(data: bytes, charset: str = "") -> str:
         data: A page, or a text whose charset is named.
         charset: As a mail names it.
     """
-    declared = charset or EncodingDetector.find_declared_encoding(data[:4000], is_html=True) or "utf-8"
+    find = EncodingDetector.find_declared_encoding
+    declared = charset or find(data[:8000], is_html=True, search_entire_document=True) or "utf-8"
     with contextlib.suppress(LookupError, ValueError):
         name, is_marked = codecs.lookup(declared).name, data.startswith((codecs.BOM_UTF8, *UTF16_MARKS))
         if name not in ("utf-8", "ascii", "iso8859-1", "cp1252") and not is_marked:
@@ -93,7 +95,7 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
     left_out = _without_hidden(soup)
     main = next((one for one in soup.select("main, [role=main]") if one.get_text(strip=True)), soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
-    left_out["character outside of the main text"] += outside * (outside > _LEAST_NAMED)
+    left_out["outside character"] += outside * (outside > _LEAST_NAMED)
     return Conversion([Part("\n\n".join(_Writer().blocks(main)) + "\n")], metadata, +left_out)
 
 
@@ -117,8 +119,8 @@ def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
         if element.decomposed or not _is_hidden(element):
             continue
         size = len(element.get_text(" ", strip=True))
-        if size > _LEAST_NAMED and element.name not in ("head", "script"):
-            left_out[f"character in <{element.name}>"] += size
+        if size > _LEAST_NAMED and element.name not in ("head", "script", "style"):
+            left_out[f"<{element.name}> character"] += size
         element.decompose()
     return left_out
 
@@ -185,11 +187,12 @@ class _Writer:
             self.number, text = mark[1], text.strip()[mark.end() :]
         text, self._line = "\n".join(line.strip() for line in text.split("\n")).strip(), []
         if text:
-            self._blocks.append(" ".join(text.split()) if self._is_inline else formats.escape(text))
+            text = " ".join(text.split()) if self._is_inline else formats.escape(text)
+            self._blocks.append(_BULLET.sub("- ", text))
 
     def _block(self, element: Tag) -> list[str]:
         kind = element.name
-        if kind in _LISTS:
+        if kind in _LISTS and (self._is_inline or kind == "ol" or element.find(_HEADINGS) is None):  # else a layout
             return [self._list(element)]
         if not self._is_inline:
             if kind in _HEADINGS:
@@ -316,8 +319,7 @@ def _table(table: Tag) -> list[str]:
     formats.check_size(width * len(rows))
     lines = [[grid.get((at, column), "") for column in range(width)] for at in range(len(rows))]
     if 1 < len(names) < len(lines):
-        columns = zip(*(lines[at] for at in names), strict=True)
-        lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in columns]]
+        lines[names[0] : names[-1] + 1] = [formats.joined_names(lines[at] for at in names)]
     text = formats.table_of(lines)
     return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]
 

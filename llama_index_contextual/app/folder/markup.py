@@ -46,13 +46,11 @@ _TEX_BEFORE: Final = re.compile(
     rf"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{{|end\{{|(?:sub)*section\*?\{{|chapter\*?\{{|frametitle\{{)|{_CODE})"
 )
 _TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|{_CODE}|\\\\)[ \t]*(?=[^\s\[])")
-# Braces after a command of style, or that only group.
-_TEX_STYLE: Final = re.compile(
-    r"(?:\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text)|(?<![\w\\}\])^*$]))\{([^{}]*)\}"
-)
+_TEX_STYLE: Final = re.compile(rf"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text){_BRACES}")
+_TEX_GROUP: Final = re.compile(r"(?<![\w\\}\])^*$])\{([^{}]*)\}")  # braces that only group
 _TEX_DROPPED: Final = re.compile(
     r"\\(?:label|index|vspace|hspace|usepackage|documentclass|bibliographystyle|pagestyle|includegraphics|title|author"
-    r"|date)\*?(?:\[[^][]{0,200}\])?(?:\{[^{}]*\})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule"
+    rf"|date)(?![a-zA-Z])\*?(?:\[[^][]{{0,200}}\])?(?:{_BRACES})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule"
     r"|midrule|bottomrule|tableofcontents|addlinespace|endhead|endfirsthead|endfoot|endlastfoot)\b"
     r"|\\(?:cmidrule|cline)(?:\([^()]*\))?\{[^{}]*\}"
     rf"|\\begin\{{tabular[x*]\}}{_BRACES}{_BRACES}"
@@ -73,6 +71,9 @@ _TEX_CELL: Final = re.compile(r"(?<!\\)&")
 _TEX_TITLE: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
+_NO_TEXT: Final = {"picture": ("image/", "video/", "audio/"), "widget": ("application/vnd.jupyter.widget",)}
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")  # colours, and moves of a terminal's cursor
+_OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)  # states of a progress bar but the last
 _DATA: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 
 
@@ -216,7 +217,7 @@ def read_tex(path: Path) -> Conversion:
     text = decode(path.read_bytes()).text.replace("\r\n", "\n").replace(_CODE, "")
     preamble, begin, body = text.partition("\\begin{document}")
     body, end, rest = (body if begin else text).rpartition("\\end{document}")
-    found = ((key, " ".join(_plain(value).split())) for key, value in _TEX_TITLE.findall(text))
+    found = ((key, " ".join(_plain(_unstyled(value)).split())) for key, value in _TEX_TITLE.findall(text))
     metadata = {{"date": "created"}.get(key, key): value for key, value in found}
     codes, left_out = list[str](), Counter(comment=int(bool(end and rest.strip())))
 
@@ -230,10 +231,10 @@ def read_tex(path: Path) -> Conversion:
         return "\n" * match[0].count("\n")
 
     body = _TEX_HIDDEN.sub(hide, body if end else rest)
-    pieces = _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", body)).splitlines()
+    pieces = _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", _unstyled(body))).splitlines()
     result = [""] * (preamble.count("\n") if begin else 0)
     for line in _tex_lines(pieces):
-        result += ["```", *codes.pop(0).split("\n")[1:-1], "```"] if line == _CODE else [line]
+        result += ["```", *codes.pop(0).split("\n")[1:-1], "```"] if line.strip() == _CODE else [line]
     return Conversion([Part("\n".join(result) + "\n")], metadata, left_out)
 
 
@@ -274,11 +275,18 @@ def _bullet(line: str, lists: list[tuple[str, int]]) -> str:
     return "   " * (len(lists) - 1) + (f"{count}." if last == "enumerate" else "-")
 
 
-def _plain(text: str) -> str:
-    """A text without commands of style."""
+def _unstyled(text: str) -> str:
+    """A text without commands of style, which may hold several lines, and with its accents."""
     text = _TEX_ACCENT.sub(lambda at: unicodedata.normalize("NFC", at[3] + _ACCENTS[at[1]]), text)
     for _ in range(4):  # in one another
         text = _TEX_STYLE.sub(r"\1", text)
+    return text
+
+
+def _plain(text: str) -> str:
+    """A text without letters and signs that are written as commands."""
+    for _ in range(2):  # in one another
+        text = _TEX_GROUP.sub(r"\1", text)
     text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], re.sub(r"\\\\(?:\[[^][]*\])?\s*$", "", text))
     return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ")
 
@@ -321,13 +329,14 @@ def _joined(source: Any) -> str:
 def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
     """The plain text of an output; pictures in it are counted, and the end of what is long."""
     data: dict[str, Any] = output.get("data") or {}
-    if any(kind.startswith(("image/", "video/", "audio/")) for kind in data):
-        left_out["picture"] += 1
-        return ""
+    for name, kinds in _NO_TEXT.items():
+        if any(kind.startswith(kinds) for kind in data):
+            left_out[name] += 1
+            return ""
     kind = output.get("output_type")
     text = _joined(output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain"))
     if kind == "error":
         text = f"{output.get('ename')}: {output.get('evalue')}"
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text).strip("\n")
-    left_out["character of outputs"] += max(0, len(text) - _LONG_OUTPUT)
+    text = _OVERWRITTEN.sub("", _CONTROL.sub("", text)).strip("\n\r")
+    left_out["output character"] += max(0, len(text) - _LONG_OUTPUT)
     return text[:_LONG_OUTPUT]

@@ -1,4 +1,4 @@
-"""Presentations and mail through HTML; workbooks and CSV as tables of values as the program shows them.
+"""Presentations through HTML; workbooks and CSV as tables of values as the program shows them.
 
 Each function raises a ConversionError for a file that is damaged, too large or of another kind.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import datetime as dt
-import email
-import email.policy
 import io
 import re
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from email.message import EmailMessage, MIMEPart
-from email.utils import parsedate_to_datetime
+from functools import partial
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -24,8 +22,7 @@ from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, decoded, html_to_markdown
-from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown
 from llama_index_contextual.text import decode
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
@@ -35,7 +32,6 @@ _MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
 _FORM: Final = re.compile(rf"{_WORDS}([0#?][0#?,]*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}")
 _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
-_MARKED: Final = ("text/html", "text/enriched", "text/richtext")
 
 
 def read_pptx(path: Path) -> Conversion:
@@ -145,8 +141,6 @@ def read_csv(path: Path) -> Conversion:
 
 def read_xlsx(path: Path) -> Conversion:
     """A workbook: a part for each sheet that holds something."""
-    import openpyxl
-
     left_out, merged = Counter[str](), dict[str, set[bytes]]()
     with formats.open_archive(path) as archive:
         for name in archive.namelist():
@@ -154,34 +148,80 @@ def read_xlsx(path: Path) -> Conversion:
             if name.startswith("xl/worksheets/sheet"):
                 data = archive.read(name)
                 merged[name] = set(_MERGED.findall(data))
-                left_out["formula without a value"] += len(_FORMULA.findall(data))
+                left_out["uncalculated formula"] += len(_FORMULA.findall(data))
                 if b"<!" in data[:2000].replace(b"\0", b""):  # before the data
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
             elif name.endswith((".xml", ".rels")):
                 root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
                 left_out["comment"] += len(root.findall(".//{*}comment")) * name.startswith("xl/comments")
                 left_out["text box"] += len(root.findall(".//{*}txBody")) * name.startswith("xl/drawings/")
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
-    about, parts = book.properties, []
-    for sheet in book.worksheets:
-        sheet.reset_dimensions()  # those in the file may be wrong
-        rows, count = list[list[str]](), 0
-        for row in sheet.iter_rows():
-            values = [shown(cell.value, (cell.number_format or "General")[:255]) for cell in row]
-            rows.append(values[: 1 + max((at for at, value in enumerate(values) if value), default=-1)])
-            count += len(rows[-1])
-            formats.check_size(count)
-        for cells in merged.get(sheet._worksheet_path, ()):  # noqa: SLF001  it does not show them
-            left, top, _, bottom = openpyxl.utils.range_boundaries(cells.decode())
-            text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
-            for row in filter(None, rows[top:bottom] if len(text) <= formats.REPEATED else ()):
-                row.extend([""] * (left - len(row)))
-                row[left - 1] = row[left - 1] or text
-        if (text := _tables(rows)).strip():
-            parts.append(Part(f"{formats.heading(1, sheet.title)}\n\n{text}", {"sheet": sheet.title}))
+    book = _open_workbook(path)
+    about = book.properties
+    texts = ((one.title, _tables(_rows(one, merged.get(one._worksheet_path, ())))) for one in book.worksheets)  # noqa: SLF001
+    parts = [Part(f"{formats.heading(1, name)}\n\n{text}", {"sheet": name}) for name, text in texts if text.strip()]
     metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
     metadata |= {key: f"{day:%Y-%m-%d}" for key in ("created", "modified") if (day := getattr(about, key))}
     return Conversion(parts, metadata, left_out)
+
+
+def _open_workbook(path: Path) -> Any:
+    """A workbook; once more without fonts, fills and names of styles where openpyxl refuses them."""
+    import openpyxl
+    from lxml import etree
+
+    load = partial(openpyxl.load_workbook, read_only=True, data_only=True, keep_links=False)
+    with contextlib.suppress(TypeError, ValueError):
+        return load(path)
+    plain = io.BytesIO()
+    with formats.open_archive(path) as archive, zipfile.ZipFile(plain, "w") as written:
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name == "xl/styles.xml":
+                styles = formats.xml_of(archive, name)
+                styles[:] = [child for child in styles if local(child) in ("numFmts", "cellXfs")]
+                data = etree.tostring(styles)
+            written.writestr(name, data)
+    return load(plain)
+
+
+def _rows(sheet: Any, merged: Iterable[bytes]) -> list[list[str]]:
+    """The cells of a sheet as they are shown; what is merged over rows stands in each of them."""
+    from openpyxl.utils import range_boundaries
+
+    rows, count = list[list[str]](), 0
+    sheet.reset_dimensions()  # those in the file may be wrong
+    for row in sheet.iter_rows():
+        values = [shown(cell.value, (cell.number_format or "General")[:255]) for cell in row]
+        rows.append(values[: 1 + max((at for at, value in enumerate(values) if value), default=-1)])
+        count += len(rows[-1])
+        formats.check_size(count)
+    groups: dict[int, dict[int, int]] = {}  # of rows: where the text of a column stands that is merged with others
+    for cells in merged:
+        left, top, right, bottom = range_boundaries(cells.decode())
+        text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
+        for row in filter(None, rows[top:bottom] if len(text) <= formats.REPEATED else ()):
+            row.extend([""] * (left - len(row)))
+            row[left - 1] = row[left - 1] or text
+        if left < right and top == bottom and text and top < len(rows):
+            wide = max(map(len, rows[top - 1 : top + 1]))
+            groups.setdefault(top - 1, {}).update(dict.fromkeys(range(left - 1, min(right, wide)), left - 1))
+    for at in sorted(groups, reverse=True):
+        is_top = at == 0 or _count(rows[at - 1]) <= 1 or at - 1 in groups
+        if is_top and _is_above_names(rows[at], rows[at + 1], groups[at]):
+            names = [*rows[at], *[""] * (1 + max(groups[at]) - len(rows[at]))]
+            names = [names[groups[at].get(column, column)] for column in range(len(names))]
+            rows[at : at + 2] = [formats.joined_names([names, rows[at + 1]])]
+    return rows
+
+
+def _is_above_names(upper: Sequence[str], lower: Sequence[str], merged: Collection[int]) -> bool:
+    """Whether a row names groups of columns, which the row below it names, and neither is a title or holds values."""
+    first = next((column for column, text in enumerate(lower) if text), 0)
+    is_group = _count(upper) > 1 or min(merged) > first
+    pairs = enumerate(zip(upper, lower, strict=False))
+    is_apart = all(column in merged or not one or other in ("", one) for column, (one, other) in pairs)
+    has_values = any(re.search(r"\d", text) and not re.search(r"[^\W\d]|^(19|20)\d\d$", text) for text in lower)
+    return is_group and is_apart and not has_values and _count(lower) > 1
 
 
 def _tables(rows: Iterable[Sequence[str]]) -> str:
@@ -259,92 +299,3 @@ def _number(value: float, form: str) -> str:
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
     return f"{'-' * (at == 0 and value < 0 and number > 0)}{words}{units}{'.' * bool(decimals)}{decimals}{end}".strip()
-
-
-def read_eml(path: Path) -> Conversion:
-    """A mail as it is sent: its texts, mails in it, and the names of its attachments."""
-    message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
-    if not isinstance(message, EmailMessage) or not message.keys():
-        raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
-    others: list[MIMEPart] = []
-    pages = _pages(message, others)
-    is_shown = [one.get_content_maintype() == "image" and not one.is_attachment() for one in others]
-    names = [
-        one.get_filename() or one.get_content_type() * (one.is_attachment() or one.get_content_maintype() == "text")
-        for one in others
-    ]
-    return _mail([*pages, Conversion([], {}, {"picture": sum(is_shown)})], names, _about(message))
-
-
-def read_msg(path: Path) -> Conversion:
-    """A mail as Outlook keeps it."""
-    from oxmsg import Message
-
-    message = Message.load(str(path))
-    headers = {name.lower(): value for name, value in message.message_headers.items()}
-    people = ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients)
-    about = {
-        "subject": " ".join((message.subject or "").split()),
-        "sender": message.sender or headers.get("from", ""),
-        "to": headers.get("to", "") or people,
-        "cc": headers.get("cc", ""),
-        "date": message.sent_date.date().isoformat() if message.sent_date else "",
-    }
-    bodies = {"text/plain": message.body or "", "text/html": message.html_body or ""}
-    pages = _fullest([(kind, [_page(text, kind)]) for kind, text in bodies.items()])
-    return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], about)
-
-
-def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, str]) -> Conversion:
-    subject, attached = about["subject"], [name for name in (" ".join(name.split()) for name in names) if name]
-    head, tail = formats.heading(1, subject) if subject else "", f"Attached: {', '.join(attached)}" if attached else ""
-    blocks = filter(None, (head, *(page.text.strip() for page in pages), tail))
-    left_out = sum((Counter(page.left_out) for page in pages), Counter(attachment=len(attached)))
-    return Conversion([Part("\n\n".join(blocks) + "\n")], {"title": subject, **about}, left_out)
-
-
-def _about(message: Any) -> dict[str, str]:
-    headers = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
-    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in headers.items()}
-    with contextlib.suppress(ValueError, TypeError):
-        about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
-    return about
-
-
-def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Conversion]:
-    """The texts of a part in their order, and of alternatives one; what is no text is added to ``others``."""
-    kind, inner = part.get_content_type(), part.get_payload() if part.is_multipart() else []
-    if inner and kind == "message/rfc822":
-        about = _about(inner[0])
-        facts = {"From": about["sender"], "Date": about.get("date")}
-        lines = [f"{name}: {value}" for name, value in facts.items() if value]
-        head = "\n".join((formats.heading(depth + 1, about["subject"] or "Mail"), "", *lines))
-        return [Conversion([Part(head)]), *_pages(inner[0], others, depth + 1)]
-    if inner:
-        found = [(one.get_content_type(), _pages(one, others, depth)) for one in inner]
-        return _fullest(found) if kind == "multipart/alternative" else [page for _, pages in found for page in pages]
-    is_text = part.get_content_maintype() in ("text", "multipart") and kind != "text/calendar"
-    if is_text and not part.is_attachment() and not part.get_filename():
-        data = part.get_payload(decode=True)
-        charset = part.get_content_charset() or ("" if kind in _MARKED else "utf-8")
-        with contextlib.suppress(DocumentError):  # it is binary
-            return [_page(decoded(data, charset) if isinstance(data, bytes) else "", kind)]
-    others.append(part)
-    return []
-
-
-def _page(text: str, kind: str) -> Conversion:
-    if kind in _MARKED and text.strip():
-        return html_to_markdown(text)
-    lines = "\n".join(line.rstrip() for line in text.splitlines()).strip()
-    return Conversion([Part(formats.escape(lines, keep_lists=True))])
-
-
-def _fullest(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
-    """The plain text, or the richest form where fewer than half of its words stand in the plain text."""
-    filled = [(kind, pages) for kind, pages in alternatives if any(page.text.strip() for page in pages)]
-    plain = next((pages for kind, pages in filled if kind == "text/plain"), [])
-    rich = next((pages for kind, pages in reversed(filled) if kind != "text/plain"), [])
-    words, known = ({*re.findall(r"\w+", " ".join(page.text for page in pages).lower())} for pages in (rich, plain))
-    chosen = rich if 2 * len(words & known) < len(words) else plain
-    return chosen or [page for _, pages in alternatives for page in pages]

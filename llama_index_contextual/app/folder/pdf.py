@@ -221,7 +221,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         if line.level:
             blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
             continue
-        bullet = re.match(r"[•●▪■◦‣·o–-](?=\s)\s*", text)
+        bullet = re.match(r"[•●▪■◦‣·o–\uf020-\uf0ff-](?=\s)\s*", text)
         if bullet:
             text = f"- {text[bullet.end() :]}"
         elif not text[0].isdigit():  # a number begins an item here, too

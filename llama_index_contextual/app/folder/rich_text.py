@@ -1,4 +1,4 @@
-"""OpenDocument, EPUB and RTF by way of HTML to Markdown.
+"""OpenDocument, EPUB, RTF and mail by way of HTML to Markdown.
 
 OpenDocument is written as HTML element by element; in RTF, marks in the place of words tell headings, items and cells
 from text.
@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import email
+import email.policy
 import posixpath
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from email.message import EmailMessage, MIMEPart
+from email.utils import parsedate_to_datetime
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +24,7 @@ from urllib.parse import unquote
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
 from llama_index_contextual.app.folder.html import NUMBER, decoded, html_to_markdown
+from llama_index_contextual.errors import DocumentError
 
 _SKIPPED: Final = frozenset(
     """
@@ -230,3 +236,98 @@ def _block(line: str) -> str:
         mark = NUMBER.format(escape(number)) if any(map(str.isalnum, number)) else ""
         return f"<ul><li>{mark}{escape(text)}</li></ul>"
     return f"<p>{escape(line)}</p>" if line.strip() else ""
+
+
+# Mail
+
+_MARKED: Final = ("text/html", "text/enriched", "text/richtext")
+
+
+def read_eml(path: Path) -> Conversion:
+    """A mail as it is sent: its texts, mails in it, and the names of its attachments."""
+    message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+    if not isinstance(message, EmailMessage) or not message.keys():
+        raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
+    others: list[MIMEPart] = []
+    pages = _pages(message, others)
+    is_shown = [one.get_content_maintype() == "image" and not one.is_attachment() for one in others]
+    names = [
+        one.get_filename() or one.get_content_type() * (one.is_attachment() or one.get_content_maintype() == "text")
+        for one in others
+    ]
+    return _mail([*pages, Conversion([], {}, {"picture": sum(is_shown)})], names, _about(message))
+
+
+def read_msg(path: Path) -> Conversion:
+    """A mail as Outlook keeps it."""
+    from oxmsg import Message
+
+    message = Message.load(str(path))
+    headers = {name.lower(): value for name, value in message.message_headers.items()}
+    people = ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients)
+    about = {
+        "subject": message.subject or "",
+        "sender": message.sender or headers.get("from", ""),
+        "to": headers.get("to", "") or people,
+        "cc": headers.get("cc", ""),
+        "date": message.sent_date.date().isoformat() if message.sent_date else "",
+    }
+    about = {key: " ".join(value.replace("\0", "").split()) for key, value in about.items()}
+    bodies = {"text/plain": message.body or "", "text/html": message.html_body or ""}
+    pages = _fullest([(kind, [_page(text, kind)]) for kind, text in bodies.items()])
+    return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], about)
+
+
+def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, str]) -> Conversion:
+    subject, attached = about["subject"], [name for name in (" ".join(name.split()) for name in names) if name]
+    head, tail = formats.heading(1, subject) if subject else "", f"Attached: {', '.join(attached)}" if attached else ""
+    blocks = filter(None, (head, *(page.text.strip() for page in pages), tail))
+    left_out = sum((Counter(page.left_out) for page in pages), Counter(attachment=len(attached)))
+    return Conversion([Part("\n\n".join(blocks) + "\n")], {"title": subject, **about}, left_out)
+
+
+def _about(message: Any) -> dict[str, str]:
+    headers = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
+    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in headers.items()}
+    with contextlib.suppress(ValueError, TypeError):
+        about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
+    return about
+
+
+def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Conversion]:
+    """The texts of a part in their order, and of alternatives one; what is no text is added to ``others``."""
+    kind, inner = part.get_content_type(), part.get_payload() if part.is_multipart() else []
+    if inner and kind == "message/rfc822":
+        about = _about(inner[0])
+        facts = {"From": about["sender"], "Date": about.get("date")}
+        lines = [f"{name}: {value}" for name, value in facts.items() if value]
+        head = "\n".join((formats.heading(depth + 1, about["subject"] or "Mail"), "", *lines))
+        return [Conversion([Part(head)]), *_pages(inner[0], others, depth + 1)]
+    if inner:
+        found = [(one.get_content_type(), _pages(one, others, depth)) for one in inner]
+        return _fullest(found) if kind == "multipart/alternative" else [page for _, pages in found for page in pages]
+    is_text = part.get_content_maintype() in ("text", "multipart") and kind != "text/calendar"
+    if is_text and not part.is_attachment() and not part.get_filename():
+        data = part.get_payload(decode=True)
+        charset = part.get_content_charset() or ("" if kind in _MARKED else "utf-8")
+        with contextlib.suppress(DocumentError):  # it is binary
+            return [_page(decoded(data, charset) if isinstance(data, bytes) else "", kind)]
+    others.append(part)
+    return []
+
+
+def _page(text: str, kind: str) -> Conversion:
+    if kind in _MARKED and text.strip():
+        return html_to_markdown(text)
+    lines = "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return Conversion([Part(formats.escape(lines, keep_lists=True))])
+
+
+def _fullest(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
+    """The plain text, or the richest form where fewer than half of its words stand in the plain text."""
+    filled = [(kind, pages) for kind, pages in alternatives if any(page.text.strip() for page in pages)]
+    plain = next((pages for kind, pages in filled if kind == "text/plain"), [])
+    rich = next((pages for kind, pages in reversed(filled) if kind != "text/plain"), [])
+    words, known = ({*re.findall(r"\w+", " ".join(page.text for page in pages).lower())} for pages in (rich, plain))
+    chosen = rich if 2 * len(words & known) < len(words) else plain
+    return chosen or [page for _, pages in alternatives for page in pages]

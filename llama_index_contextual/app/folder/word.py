@@ -58,9 +58,12 @@ def read_docx(path: Path) -> Conversion:
         written.writestr(name, etree.tostring(root))
         for member in archive.namelist():
             if member.endswith((".rels", "[Content_Types].xml", "footnotes.xml", "endnotes.xml")):
-                written.writestr(member, etree.tostring(formats.xml_of(archive, member, _MOST_XML)))
+                other = formats.xml_of(archive, member, _MOST_XML)
+                document.left_out["picture"] += sum(1 for _ in other.iter("{*}blip", "{*}imagedata"))
+                written.writestr(member, etree.tostring(other))
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
-    page = html_to_markdown(mammoth.convert_to_html(prepared, style_map=_STYLES).value, is_marked=True)
+    html = mammoth.convert_to_html(prepared, style_map=_STYLES, convert_image=lambda _: []).value
+    page = html_to_markdown(html, is_marked=True)
     texts = [f"{text.strip()}\n" for text in page.text.split(PAGE) if text.strip()]
     pages = [Part(text, {"page": number}) for number, text in enumerate(texts, start=1)]
     return Conversion(pages if len(pages) > 1 else [Part("".join(texts))], metadata, document.left_out)
@@ -128,13 +131,16 @@ class _Document:
         while texts and texts[0].text == PAGE:  # before all text: the page begins with the paragraph
             begins_page = True
             texts.pop(0).text = ""
-        is_item = list_id in self._lists and any((one.text or "").strip(f"{PAGE} ") for one in texts)
-        number = self._number(list_id, indent) if is_item else ""
+        is_filled = any((one.text or "").strip(f"{PAGE} ") for one in texts)
+        is_cell = paragraph.getparent().tag == f"{_W}tc"
+        is_listed = list_id in self._lists and (is_filled or is_cell)
+        number = self._number(list_id, indent) if is_listed else ""
+        is_item = is_listed and is_filled
         if level or is_item:
             properties.append(_element("pStyle", val=f"Heading{min(level, 6)}" if level else f"Item{indent}"))
         if number:
-            properties.addnext(_run(f"{number} " if level else NUMBER.format(number)))
-        if begins_page and paragraph.getparent().tag == f"{_W}tc":
+            properties.addnext(_run(NUMBER.format(number) if is_item and not level else f"{number} "))
+        if begins_page and is_cell:
             properties.addnext(_run(PAGE))
         elif begins_page:
             paragraph.addprevious(_element("p", _run(PAGE)))
