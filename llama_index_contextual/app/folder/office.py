@@ -203,7 +203,7 @@ def _rows(sheet: Any, merged: Iterable[bytes]) -> list[list[str]]:
             row.extend([""] * (left - len(row)))
             row[left - 1] = row[left - 1] or text
         if left < right and top == bottom and text and top < len(rows):
-            wide = max(map(len, rows[top - 1 : top + 1]))
+            wide = max(map(len, rows[top - 1 : top + 2]))
             groups.setdefault(top - 1, {}).update(dict.fromkeys(range(left - 1, min(right, wide)), left - 1))
     for at in sorted(groups, reverse=True):
         is_top = at == 0 or _count(rows[at - 1]) <= 1 or at - 1 in groups
