@@ -8,7 +8,7 @@ from rich.console import Console
 
 from llama_index_contextual.app.evaluation import Passage, load_questions
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader, Limits
+from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.preview import chunk_views
@@ -135,7 +135,7 @@ def test_conversions_are_kept_in_any_key_value_store(tmp_path, conversions, monk
 def test_what_took_too_long_is_not_tried_again_with_the_same_limits(tmp_path, monkeypatch):
     path, store, tried = samples.make("mail.eml", tmp_path), SimpleKVStore(), []
 
-    def lost(self, path, suffix, limits):
+    def lost(self, path, suffix, *limits):
         tried.append(limits)
         raise ConverterCrashedError("too long")
 
@@ -143,7 +143,7 @@ def test_what_took_too_long_is_not_tried_again_with_the_same_limits(tmp_path, mo
     for seconds in (1, 1, 2):
         with pytest.raises(DocumentError, match="too long"):
             DocumentReader(seconds=seconds, conversions=store).load_data(path)
-    assert tried == [Limits(1.0), Limits(2.0)]
+    assert tried == [(1.0, 2000), (2.0, 2000)]
     monkeypatch.undo()
     assert DocumentReader(seconds=30, conversions=store).load_data(path)
 

@@ -12,7 +12,7 @@ import pytest
 import samples
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, Limits
+from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError
 from llama_index_contextual.app.folder.formats import ConversionError
 from llama_index_contextual.errors import DocumentError
 
@@ -27,7 +27,7 @@ def worker():
 
 
 def convert(worker, path, seconds=60.0):
-    return worker.convert(path, path.suffix, Limits(seconds))
+    return worker.convert(path, path.suffix, seconds)
 
 
 def test_what_hangs_is_ended_and_the_next_document_is_converted(worker, tmp_path):
@@ -68,7 +68,7 @@ def test_memory_has_a_limit(worker, tmp_path):
     path = tmp_path / "large.html"
     path.write_text("word " * 20_000_000, "utf-8")
     with pytest.raises(DocumentError, match="memory"):
-        worker.convert(path, ".html", Limits(60.0, 120))
+        worker.convert(path, ".html", 60.0, 120)
     assert convert(worker, samples.make("mail.eml", tmp_path)).parts
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
+SECONDS: Final = 60.0  # that one document may take
+MEGABYTES: Final = 2000
 COLLECTION: Final = "conversions"  # in the key-value store
 _SHOWN: Final = frozenset({TITLE, "subject"})  # to an embedding; the rest does not describe the subject of a text
 # Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__".
@@ -38,18 +40,6 @@ _START: Final = (
 
 class ConverterCrashedError(DocumentError):
     """A document cost the process that converted it; it would again."""
-
-
-class Limits(NamedTuple):
-    """What one document may take.
-
-    Attributes:
-        seconds: Of time.
-        megabytes: Of memory, the converter's own included.
-    """
-
-    seconds: float = 60.0
-    megabytes: int = 2000
 
 
 class ConversionProcess:
@@ -64,23 +54,26 @@ class ConversionProcess:
         self._started_for = (0, 0)  # this process, which may have been forked since, and the megabytes
         self._jobs, self._last = 0, 0.0
 
-    def convert(self, path: Path, suffix: str, limits: Limits) -> formats.Conversion:
+    def convert(
+        self, path: Path, suffix: str, seconds: float = SECONDS, megabytes: int = MEGABYTES
+    ) -> formats.Conversion:
         """A document as Markdown.
 
         Args:
             path: The file.
             suffix: What kind it is, as ``".pdf"``.
-            limits: What it may take.
+            seconds: What it may take of time.
+            megabytes: And of memory, the converter's own included.
 
         Raises:
             DocumentError: It cannot be converted; why.
             ConverterCrashedError: It took too long, or the process with it.
         """
-        job = json.dumps({"path": str(path), "suffix": suffix, "seconds": limits.seconds})
+        job = json.dumps({"path": str(path), "suffix": suffix, "seconds": seconds})
         with self._guard:
-            process, answer, code = self._running(limits), b"", 0
+            process, answer, code = self._running(megabytes), b"", 0
             self._last, self._jobs = time.monotonic(), self._jobs + 1
-            limit = threading.Timer(limits.seconds, process.kill)
+            limit = threading.Timer(seconds, process.kill)
             limit.start()
             try:
                 with contextlib.suppress(OSError):
@@ -91,12 +84,12 @@ class ConversionProcess:
                 limit.cancel()
                 if not (is_answered := answer.endswith(b"\n")):
                     code = self._end()
-            seconds, self._last = time.monotonic() - self._last, time.monotonic()
+            taken, self._last = time.monotonic() - self._last, time.monotonic()
         if not is_answered:
-            why, setting = f"took longer than {limits.seconds:g} seconds and was ended", "seconds"
-            if seconds < limits.seconds:
+            why, setting = f"took longer than {seconds:g} seconds and was ended", "seconds"
+            if taken < seconds:
                 signalled = signal.Signals(-code).name if code < 0 else f"exit {code}"
-                why = f"crashed ({signalled}), perhaps for want of more than {limits.megabytes} MB of memory"
+                why = f"crashed ({signalled}), perhaps for want of more than {megabytes} MB of memory"
                 setting = "megabytes"
             raise ConverterCrashedError(
                 f"its conversion {why}. Cure: ignore it, or DocumentReader({setting}=…) among readers=."
@@ -111,16 +104,16 @@ class ConversionProcess:
         with self._guard:
             self._end()
 
-    def _running(self, limits: Limits) -> Any:
+    def _running(self, megabytes: int) -> Any:
         """The process, or a new one after a crash, a fork, an idle time, other limits or many documents."""
-        wanted = (os.getpid(), limits.megabytes)
+        wanted = (os.getpid(), megabytes)
         is_old = self._jobs >= 300 or self._started_for != wanted  # noqa: PLR2004
         is_idle = time.monotonic() - self._last > formats.IDLE / 2  # it may be ending
         if self._process is None or is_old or is_idle or self._process.poll() is not None:
             if self._started_for[0] == wanted[0]:
                 self._end()
             self._process = subprocess.Popen(  # noqa: S603  this Python, and our own words
-                [sys.executable, "-c", _START, json.dumps(sys.path), str(limits.megabytes)],
+                [sys.executable, "-c", _START, json.dumps(sys.path), str(megabytes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -170,12 +163,12 @@ class DocumentReader(BaseReader):
     def __init__(
         self,
         *,
-        seconds: float = Limits().seconds,
-        megabytes: int = Limits().megabytes,
+        seconds: float = SECONDS,
+        megabytes: int = MEGABYTES,
         conversions: BaseKVStore | None = None,
         keep: bool = True,
     ) -> None:
-        self._limits = Limits(amount("seconds", seconds), whole("megabytes", megabytes))
+        self._limits = [amount("seconds", seconds), whole("megabytes", megabytes)]
         self.conversions = conversions
         self.keep = keep
 
@@ -236,15 +229,15 @@ class DocumentReader(BaseReader):
             )
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {formats.FORMATS[suffix]} {formats.REVISION}"
         kept = None if self.conversions is None else self.conversions.get(key, COLLECTION)
-        if kept is None or kept.get("limits", [*self._limits]) != [*self._limits]:
+        if kept is None or kept.get("limits", self._limits) != self._limits:
             if not formats.is_readable(suffix):
                 raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
             try:
-                kept = _PROCESS.convert(path.absolute(), suffix, self._limits).to_dict()
+                kept = _PROCESS.convert(path.absolute(), suffix, *self._limits).to_dict()
                 if not any(part.text.strip() for part in kept["parts"]):
                     raise DocumentError("it holds no text. Cure: ignore it.")
             except ConverterCrashedError as error:  # it would take as long each time
-                kept = {"problem": str(error), "limits": [*self._limits]}
+                kept = {"problem": str(error), "limits": self._limits}
             if self.conversions is not None and self.keep:
                 self.conversions.put(key, kept, COLLECTION)
         if "problem" in kept:
