@@ -251,8 +251,8 @@ def test_a_list_whose_items_have_headings_lays_out_a_page():
 
 def test_numbers_of_lines_are_no_code_and_letters_of_fonts_of_symbols_are_bullets():
     code = "<pre><span class=source-line-no>001</span><span>import tides;</span></pre>"
-    page = f"{code}<p>\uf0b7\xa0 spring<p>neap \uf0b7 tide"
-    assert html_to_markdown(page).text == "```\nimport tides;\n```\n\n- spring\n\nneap \uf0b7 tide\n"
+    page = f"{code}<p>\uf0b7\xa0 spring<p>neap \uf0b7 tide<p>\uf0fe ticked"
+    assert html_to_markdown(page).text == "```\nimport tides;\n```\n\n- spring\n\nneap \uf0b7 tide\n\n\uf0fe ticked\n"
 
 
 def test_a_charset_is_found_behind_a_long_preamble():

@@ -168,7 +168,7 @@ class DocumentReader(BaseReader):
         conversions: BaseKVStore | None = None,
         keep: bool = True,
     ) -> None:
-        self._limits = [amount("seconds", seconds), whole("megabytes", megabytes)]
+        self._limits = amount("seconds", seconds), whole("megabytes", megabytes)
         self.conversions = conversions
         self.keep = keep
 
@@ -229,7 +229,7 @@ class DocumentReader(BaseReader):
             )
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {formats.FORMATS[suffix]} {formats.REVISION}"
         kept = None if self.conversions is None else self.conversions.get(key, COLLECTION)
-        if kept is None or kept.get("limits", self._limits) != self._limits:
+        if kept is None or kept.get("limits", [*self._limits]) != [*self._limits]:
             if not formats.is_readable(suffix):
                 raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
             try:
@@ -237,7 +237,7 @@ class DocumentReader(BaseReader):
                 if not any(part.text.strip() for part in kept["parts"]):
                     raise DocumentError("it holds no text. Cure: ignore it.")
             except ConverterCrashedError as error:  # it would take as long each time
-                kept = {"problem": str(error), "limits": self._limits}
+                kept = {"problem": str(error), "limits": [*self._limits]}
             if self.conversions is not None and self.keep:
                 self.conversions.put(key, kept, COLLECTION)
         if "problem" in kept:

@@ -51,6 +51,7 @@ _SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-z
 _BLOCK: Final = re.compile(rf"\s*(?={_SIGNS})")
 # Code, or what begins a comment or tag of MDX, Liquid, Jinja or Hugo anywhere on a line.
 _TAG: Final = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
+BULLETS: Final = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"  # of fonts of symbols; boxes to tick are others
 _LIST: Final = re.compile(r"\s*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){3,}$)|\d{1,9}(?=[.)](?:\s|$)))")
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 from statistics import mode
 from typing import Any, Final
 
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
+from llama_index_contextual.app.folder.formats import (
+    BULLETS,
+    Conversion,
+    ConversionError,
+    Part,
+    escape,
+    heading,
+    table_of,
+)
 from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, LEAST_ROWS, SAME_PLACE, Word, lines_of
 from llama_index_contextual.text import counted
 
@@ -221,7 +229,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         if line.level:
             blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
             continue
-        bullet = re.match(r"[•●▪■◦‣·o–\uf020-\uf0ff-](?=\s)\s*", text)
+        bullet = re.match(rf"[•●▪■◦‣·o–{BULLETS}-](?=\s)\s*", text)
         if bullet:
             text = f"- {text[bullet.end() :]}"
         elif not text[0].isdigit():  # a number begins an item here, too
