@@ -14,21 +14,15 @@ from pathlib import Path
 from statistics import mode
 from typing import Any, Final
 
-from llama_index_contextual.app.folder.formats import (
-    BULLETS,
-    Conversion,
-    ConversionError,
-    Part,
-    escape,
-    heading,
-    table_of,
-)
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
 from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, LEAST_ROWS, SAME_PLACE, Word, lines_of
 from llama_index_contextual.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
 _EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
 _MUCH_LARGER: Final = 1.3  # than most letters: no running header
+_BULLET: Final = re.compile(rf"[•●▪■◦‣·o–{formats.BULLETS}-](?=\s)\s*")
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
@@ -229,7 +223,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         if line.level:
             blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
             continue
-        bullet = re.match(rf"[•●▪■◦‣·o–{BULLETS}-](?=\s)\s*", text)
+        bullet = _BULLET.match(text)
         if bullet:
             text = f"- {text[bullet.end() :]}"
         elif not text[0].isdigit():  # a number begins an item here, too
