@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Final
 
+from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import FILE, PREFIX, USER_FILE
-from llama_index_contextual.app.settings.schema import SETTINGS
 
 _HEADING: Final = "## Settings\n"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "command-line.md"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.cli.options import tell_error
-from llama_index_contextual.app.settings.schema import SETTINGS
+from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.errors import SettingError
 
 ROOT = Path(__file__).parents[1]

@@ -6,8 +6,8 @@ import pytest
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
+from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, with_remembered
-from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory import MemoryContext, MemorySettings

@@ -16,7 +16,7 @@ from servers import served
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser, service
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.settings.late_chunking import (
+from llama_index_contextual.app.settings.embeddings import (
     EmbedDocuments,
     JinaDocumentEmbedding,
     VoyageDocumentEmbedding,

@@ -19,15 +19,11 @@ from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.app.settings import embeddings as module
 from llama_index_contextual.app.settings import local as onnx
-from llama_index_contextual.app.settings import models as module
+from llama_index_contextual.app.settings.embeddings import NoEmbedding, embedding_limit
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.app.settings.models import (
-    NoEmbedding,
-    embedding_limit,
-    model_id,
-    resolve_embedding,
-)
+from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.text.tokens import minilm_tokenizer
 

@@ -24,7 +24,7 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.app.settings.llm import resolve_reranker
+from llama_index_contextual.app.settings.models import resolve_reranker
 from llama_index_contextual.retrieval import RerankWithContext
 
 BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}

@@ -11,8 +11,8 @@ import pytest
 from state_table import change_state, state_in
 
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
-from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")

@@ -14,7 +14,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from side_by_side import Case, compare, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
-from llama_index_contextual.app.settings.llm import resolve_reranker
+from llama_index_contextual.app.settings.models import resolve_reranker
 from llama_index_contextual.retrieval import RerankWithContext
 
 ALL = "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 7\nDoc: 3, Relevance: 2"

@@ -21,7 +21,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.settings.llm import FastEmbedReranker, resolve_reranker
+from llama_index_contextual.app.settings.models import FastEmbedReranker, resolve_reranker
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.retrieval import RerankWithContext
 from llama_index_contextual.views import put_context, set_views

@@ -23,7 +23,7 @@ from llama_index_contextual.app.cli.options import (
     Target,
     with_options,
 )
-from llama_index_contextual.app.settings.schema import SETTINGS
+from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.text import counted
 

@@ -16,6 +16,7 @@ import typer
 
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import AsJson, ListSkipped, Target, with_options
+from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.errors import ContextualError, DamagedError, SettingError
 from llama_index_contextual.text import counted, languages_in_words
 
@@ -121,8 +122,10 @@ def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
         FingerprintError: The index was made with settings that are not known here.
     """
     mode = opened.settings.contexts.context
-    if mode != "llm" and any(value for key, value in settings.items() if key.startswith("context_options.")):
-        raise SettingError(f"--llm, --max-calls: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
+    of_models = [key for key, value in settings.items() if value and key.startswith("context_options.")]
+    if of_models and mode != "llm":
+        option = SETTINGS[of_models[0]].option
+        raise SettingError(f"{option}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     found = opened.settings.reading.find()
     if not (opened.exists or found.files or found.problems):
         cure = f"another folder, or --include; read are {', '.join(opened.settings.reading.rules.include[:12])} …"

@@ -22,8 +22,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import load_configuration, user_storage
-from llama_index_contextual.app.settings.schema import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import counted, printable
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.settings.schema import Configuration
+    from llama_index_contextual.app.settings import Configuration
 
 EXIT_INCOMPLETE: Final = 3
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended

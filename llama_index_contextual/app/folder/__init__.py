@@ -19,7 +19,7 @@ from pathspec import GitIgnoreSpec
 from llama_index_contextual.errors import DocumentError, SettingError
 
 if TYPE_CHECKING:
-    from llama_index_contextual.app.settings.schema import Collection
+    from llama_index_contextual.app.settings import Collection
 
 VAULT: Final = ".obsidian"  # a folder in a vault
 UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay

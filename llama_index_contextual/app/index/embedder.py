@@ -10,8 +10,8 @@ import numpy as np
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.settings.late_chunking import DocumentEmbedding
-from llama_index_contextual.app.settings.models import UNNAMED, NoEmbedding, embedding_limit, model_id
+from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
+from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.app.store.rows import row_of, to_node
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError

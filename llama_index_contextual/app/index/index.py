@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
     from llama_index_contextual.app.preview import Preview
-    from llama_index_contextual.app.settings.schema import Configuration
+    from llama_index_contextual.app.settings import Configuration
     from llama_index_contextual.app.store.rows import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 

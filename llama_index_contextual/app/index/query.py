@@ -11,7 +11,8 @@ import numpy as np
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
-from llama_index_contextual.app.settings.models import UNNAMED, NoEmbedding
+from llama_index_contextual.app.settings.embeddings import NoEmbedding
+from llama_index_contextual.app.settings.models import UNNAMED
 from llama_index_contextual.app.store import WriteLock
 from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
@@ -213,7 +214,7 @@ class IndexReader:
             days = defaults["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
             steps.append(RecencyPostprocessor(half_life_days=days))
         if model := defaults["retrieval.rerank"] if rerank is None else rerank:
-            from llama_index_contextual.app.settings.llm import resolve_reranker  # LlamaIndex's prompts
+            from llama_index_contextual.app.settings.models import resolve_reranker  # LlamaIndex's prompts
 
             steps.append(resolve_reranker(model, pool, defaults["context_options.llm"], defaults["timeout"]))
         if per_file := defaults["retrieval.per_file"]:

@@ -16,8 +16,8 @@ from llama_index_contextual import __version__
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
+from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import checked_value, load_configuration, with_remembered
-from llama_index_contextual.app.settings.schema import SETTINGS, Configuration
 from llama_index_contextual.app.store import command_line, described, places, remembered
 from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.errors import DamagedError, FingerprintError, without_credentials
@@ -116,7 +116,7 @@ class IndexSettings:
     @cached_property
     def caches(self) -> Caches:
         """What is derived from the index."""
-        from llama_index_contextual.app.settings.models import NoEmbedding
+        from llama_index_contextual.app.settings.embeddings import NoEmbedding
         from llama_index_contextual.app.store.caches import Caches
 
         model = "" if isinstance(self.embedding, NoEmbedding) else self.model_id

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.app.settings.schema import Refreshing
+    from llama_index_contextual.app.settings import Refreshing
     from llama_index_contextual.memory import MemoryEntry
 
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default

@@ -24,8 +24,8 @@ from llama_index_contextual.app.preview import chunk_views
 from llama_index_contextual.app.serve import ShownHit, ask, labels_of, note_name, part_of
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.html import marked_html, node_html, render
+from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
-from llama_index_contextual.app.settings.models import NoEmbedding
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, listener, needs, whole
 from llama_index_contextual.memory import SPLIT, note_filters
 

@@ -19,7 +19,7 @@ from platformdirs import user_config_path, user_data_path
 from pydantic import ValidationError
 
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.app.settings.schema import SETTINGS, TABLES, Configuration
+from llama_index_contextual.app.settings import SETTINGS, TABLES, Configuration
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if sys.version_info >= (3, 11):
@@ -30,7 +30,7 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from llama_index_contextual.app.settings.schema import Collection
+    from llama_index_contextual.app.settings import Collection
 
 FILE: Final = "contextual.toml"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings

