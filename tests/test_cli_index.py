@@ -178,8 +178,6 @@ def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_
         "llm",
         "--llm",
         unreachable,
-        "--max-calls",
-        9,
         "--dry-run",
     ]
     estimate = json.loads(run(*arguments, "--json").stdout)

@@ -16,7 +16,6 @@ import typer
 
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import AsJson, ListSkipped, Target, with_options
-from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.errors import ContextualError, DamagedError, SettingError
 from llama_index_contextual.text import counted, languages_in_words
 
@@ -26,10 +25,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.index.status import RefreshReport
 
-_KEYS: Final = (
-    "embed_model", "context", "context_options.llm", "context_options.max_calls", "files.include", "files.exclude",
-    "chunks.chunk_size",
-)  # fmt: skip
+_KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
 _DISK_A_BYTE: Final = 13  # of text, as ``status --json`` prints it of this package's own documentation
 _EMPTY_BYTES: Final = 100_000
@@ -122,10 +118,8 @@ def _check(opened: ContextualIndex, settings: dict[str, Any]) -> None:
         FingerprintError: The index was made with settings that are not known here.
     """
     mode = opened.settings.contexts.context
-    of_models = [key for key, value in settings.items() if value and key.startswith("context_options.")]
-    if of_models and mode != "llm":
-        option = SETTINGS[of_models[0]].option
-        raise SettingError(f"{option}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
+    if mode != "llm" and any(value for key, value in settings.items() if key.startswith("context_options.")):
+        raise SettingError(f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     found = opened.settings.reading.find()
     if not (opened.exists or found.files or found.problems):
         cure = f"another folder, or --include; read are {', '.join(opened.settings.reading.rules.include[:12])} …"

@@ -179,7 +179,7 @@ _ALL: Final = (
     ),
     Setting("context_options.batch_size", Calls, 8, "Chunks per call."),
     Setting("context_options.num_workers", Calls, None, "Calls at a time.", "1 for a server on this machine, else 4"),
-    Setting("context_options.max_calls", Limit, None, "The most calls.", "no limit", "--max-calls"),
+    Setting("context_options.max_calls", Limit, None, "The most calls.", "no limit"),
     Setting(
         "retrieval.top_k", Hits, None, "Hits of a search.", "5 on the command line, 10 in Python", "--top-k -k",
         harmless=True,
