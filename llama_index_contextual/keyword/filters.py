@@ -52,12 +52,6 @@ def item_filter(key: str, value: Any, how: FilterOperator = FilterOperator.EQ) -
     return MetadataFilter(key=ITEMS + key, value=value, operator=how)
 
 
-def having(key: str) -> MetadataFilters:
-    """Filter for what has a value for a key."""
-    empty = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
-    return MetadataFilters(filters=[empty], condition=FilterCondition.NOT)
-
-
 def tag_filter(tag: str) -> MetadataFilters:
     """Filter for what has a tag or one below it, in front matter or in the text."""
     value = tag.strip().lstrip("#").strip("/")

@@ -21,7 +21,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.analyzer import words_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon_of
-from llama_index_contextual.keyword.filters import WORDS, having, item_filter, tag_filter
+from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filter
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
 from llama_index_contextual.text import epoch_seconds
 
@@ -195,9 +195,8 @@ def _condition(text: str) -> MetadataFilter | MetadataFilters:
     if key == TAGS and operator == "=" and value:
         return tag_filter(value)
     if not value and operator in ("=", "!="):
-        return (
-            having(key) if operator == "!=" else MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
-        )
+        empty = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+        return empty if operator == "=" else MetadataFilters(filters=[empty], condition=FilterCondition.NOT)
     wanted = value if operator == "~" else typed(value)
     wanted = int(wanted) if isinstance(wanted, bool) else wanted  # LlamaIndex's filters take no booleans
     return item_filter(key, wanted, _OPERATORS[operator])
