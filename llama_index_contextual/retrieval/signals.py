@@ -26,6 +26,7 @@ from urllib.parse import unquote
 import numpy as np
 import numpy.typing as npt
 
+from llama_index_contextual.chunking.outline import headings_of
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import (
     DATE,
@@ -75,8 +76,8 @@ class ChunkRecord:
 
     Args:
         path: Of its file; "" where it has none.
-        names: What it is called, folded, by the value of each: names of its document, and the first and last heading.
-        opening: The headings with which it begins, one a line.
+        names: What it is called, folded, by the value of each: names of its document, and its headings.
+        opening: The headings with which it begins.
         code: Names in it, where it is of a source file.
         dated: The part of its metadata that may name its day.
     """
@@ -97,9 +98,10 @@ def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> Chu
     """The record of a chunk."""
     path = str(metadata.get(PATH) or metadata.get("file_path") or "")
     code = code_record(analyzer, path, text)
-    opening = "" if code else opening_of(text)
-    names = _names_of(path, opening, *(str(metadata.get(key) or "") for key in (HEADER_PATH, TITLE, *_ALIASES)))
-    return ChunkRecord(path, names, opening, code, {key: metadata[key] for key in _DATED if key in metadata})
+    headings = () if code else tuple(title for title, _, _ in headings_of(text))
+    names = _names_of(path, headings, *(str(metadata.get(key) or "") for key in (HEADER_PATH, TITLE, *_ALIASES)))
+    dated = {key: metadata[key] for key in _DATED if key in metadata}
+    return ChunkRecord(path, names, "" if code else opening_of(text), code, dated)
 
 
 class PoolReads(NamedTuple):
@@ -195,19 +197,19 @@ def _unlinked(text: str) -> str:
 
 
 def opening_of(text: str) -> str:
-    """The headings with which a chunk begins, one a line."""
+    """The headings with which a chunk begins."""
     titles = []
     for line in text[:_READ].splitlines():
         if found := _HEADING_LINE.match(line):
             titles.append(found[1])
         elif line.strip():
             break
-    return "\n".join(titles)
+    return " ".join(titles)
 
 
 @lru_cache(maxsize=65_536)
-def _names_of(path: str, opening: str, header_path: str, title: str, *aliases: str) -> Mapping[str, float]:
-    """Values of the names of a chunk, folded: its outermost, innermost and first headings, and those of its document.
+def _names_of(path: str, headings: Sequence[str], header_path: str, title: str, *aliases: str) -> Mapping[str, float]:
+    """Values of the names of a chunk, folded: the outermost heading, the innermost and those in it; of its document.
 
     Those are its path, the file's name, both without the suffix, its title and aliases.
     """
@@ -216,7 +218,7 @@ def _names_of(path: str, opening: str, header_path: str, title: str, *aliases: s
     named = [title, *(part for one in aliases for part in one.split(","))]
     named += ["/".join(parts[start:]) for parts in both for start in range(len(parts))]
     titles = heading_titles({HEADER_PATH: header_path, HEADING_LEVEL: 1})
-    values = {_HEADING: [*titles[-1:], *opening.split("\n")], _TOP_HEADING: titles[:1], _NAME: named}
+    values = {_HEADING: [*titles[-1:], *headings], _TOP_HEADING: titles[:1], _NAME: named}
     return {folded_name(one): value for value, several in values.items() for one in several}
 
 

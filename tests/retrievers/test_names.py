@@ -111,9 +111,11 @@ def test_the_names_of_a_path():
         assert record_of(Analyzer(), {"path": path}, "").names.keys() - {""} == names
 
 
-def test_all_headings_with_which_a_chunk_begins_are_names():
-    record = record_of(Analyzer(), {"path": "a.md", "header_path": ""}, "# Who\n\n# How so?\n\nText.\n\n# Why")
-    assert record.names.keys() - {""} == {"a md", "a", "who", "how so"}
+def test_all_headings_in_a_chunk_are_names():
+    text = "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no heading\n```\n\nUnderlined\n---\nText."
+    record = record_of(Analyzer(), {"path": "a.md", "header_path": ""}, text)
+    assert record.names.keys() - {""} == {"a md", "a", "upstream path", "why so", "underlined"}
+    assert not record_of(Analyzer(), {"path": "a.py"}, "# Comment\nx = 1").names.keys() - {"", "a py", "a"}
 
 
 def test_a_name_without_a_path_is_a_title():

@@ -122,7 +122,7 @@ def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
 @pytest.mark.parametrize(
     ("text", "heading"),
     [
-        ("# Retries\n\n## Limits\n\nThree.", "Retries\nLimits"),
+        ("# Retries\n\n## Limits\n\nThree.", "Retries Limits"),
         ("Three.\n\n# Retries", ""),
         ("\n ## Retries\nThree", "Retries"),
         ("#tag is no heading", ""),
