@@ -68,7 +68,7 @@ _NEVER: Final = {
 class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
-    tables, layout = _TABLES, 4
+    tables, layout = _TABLES, 5
     _documents: tuple[object, dict[str, DocumentRow]] = None, {}
 
     def state(self) -> IndexState:
