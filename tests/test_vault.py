@@ -169,7 +169,7 @@ def test_front_matter_cannot_pose_as_what_the_package_says():
 
 def test_inline_tags_are_those_of_obsidian():
     text = "#a one #b/c-d, (#e_f) x#no #123 `#code` #1a\n```\n#fence\n```\n# Heading\n#a again #A"
-    text += "\n[x](y#anchor) [y](#there)"
+    text += "\n[x](y#anchor) [y](#there), ## B { #b }\n{: #c}\n[y]: #there"
     assert inline_tags(text) == ["a", "b/c-d", "e_f", "1a"]
 
 

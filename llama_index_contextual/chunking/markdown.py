@@ -227,12 +227,13 @@ _NO_MARKDOWN: Final = re.compile(
     "|".join(
         [
             f"(?P<code>{CODE})",
-            _comment(r"\{\s*/\*", r"\*/\s*\}"),
+            r"\{\s*/\*(?:(?!\{\s*/\*|\*/)[\s\S])*\*/\s*\}",
             _comment(r"\{\{-?\s*/\*", r"\*/\s*-?\}\}"),
             _comment(r"\{%-?\s*comment\b[^%\n]{0,200}%\}", r"\{%-?\s*endcomment\s*-?%\}"),
             _comment(r"\{\#-?(?=\s)", r"\#\}"),
             _comment(r"^[ \t]*%%", "%%"),
             _comment(r"^[ \t]*\$\$[ \t]*$", r"\$\$"),
+            r"\$\$(?:(?!\$\$|\n[ \t]*\n)[\s\S])*\$\$",
             _HIGHLIGHTED,
         ]
     ),
@@ -340,5 +341,5 @@ def blocks_of(masked: str) -> Iterator[Block]:
         if tag in kinds:
             end = span["end"]
             if tag in leaves:
-                skip = end
+                skip = end - 1  # a list that a tab indents starts at the line end above
             yield start, end, tag, value

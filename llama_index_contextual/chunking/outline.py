@@ -22,6 +22,7 @@ import pyromark
 from llama_index_contextual.chunking.markdown import (
     HTML_HEADING,
     KINDS,
+    Block,
     blocks_of,
     containers_of,
     mask,
@@ -38,7 +39,7 @@ ITEM: Final = 60  # before a top-level list item; 5 less for each level of nesti
 NESTED: Final = 40  # between the blocks of a quote or of an item
 INTRO: Final = 30  # between "... as follows:" and the list, fence, table or quote that follows
 PIECE: Final = 20  # a blank line inside an oversized fence
-LINE: Final = 15  # between code lines or table rows
+LINE: Final = 15  # between code lines, table rows or link reference definitions
 SENTENCE: Final = 10
 SPACE: Final = 5  # white space inside an oversized sentence or line
 CHARACTER: Final = 1
@@ -46,15 +47,18 @@ GLUED: Final = 0  # after a heading
 
 _CONTAINERS: Final = frozenset({"List", "Item", "BlockQuote"})
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
+_BULLETS: Final = frozenset("-*+")
 _DEEP: Final = 10  # containers, every second one a list: any deeper, and an item is as weak as NESTED
 _LINE_END: Final = re.compile(r"\r\n?|\n")
+_NON_BLANK: Final = re.compile(r"^[ \t]*\S", re.MULTILINE)
 _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
 )
-# What ends a heading: hashes, and attributes, {#id .class key=value}, kramdown's {: #id}, Pandoc's {-}. "{id}" is text.
+# What ends a heading: hashes, and attributes, {#id .class key=value}, kramdown's {: #id}, Pandoc's {-}, MDX's comment
+# {/* id */}. "{id}" is text.
 _ENDING: Final = re.compile(
     r"""(?:[ \t]{1,20}\#{1,20}(?=\s{0,20}(?:\{|\Z))"""
-    r"""|\s\{:?\s{0,20}(?:(?:[#.][^\s{}]{1,200}|[\w-]{1,50}=(?:"[^"{}]{0,200}"|[^\s{}]{1,200})|-)\s{0,20}){1,20}\}){1,3}"""
+    r"""|\s\{:?\s{0,20}(?:(?:[#.][^\s{}]{1,200}|[\w-]{1,50}=(?:"[^"{}]{0,200}"|[^\s{}]{1,200})|-)\s{0,20}){1,20}\}|\s\{/\*[^*{}]{0,200}\*/\}){1,3}"""
     r"""\s{0,20}(?=\Z|\n\s{0,20}(?:=+|-+)\s*\Z)"""
 )
 # Hugo's {{% heading "whatsnext" %}}, {{< badge >}}: its first text in quotes is shown.
@@ -121,16 +125,15 @@ def _add_marks(outline: Outline, masked: str, body: int) -> None:
     around: list[tuple[int, str]] = []  # (end, tag) of lists, items and quotes
     end = body  # of the last top-level block; what starts before that is inside it
     above, is_after_rule = "", False  # kind of that block
-    for start, stop, tag, value in chain(blocks_of(masked), [(len(masked), len(masked), "", None)]):
+    for block in chain(blocks_of(masked), [(len(masked), len(masked), "", None)]):
+        start, stop, tag, value = block
         kind = KINDS.get(tag, "")
         while around and start >= around[-1][0]:
             around.pop()
         if start < end:
-            outline.mark(masked, start, _strength_inside(around) if tag == "Item" else NESTED, above)
+            _mark_inside(outline, masked, block, around, above)
         else:
-            if between := masked[end:start].lstrip():  # link reference definitions, which no event covers
-                outline.mark(masked, start - len(between), GLUED if above == "heading" else BLOCK, "text")
-                above = "text"
+            above = _mark_definitions(outline, masked, (end, start), above)
             strength = RULE if is_after_rule and kind != "heading" else _strength(masked, start, kind, above)
             end = stop
             if not kind:
@@ -145,6 +148,30 @@ def _add_marks(outline: Outline, masked: str, body: int) -> None:
             outline.atoms[-1] = Atom(masked.rfind("\n", 0, start) + 1, stop, kind, info)
         if tag in _CONTAINERS:
             around.append((stop, tag))
+
+
+def _mark_definitions(outline: Outline, masked: str, between: tuple[int, int], above: str) -> str:
+    """Add the marks of link reference definitions, which no event covers; the kind of what now stands above."""
+    strength = GLUED if above == "heading" else BLOCK
+    for line in _NON_BLANK.finditer(masked, *between):
+        outline.mark(masked, line.start(), strength, "text")
+        strength, above = LINE, "text"
+    return above
+
+
+def _mark_inside(outline: Outline, masked: str, block: Block, around: list[tuple[int, str]], above: str) -> None:
+    """Add the mark of a block inside of a list or a quote.
+
+    An item of a top-level list that begins with a heading, as Logseq writes all of them, is a section of that list.
+    """
+    start, stop, tag, value = block
+    outline.mark(masked, start, _strength_inside(around) if tag == "Item" else NESTED, above)
+    if tag == "Heading" and len(around) == 2 and masked[outline.offsets[-1] : start].strip() in _BULLETS:  # noqa: PLR2004
+        mark, end = len(outline.offsets) - 1, around[0][0]
+        outline.strengths[mark], outline.kinds[mark] = SECTION, "heading"
+        outline.headings.extend((mark, int(value["level"][1]), start, stop))
+        if not outline.containers or outline.containers[-1][1] != end:
+            outline.containers.append((outline.offsets[mark], end))
 
 
 def _strength(masked: str, start: int, kind: str, above: str) -> int:
@@ -236,6 +263,7 @@ def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterato
         elif path != (outer := saved[mark]) and (path[0].level != 1 or (outer and outer[0].level == 1)):
             path = outer
             first = bisect_left(outline.offsets, offset)
+            first += outline.kinds[first] == "rule"  # which ends what is above it
             yield Section(first, first, path)
 
 

@@ -31,7 +31,7 @@ _TO: Final = (
 )
 _FORMS: Final = (
     re.compile(rf"(?<![\d.]){_YEAR}(?P<mark>[-_/.])(?P<month>\d\d)(?:(?P=mark)|(?<!\.\d\d)[-_/])(?P<day>\d\d)(?!\d)"),
-    re.compile(rf"(?<![\w./-]){_YEAR}(?P<mark>[-/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)(?![\w/-])"),
+    re.compile(rf"(?<![\w.-]){_YEAR}(?P<mark>[-_/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)(?![^\W_]|[/-]\d)"),
     re.compile(
         rf"(?<![\w.])(?P<day>\d\d?)\.(?:{_TO}\d\d?\.)? ?(?P<month>\d\d?)\. ?"
         rf"(?:{_TO}\d\d?\. ?\d\d?\. ?)?{_YEAR}(?![\d]|\.\d)"

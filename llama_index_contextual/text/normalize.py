@@ -135,7 +135,8 @@ CODE: Final = (
 _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
-_TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()#([\w/-]{1,200})")  # "[text](#anchor)" is a link
+# Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
+_TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()(?<!\]: )(?<!\{ )(?<!\{: )#([\w/-]{1,200})")
 
 
 def without_code(text: str) -> str:

@@ -82,6 +82,30 @@ def test_a_formula_holds_no_heading():
     assert {found for found, _ in paths("# Guide\n\n$$\nE(x)\n=\nmc^2\n$$\n\nWords.\n")} == {"Guide"}
 
 
+def test_the_end_of_a_formula_begins_none():
+    text = "# Guide\n\n$$\\begin{align}\nx\n\\end{align}\n$$\n\n## Real\n\nWords.\n\n$$\ny\n$$\n"
+    assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
+
+
+def test_a_comment_of_code_in_braces_is_none_of_mdx():
+    text = "# Guide\n\n    f() {\n      /* one */\n    }\n\n## Real\n\nWords.\n\n    { /* two */ }\n"
+    assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
+
+
+def test_an_item_that_begins_with_a_heading_is_a_section_up_to_the_end_of_the_list():
+    text = "# Log\n\n- ## [[A|June]]\n\t- one\n\t- two\n- ## May\n\t- ### Part\n- three\n\nAfter it.\n"
+    assert paths(text) == [
+        ("Log > June", "# Log"),
+        ("Log > May", "- ## May"),
+        ("Log", "After it."),
+    ]
+
+
+def test_link_definitions_are_cut_between_lines():
+    text = "# Guide\n\n" + "".join(f"[link {n} of many]: https://example.org/{n}\n" for n in range(40))
+    assert {start[:5] for _, start in paths(text, chunk_size=100, chunk_overlap=0)} == {"# Gui", "[link"}
+
+
 @pytest.mark.parametrize(
     ("heading", "title"),
     [
@@ -93,6 +117,7 @@ def test_a_formula_holds_no_heading():
         ("##\tReal\t##", "Real"),
         ("## Real {: .wide}", "Real"),
         ("## Real {-}", "Real"),
+        ("## Real {/*real-one*/}", "Real"),
         ("Real {#real}\n---", "Real"),
         ("Learn C #\n---", "Learn C #"),
     ],
@@ -161,6 +186,11 @@ def test_what_follows_a_callout_does_not_stand_under_its_title(opening, closing)
     assert found["## Mind the gap"] == "Guide > Mind the gap"
     assert found["It waits."] == "Guide > Part"
     assert found["### Sub"] == "Guide > Part > Sub"
+
+
+def test_a_rule_after_a_callout_is_no_chunk():
+    text = f"# A\n\n{LONG * 2}\n\n<Note>\n\n## B\n\n{LONG * 2}\n\n</Note>\n\n---\n\n# C\n\n{LONG * 2}\n"
+    assert [found for found, _ in paths(text)] == ["A", "A > B", "C"]
 
 
 def test_a_title_inside_a_container_heads_the_document():

@@ -18,6 +18,7 @@ KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "tabl
 HTML_HEADINGS = "".join(f"<h{level}>lorem</h{level}>\n\n" for level in range(1, 7))[:-1]
 DIFFERENCES = {
     HTML_HEADINGS: "ours are headings: converters write them",
+    "- # Foo\n- Bar\n  ---\n  baz\n": "ours is a heading: Logseq writes all of them in items",
     "# [Foo]\n[foo]: /url\n> bar\n": "the brackets of a link that is defined elsewhere stay in a title",
 }
 
