@@ -65,14 +65,6 @@ def test_words_of_another_language_do_not_decide():
     assert tell_language("En la página de «The Rust Programming Language» no está más que el índice.") == "es"
 
 
-def test_who_writes_without_capitals_still_ends_sentences():
-    for text in (
-        "hoy fui al mercado con la niña. compré pan. también leche. no más. luego llovió.",
-        "heute war ich auf dem markt. da gibt es brot. auch milch. nicht mehr. dann kam der regen.",
-    ):
-        assert len(sentence_starts(text, 0, len(text))) == 4
-
-
 def test_a_place_inside_the_document_is_counted_from_its_beginning():
     text = "# Title\n\nOne. Two."
     assert sentence_starts(text, 9, len(text)) == [14]

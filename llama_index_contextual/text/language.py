@@ -4,8 +4,8 @@ fastText's small model tells languages apart by their letters, without a network
 ruled out: notes are full of names and code, and a short text may look like anything. Stop words weigh what the model
 guesses, and decide where it is not sure.
 
-sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after the mark in
-"the ``?`` operator", after the "1." of a list, after an abbreviation that is not English). A doubtful place is none.
+sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after the "1." of a
+list, after an abbreviation that is not English). A doubtful place is none.
 """
 
 from __future__ import annotations
@@ -217,19 +217,15 @@ _CLOSING: Final = "*_~`)]}\"'\u2019\u201d»›」』）】》"  # noqa: RUF001  
 # that English and Chinese open with.)
 _CLOSERS: Final = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
 _ANY_CLOSING: Final = _CLOSING + "\u201c"
-_QUOTES: Final = frozenset(_ANY_CLOSING) - frozenset("*_~")
+_QUOTES: Final = frozenset(_ANY_CLOSING.strip("*_~"))
 _WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that no white space need follow
 _MARKS: Final = frozenset(".?!…？！")
-_CORNERS: Final = frozenset("」』")
 _GOES_ON: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  no sentence starts with these
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_MARKER: Final = re.compile(r"[\r\n][ \t>]*(?:[-*+][ \t]+)?\d{1,9}\.\Z")  # of a list's next item
-_LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\Z")
-_ATOM: Final = re.compile(r"``[^`]+(?:`[^`]+)*``|`[^`]+`|</?[a-zA-Z][^<>]*>")  # code, tags
+_LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\s*\Z")
 _LOOK_BACK: Final = 40  # characters before a boundary that say whether it is one
 _ORDINALS: Final = frozenset({"de"})  # languages that write "am 3. Mai" and "im 19. Jahrhundert"
 _LONGEST_ORDINAL: Final = 2
-_FEW_SENTENCES: Final = 3
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
@@ -239,15 +235,25 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
     position = start
     while position < end:
         stop = min(end, position + _WINDOW)
-        ends = [position + offset for offset in _ends(text[position:stop], language)]
+        window, _ = replace_surrogates(text[position:stop])  # a letter for a letter
+        parts = [part for part in _segment(language, window) if part]
+        ends = [*accumulate(map(len, parts[:-1]), initial=position)][1:] if "".join(parts) == window else []
         if stop < end and not ends:
             position = stop  # one sentence longer than a window: its end is for a later one to find
             continue
         boundaries.extend(ends)
         # the last sentence of a window may go on: the next window starts with it
         position = ends[-1] if stop < end else end
-    candidates = sorted({offset for at in boundaries if start < (offset := _after_closers(text, at, end)) < end})
-    return _true_starts(text, start, end, candidates, language)
+    starts: list[int] = []
+    first = seen = start  # where this sentence starts, and up to where no letter is in it
+    for offset in sorted({_after_closers(text, at, end) for at in boundaries}):
+        letter = _LETTER.search(text, seen, offset)
+        before = text[max(first, offset - _LOOK_BACK) : offset]
+        seen = letter.start() if letter else offset
+        if start < offset < end and letter and not _goes_on(before, text[offset], language):
+            first = seen = offset
+            starts.append(offset)
+    return starts
 
 
 def sentences_in(text: str) -> list[str]:
@@ -259,25 +265,6 @@ def sentences_in(text: str) -> list[str]:
     return sentences
 
 
-def _ends(window: str, language: str) -> list[int]:
-    """The offsets between the sentences of a window that sentencex finds by English and by the language's rules."""
-    window, _ = replace_surrogates(window)  # a letter for a letter
-    found: list[set[int]] = []
-    for code in dict.fromkeys(("en", language)):
-        parts = [part for part in _segment(code, window) if part]
-        if "".join(parts) == window:
-            found.append(set(accumulate(map(len, parts[:-1]))))
-        elif code == "en":
-            return []
-    # The German ones end nothing before a small letter.
-    return sorted(found[0] if _is_uncapitalised(window, [*found[0]]) else set.intersection(*found))
-
-
-def _is_uncapitalised(text: str, starts: list[int]) -> bool:
-    """Whether most sentences start with a small letter, as where somebody writes without capitals."""
-    return sum(text[offset].islower() for offset in starts) * 2 > len(starts) > _FEW_SENTENCES
-
-
 def _after_closers(text: str, position: int, end: int) -> int:
     """The offset after closing marks and white space, as no sentence starts with them."""
     if not text[position - 1].isspace() and (closers := _CLOSERS.match(text, position, end)):
@@ -286,64 +273,26 @@ def _after_closers(text: str, position: int, end: int) -> int:
     return space.end() if space else position
 
 
-def _true_starts(text: str, start: int, end: int, candidates: list[int], language: str) -> list[int]:
-    """The candidates that no rule speaks against."""
-    last = candidates[-1] if candidates else start
-    has_atoms = text.find("`", start, last) >= 0 or text.find("<", start, last) >= 0
-    atoms = (match.span() for match in _ATOM.finditer(text, start, last if has_atoms else start))
-    low, high = next(atoms, (end, end))  # of inline code and tags, in which no sentence ends
-    style = "en" if _is_uncapitalised(text, candidates) else language
-    starts: list[int] = []
-    first = seen = start  # where this sentence starts, and up to where no letter is in it
-    for offset in candidates:
-        before = text[max(first, offset - _LOOK_BACK) : offset]
-        bare = before.rstrip()
-        sentence = bare.rstrip(_ANY_CLOSING)
-        at = offset - len(before) + len(sentence) - 1  # the sentence's last mark
-        while high <= at:
-            low, high = next(atoms, (end, end))
-        letter = _LETTER.search(text, seen, offset)
-        if low <= at:
-            continue
-        seen = letter.start() if letter else offset
-        place = sentence, bare[len(sentence) :], before[len(bare) :], text[offset]
-        if not letter or _goes_on(*place, style) or _abbreviates(*place, language):
-            continue
-        first = seen = offset
-        starts.append(first)
-    return starts
-
-
-def _goes_on(sentence: str, closers: str, space: str, following: str, language: str) -> bool:
+def _goes_on(before: str, following: str, language: str) -> bool:
     """Whether a sentence goes on after what looks like its end.
 
     Args:
-        sentence: Its end, up to its last mark.
-        closers: What closes that: quotes, brackets, emphasis.
-        space: The white space after it.
+        before: Its last characters, with its mark, what closes that, and white space.
         following: The character after that.
         language: Of the text; in any but English a sentence goes on before a small letter.
     """
+    bare = before.rstrip()
+    sentence = bare.rstrip(_ANY_CLOSING)
     mark = sentence.rstrip()[-1:]
-    if following in _GOES_ON or (not space and mark not in _WIDE):  # "![image](x)", "fastapi.Response"
+    if following in _GOES_ON or (bare == before and mark not in _WIDE):  # "![image](x)", "fastapi.Response"
         return True
-    if space.count("\n") > 1 or not following.isalpha() or following.isupper():
-        return False
-    quoted = not _QUOTES.isdisjoint(closers)
-    dots = sentence.endswith(("...", "…"))
-    if following.islower():
-        return quoted or dots or (language != "en" and mark in _MARKS)
-    # A letter without case: "「はい。」と言った" goes on, and so does what follows a quoted question.
-    return dots or (quoted and (mark in _MARKS or not _CORNERS.isdisjoint(closers)))
-
-
-def _abbreviates(sentence: str, closers: str, space: str, following: str, language: str) -> bool:
-    """Whether the full stop belongs to an abbreviation, an ordinal, or the marker of a list's next item."""
-    word = None if closers else _LAST_WORD.search(sentence)
-    if word is None:
+    if following.isalpha() and not following.isupper():  # "「はい。」と言った", "“Is it?” she asked"
+        closers = set(bare[len(sentence) :]).intersection(_QUOTES)
+        if following.islower():
+            return bool(closers) or (language != "en" and mark in _MARKS)
+        return bool(closers) and (mark in _MARKS or not closers.isdisjoint("」』"))
+    if (word := _LAST_WORD.search(before)) is None:
         return False
     if word[1].isdecimal():
-        if "\n" not in space and _MARKER.search(sentence):
-            return True
         return language in _ORDINALS and len(word[1]) <= _LONGEST_ORDINAL and following.isalnum()
     return language != "en" and (len(word[1]) == 1 or word[1].lower() in _ABBREVIATIONS.get(language, ()))
