@@ -112,7 +112,6 @@ def settings_of(source: str) -> dict[str, Any]:
         "min_chunk_size": size // 8,
         "tokenizer": TOKENIZERS[choice % len(TOKENIZERS)],
         "keep_blocks": choice % 7 == 0,
-        "cut_at_rules": choice % 2 == 0,
     }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from common import RememberingEmbedding, command_line, contextual_chunks, hybrid, machine, markdown_table
 from datasets import kubernetes_docs, pages_of
 
-from llama_index_contextual.chunking.outline import headings_of
+from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.retrieval.signals import folded_name
 
 if TYPE_CHECKING:

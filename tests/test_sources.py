@@ -313,7 +313,7 @@ def test_chunking_6_a_day_stays_with_its_content():
 
 def test_chunking_7_horizontal_rules_are_boundaries():
     text = "First part, one line.\n\n---\n\nSecond part, one line.\n"
-    assert len(chunks(text, chunk_size=100, cut_at_rules=True)) == 2
+    assert len(chunks(text, chunk_size=100)) == 2
 
 
 @pytest.mark.parametrize(

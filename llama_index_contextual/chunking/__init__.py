@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from llama_index_contextual.chunking.markdown import read_front_matter
-from llama_index_contextual.chunking.outline import headings_of
+from llama_index_contextual.chunking.node_metadata import headings_of
 from llama_index_contextual.chunking.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.chunking.splitting import ChunkSettings, split_markdown

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 import warnings
+from array import array
+from bisect import bisect_right
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
-from llama_index_contextual.chunking.outline import Heading, Path
+from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
+from llama_index_contextual.chunking.outline import Heading, Path, outline_of, titled_headings
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text import dates, without_surrogates
 
@@ -25,9 +28,9 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, RelatedNodeInfo
 
-    from llama_index_contextual.chunking.markdown import FrontMatter
     from llama_index_contextual.chunking.splitting import Span
 
+_LINE_END: Final = re.compile(r"\r\n?|\n")
 _LONGEST_NUMBER: Final = 10  # digits of a page
 # Counts and hashes say nothing to an embedding or an LLM.
 BOOKKEEPING: Final = (
@@ -60,6 +63,18 @@ _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 _OF_OTHERS: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
 OF_ONE_CHUNK: Final = (*_OF_OTHERS, *BOOKKEEPING, metadata.DATE)
 HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
+
+
+def headings_of(text: str) -> list[tuple[str, int, int]]:
+    """The title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
+    front, ends = read_front_matter(text), line_ends(text)
+    headings = titled_headings(text, outline_of(text, front.end, front.unread))
+    return [(title, level, bisect_right(ends, start) + 1) for _, level, start, title in headings]
+
+
+def line_ends(text: str) -> array[int]:
+    """The offset after each line end: LF, CR LF or CR."""
+    return array("q", (match.end() for match in _LINE_END.finditer(text)))
 
 
 def source_of(node: BaseNode) -> RelatedNodeInfo | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -26,14 +26,12 @@ from llama_index_contextual.chunking.markdown import (
     blocks_of,
     containers_of,
     mask,
-    read_front_matter,
 )
 from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import date_from_heading, names_in_passing
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
-RULE: Final = 90  # after a horizontal rule
 BLOCK: Final = 80  # between top-level blocks
 ITEM: Final = 60  # before a top-level list item; 5 less for each level of nesting, not under NESTED
 NESTED: Final = 40  # between the blocks of a quote or of an item
@@ -47,9 +45,6 @@ GLUED: Final = 0  # after a heading
 
 _CONTAINERS: Final = frozenset({"List", "Item", "BlockQuote"})
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
-_BULLETS: Final = frozenset("-*+")
-_DEEP: Final = 10  # containers, every second one a list: any deeper, and an item is as weak as NESTED
-_LINE_END: Final = re.compile(r"\r\n?|\n")
 _NON_BLANK: Final = re.compile(r"^[ \t]*\S", re.MULTILINE)
 _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
@@ -124,7 +119,7 @@ def _add_marks(outline: Outline, masked: str, body: int) -> None:
     """Add the marks of all blocks."""
     around: list[tuple[int, str]] = []  # (end, tag) of lists, items and quotes
     end = body  # of the last top-level block; what starts before that is inside it
-    above, is_after_rule = "", False  # kind of that block
+    above = ""  # kind of that block
     for block in chain(blocks_of(masked), [(len(masked), len(masked), "", None)]):
         start, stop, tag, value = block
         kind = KINDS.get(tag, "")
@@ -134,13 +129,12 @@ def _add_marks(outline: Outline, masked: str, body: int) -> None:
             _mark_inside(outline, masked, block, around, above)
         else:
             above = _mark_definitions(outline, masked, (end, start), above)
-            strength = RULE if is_after_rule and kind != "heading" else _strength(masked, start, kind, above)
             end = stop
             if not kind:
                 return
-            outline.mark(masked, start, GLUED if above == "heading" or kind == "rule" else strength, kind)
+            outline.mark(masked, start, _strength(masked, start, kind, above), kind)
             if kind != "rule" or above not in {"", "heading"}:  # a rule right under a heading changes nothing
-                is_after_rule, above = kind == "rule", kind
+                above = kind
             if kind == "heading":
                 outline.headings.extend((len(outline.offsets) - 1, int(value["level"][1]), start, stop))
         if kind in {"code", "table"}:
@@ -165,8 +159,9 @@ def _mark_inside(outline: Outline, masked: str, block: Block, around: list[tuple
     An item of a top-level list that begins with a heading, as Logseq writes all of them, is a section of that list.
     """
     start, stop, tag, value = block
-    outline.mark(masked, start, _strength_inside(around) if tag == "Item" else NESTED, above)
-    if tag == "Heading" and len(around) == 2 and masked[outline.offsets[-1] : start].strip() in _BULLETS:  # noqa: PLR2004
+    depth = sum(outer != "Item" for _, outer in around)
+    outline.mark(masked, start, max(NESTED, ITEM + 5 - 5 * depth) if tag == "Item" else NESTED, above)
+    if tag == "Heading" and len(around) == 2 and masked[outline.offsets[-1] : start].strip() in {"-", "*", "+"}:  # noqa: PLR2004
         mark, end = len(outline.offsets) - 1, around[0][0]
         outline.strengths[mark], outline.kinds[mark] = SECTION, "heading"
         outline.headings.extend((mark, int(value["level"][1]), start, stop))
@@ -176,14 +171,10 @@ def _mark_inside(outline: Outline, masked: str, block: Block, around: list[tuple
 
 def _strength(masked: str, start: int, kind: str, above: str) -> int:
     """How good a place to cut the start of a block is."""
+    if above == "heading" or kind == "rule":
+        return GLUED
     before = masked[max(0, start - 80) : start].rstrip("*_ \t\n") if above == "text" and kind in _INTRODUCED else ""
     return SECTION if kind == "heading" else INTRO if before.endswith(":") else BLOCK
-
-
-def _strength_inside(around: list[tuple[int, str]]) -> int:
-    """How good a place to cut the start of a list item is."""
-    depth = sum(outer != "Item" for _, outer in around[:_DEEP])
-    return max(NESTED, ITEM + 5 - 5 * depth)
 
 
 class Heading(NamedTuple):
@@ -212,19 +203,11 @@ class Section(NamedTuple):
         return next((heading.day for heading in reversed(self.path) if heading.day), None)
 
 
-def find_sections(text: str, outline: Outline, *, cut_at_rules: bool = False, above: Path = ()) -> Iterator[Section]:
-    """The sections of a document in order; the text above its first heading is one, under what is above it.
-
-    With ``cut_at_rules`` a section ends at each rule, too. ``above`` are the headings that are open where it begins, as
-    they are for a page of a file.
-    """
+def find_sections(text: str, outline: Outline, above: Path = ()) -> Iterator[Section]:
+    """The sections of a document in order; ``above`` are the headings that are open where it begins, as for a page."""
     kinds, end = outline.kinds, len(outline.offsets) - 1
     # The marks right after a rule; one at the top or right under a heading parts nothing.
-    rules = {
-        mark
-        for mark in range(2, end if cut_at_rules else 0)
-        if kinds[mark - 1] == "rule" and kinds[mark] != "rule" and kinds[mark - 2] != "heading"
-    }
+    rules = {m for m in range(2, end) if kinds[m - 1] == "rule" != kinds[m] and kinds[m - 2] != "heading"}
     starts = chain([Section(0, 0, above)], _starts(text, outline, rules, above), [Section(end, end)])
     for section, following in pairwise(starts):
         first, last = section.first, following.first
@@ -338,18 +321,6 @@ def _joined_backwards(
 def _are_related(before: Section, section: Section) -> bool:
     """Whether both are under the same parent, or the second is under the first."""
     return before.path[:-1] == section.path[:-1] or section.path[: len(before.path)] == before.path
-
-
-def headings_of(text: str) -> list[tuple[str, int, int]]:
-    """The title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
-    front, ends = read_front_matter(text), line_ends(text)
-    headings = titled_headings(text, outline_of(text, front.end, front.unread))
-    return [(title, level, bisect_right(ends, start) + 1) for _, level, start, title in headings]
-
-
-def line_ends(text: str) -> array[int]:
-    """The offset after each line end: LF, CR LF or CR."""
-    return array("q", (match.end() for match in _LINE_END.finditer(text)))
 
 
 def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int, str]]:

@@ -29,7 +29,6 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_index_contextual import metadata, views
 from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
-from llama_index_contextual.chunking.outline import Path, line_ends
 from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.text import (
@@ -44,6 +43,8 @@ from llama_index_contextual.text.tokens import is_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from llama_index_contextual.chunking.outline import Path
 
 _ANYTHING: Final = "*"
 _DEFAULT_ID: Final = default_id_func.__name__
@@ -246,7 +247,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
         identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
-        runs, ends = encoded_runs(text), line_ends(text)
+        runs, ends = encoded_runs(text), node_metadata.line_ends(text)
         kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):

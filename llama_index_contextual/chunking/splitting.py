@@ -48,7 +48,6 @@ class ChunkSettings(Checked, BaseModel):
         keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``; its chunk is marked
             ``overflow``. Otherwise it is cut at ``chunk_size``, between lines or rows: whole tables of reports cost 4
             points of recall@5 (``benchmarks/results/documents.md``).
-        cut_at_rules: Whether every rule (``---``) ends a chunk, however small.
         semantic: False packs lines to the budget and ignores all structure.
     """
 
@@ -57,7 +56,6 @@ class ChunkSettings(Checked, BaseModel):
     tokenizer: str | Callable[[str], Any] | None = None
     min_chunk_size: int = 50
     keep_blocks: bool = False
-    cut_at_rules: bool = True
     semantic: bool = True
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead
@@ -114,7 +112,7 @@ def split_markdown(
     scale, size = make_scale(text, settings.tokenizer), settings.chunk_size
     outline = ruler.outline_of(text, body, front.unread) if structured else _plain_outline(text, body, settings)
     outline.sums = scale.cumulative(outline.offsets)
-    sections = ruler.find_sections(text, outline, cut_at_rules=settings.cut_at_rules, above=above)
+    sections = ruler.find_sections(text, outline, above)
     spans: list[Span] = []
     for group in ruler.group_sections(sections, outline.sums, settings.min_chunk_size, size):
         first, last = group[0].first, group[-1].last
@@ -345,6 +343,5 @@ def _overlap_start(text: str, marks: Outline, first: int, last: int, scale: Scal
         tail = scale.cumulative(starts)
         start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
     while start < at and scale.exact(start, at) > room:
-        later = (offsets[mark] for mark in range(first, last) if kinds[mark] != "rule")
-        start = next((offset for offset in later if offset > start), at)
+        start = next((offset for offset in offsets[first:last] if offset > start), at)
     return start

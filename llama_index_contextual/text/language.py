@@ -284,13 +284,15 @@ def _goes_on(before: str, following: str, language: str) -> bool:
     bare = before.rstrip()
     sentence = bare.rstrip(_ANY_CLOSING)
     mark = sentence.rstrip()[-1:]
-    if following in _GOES_ON or (bare == before and mark not in _WIDE):  # "![image](x)", "fastapi.Response"
+    closers = bare[len(sentence) :]
+    # As in "![image](x)", in "fastapi.Response" and after "the `?` operator".
+    if following in _GOES_ON or (mark not in _WIDE and (bare == before or closers.startswith("`"))):
         return True
     if following.isalpha() and not following.isupper():  # "「はい。」と言った", "“Is it?” she asked"
-        closers = set(bare[len(sentence) :]).intersection(_QUOTES)
+        is_quoted = not _QUOTES.isdisjoint(closers)
         if following.islower():
-            return bool(closers) or (language != "en" and mark in _MARKS)
-        return bool(closers) and (mark in _MARKS or not closers.isdisjoint("」』"))
+            return is_quoted or (language != "en" and mark in _MARKS)
+        return is_quoted and (mark in _MARKS or not set(closers).isdisjoint("」』"))
     if (word := _LAST_WORD.search(before)) is None:
         return False
     if word[1].isdecimal():

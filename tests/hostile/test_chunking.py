@@ -124,7 +124,7 @@ def test_four_times_as_long_takes_no_nine_times(make):
         document, best = [Document(text=make(size))], float("inf")
         for _ in range(3):
             began = time.thread_time()
-            HeadingAwareMarkdownNodeParser(cut_at_rules=True)(document)
+            HeadingAwareMarkdownNodeParser()(document)
             best = min(best, time.thread_time() - began)
         return best
 

@@ -9,7 +9,8 @@ from markdown_it import MarkdownIt
 
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.chunking.markdown import mask
-from llama_index_contextual.chunking.outline import line_ends, outline_of
+from llama_index_contextual.chunking.node_metadata import line_ends
+from llama_index_contextual.chunking.outline import outline_of
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))

@@ -73,24 +73,14 @@ def test_fences_and_tables_can_stay_whole(block):
     assert whole.metadata["overflow"]
 
 
-def test_a_rule_can_force_a_cut():
+def test_a_rule_ends_a_chunk():
     text = "# Notes\n\n---\n\nOne.\n\n---\n\nTwo.\n\n***\n\n## Three\n\nThree.\n"
-    assert len(words(text, min_chunk_size=20, cut_at_rules=False)) == 1
     assert words(text, min_chunk_size=20) == [
         "# Notes\n\n---\n\nOne.\n\n---",
         "Two.\n\n***",
         "## Three\n\nThree.",
     ]
     assert {node.metadata["header_path"] for node in nodes(text)} == {"Notes", "Notes > Three"}
-
-
-def test_an_overlap_never_begins_with_a_rule():
-    part = "Nine words are in this one short sentence here.\n\n---\n\n"
-    text = f"# T\n\n{part * 12}"
-    settings = ChunkSettings(chunk_size=30, chunk_overlap=12, min_chunk_size=0, tokenizer=str.split, cut_at_rules=False)
-    spans = split_markdown(text, settings=settings)
-    assert any(span.overlap for span in spans)
-    assert not any(text[span.start :].startswith("---") for span in spans)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from test_specifications import examples
 
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.chunking.outline import line_ends
+from llama_index_contextual.chunking.node_metadata import line_ends
 from llama_index_contextual.text.tokens import tiktoken_cl100k
 
 WORDS = st.one_of(
