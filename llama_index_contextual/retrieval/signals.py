@@ -26,7 +26,7 @@ from urllib.parse import unquote
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.chunking.outline import headings_of
+from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import (
     DATE,
