@@ -16,7 +16,7 @@ from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.preview import Preview
+from llama_index_contextual.app.serve.html import Preview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 import re
-import socket
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
@@ -251,27 +250,6 @@ def _explanation(fault: Any) -> SettingError:
         return SettingError(f"is no list. Cure: {name}={[fault['input']]}.", **{name: fault["input"]})
     cure = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return SettingError(f"cannot work. Cure: {cure[:1].lower()}{cure[1:]}.", **{name: fault["input"]})
-
-
-def listener(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address, so that a port is taken before it is announced.
-
-    Args:
-        host: An address of this machine.
-        port: 0 for one that is free.
-
-    Raises:
-        SettingError: Another program has the port, or the address is not this machine's.
-    """
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise SettingError(f"cannot be used at {host} ({error.strerror}). Cure: another port", port=port) from error
-    listening.listen()
-    return listening
 
 
 def without_credentials(spec: str) -> str:

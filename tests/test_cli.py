@@ -226,11 +226,10 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     shutil.copytree(NOTES / "docs", tmp_path / "docs")
     preview = ["preview", tmp_path / "docs" / "gateway.md", "--folder", tmp_path]
     (tmp_path / "contextual.toml").write_text("[chunks]\nchunk_size = 60\nchunk_overlap = 0\n", "utf-8")
-    chunks = json.loads(run(*preview, "--context", "--json").stdout)
+    chunks = json.loads(run(*preview, "--json").stdout)
     assert len(chunks) > len(json.loads(run(*preview, "--chunk-size", 190, "--json").stdout))
     assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["embedded"]
-    assert "Document: docs/gateway.md > Gateway > Timeout" in run(*preview, "--context").stdout
-    assert "Document:" not in run(*preview).stdout
+    assert "Document: docs/gateway.md > Gateway > Timeout" in run(*preview).stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"
     outside = run("preview", NOTES / "MEMORY.md", "--folder", tmp_path)
     assert (outside.returncode, outside.stdout) == (1, "")
@@ -257,13 +256,12 @@ def test_no_command_prints_what_commands_the_terminal_or_forges_lines(run, tmp_p
     for command in (
         ["index", tmp_path],
         ["search", "tea", "-f", tmp_path],
-        ["search", "tea", "-f", tmp_path, "--full"],
         ["search", "tea", "-f", tmp_path, "--explain"],
         ["search", "tea", "-f", tmp_path, "--json"],
         ["status", tmp_path],
         ["status", tmp_path, "--check"],
         ["config", tmp_path],
-        ["preview", note, "--context"],
+        ["preview", note],
         ["preview", note, "--json"],
         ["context", "which tea was green?", "-f", tmp_path],
         ["context", "which tea was green?", "-f", tmp_path, "--json"],

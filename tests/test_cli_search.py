@@ -98,12 +98,6 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
     assert len(line) <= 400
 
 
-def test_full_shows_the_whole_text_of_a_hit(run, notes):
-    [hit] = json.loads(run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--json").stdout)
-    shown = run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--full").stdout
-    assert all(line.strip() in shown for line in hit["text"].splitlines())
-
-
 def test_days_can_be_said_in_words(run, tmp_path):
     today = datetime.now().astimezone().date()
     day = today - timedelta(days=today.weekday() + 3)  # in the week before this one

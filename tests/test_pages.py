@@ -22,8 +22,7 @@ from llama_index_contextual import (
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, compare
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.preview import Preview
-from llama_index_contextual.app.serve.html import marked_html, node_html
+from llama_index_contextual.app.serve.html import Preview, marked_html, node_html
 
 
 def rendered(text, values, address):

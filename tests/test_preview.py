@@ -4,7 +4,7 @@ import pytest
 from llama_index.core.schema import Document
 from rich.console import Console
 
-from llama_index_contextual.app.preview import preview_of
+from llama_index_contextual.app.serve.html import preview_of
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 
 

@@ -11,7 +11,7 @@ from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.preview import chunk_views
+from llama_index_contextual.app.serve.html import chunk_views
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.metadata import citation_of

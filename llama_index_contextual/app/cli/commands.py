@@ -48,7 +48,6 @@ def search(
     target: Target,
     narrowed: Narrowed,
     *,
-    full: Annotated[bool, typer.Option("--full", help="Show the whole text of each hit.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show why each hit is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +66,7 @@ def search(
             options.print_text(str(explanation))
         else:
             for number, hit in enumerate(hits, 1):
-                _print_hit(index, number, hit, full=full)
+                _print_hit(index, number, hit)
 
 
 def _text_of(words: Sequence[str]) -> str:
@@ -88,7 +87,7 @@ def _print_remarks(lines: Sequence[str]) -> None:
         options.tell(line.replace("min_score=", "--min-score "))
 
 
-def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, *, full: bool) -> None:
+def _print_hit(index: ContextualIndex, number: int, hit: ShownHit) -> None:
     """Print a hit: name and citation, headings, three lines around the match, and how many more its document has."""
     from llama_index_contextual.memory import SPLIT, marked
 
@@ -99,7 +98,7 @@ def _print_hit(index: ContextualIndex, number: int, hit: ShownHit, *, full: bool
     options.print_styled((f"{number}. {hit.name}", "bold"), "  ", (hit.hit.source, f"cyan{link}"), score)
     if hit.headings:
         options.print_styled((hit.headings, "dim"), indent=_MARGIN)
-    for line in hit.node.get_content().strip().splitlines() if full else hit.excerpt:
+    for line in hit.excerpt:
         parts = marked(line, hit.terms if is_terminal else (), SPLIT)
         options.print_styled(*((part, "bold yellow" if matched else "") for matched, part in parts), indent=_MARGIN)
     if hit.more:
@@ -207,22 +206,20 @@ def preview(
     file: Annotated[Path, typer.Argument(help="A document.")],
     target: Target,
     *,
-    context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
     html: Page = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the chunks of a file with lines, tokens and headings."""
+    """Show the chunks of a file with their lines and contexts."""
     from rich.console import Console
 
-    from llama_index_contextual.app.preview import chunk_views, preview_of
+    from llama_index_contextual.app.serve.html import chunk_views, preview_of
 
     file = file.resolve()
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
     with target.open(folder=target.named or (None if target.storage else file.parent), reindex=True) as index:
         settings = index.settings
-        contexts = settings.contexts if context or html else None
-        result = preview_of(*settings.reading.load_file(file), settings.parser, contexts)
+        result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
     if html:
         options.write_page(html, result.to_html())
     elif as_json:

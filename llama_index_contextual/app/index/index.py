@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
-    from llama_index_contextual.app.preview import Preview
+    from llama_index_contextual.app.serve.html import Preview
     from llama_index_contextual.app.settings import Configuration
     from llama_index_contextual.app.store.rows import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
@@ -254,7 +254,7 @@ class ContextualIndex:
         Raises:
             DocumentError: The file cannot be read, or is not in the folder.
         """
-        from llama_index_contextual.app.preview import preview_of
+        from llama_index_contextual.app.serve.html import preview_of
 
         settings = self.settings
         place = Path(path) if Path(path).is_absolute() else settings.folders.place(Path(path).as_posix())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from llama_index_contextual import metadata
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
-from llama_index_contextual.errors import ContextualWarning, DocumentError
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import LINES_GAP, SPLIT, choose_snippet, shown_path
 from llama_index_contextual.text import WIKI_LINK, caseless, counted, is_markdown, lines_of, readable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+LOOPBACK: Final = ("127.0.0.1", "localhost")
 PER_FILE: Final = 2
 TOP_K: Final = 5
 _POOL: Final = 50  # hits of which those of one document are counted
@@ -47,17 +50,35 @@ _CITED_LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
 
 
+def run_app(app_of: Callable[[int], Any], port: int, place: str) -> None:
+    """Serve the application of a port on this machine alone; its address, with a place in it, goes to standard error.
+
+    Raises:
+        SettingError: Another program has the port; 0 is one that is free.
+    """
+    import uvicorn
+
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((LOOPBACK[0], port))
+        except OSError as error:
+            cure = f"cannot be used at {LOOPBACK[0]} ({error.strerror}). Cure: another port"
+            raise SettingError(cure, port=port) from error
+        listening.listen()
+        port = listening.getsockname()[1]
+        config = uvicorn.Config(app_of(port), log_level="critical", timeout_graceful_shutdown=1)
+        sys.stderr.write(f"ready at http://{LOOPBACK[0]}:{port}{place}\n")
+        sys.stderr.flush()
+        uvicorn.Server(config).run(sockets=[listening])
+
+
 # Hits
 
 
 @dataclass(frozen=True)
 class ShownHit:
-    """A hit with what is shown of it.
-
-    Attributes:
-        hit: The hit.
-        more: How many further hits of its document are not shown; 0 but for the last shown hit of a document.
-    """
+    """A hit with what is shown of it; ``more`` counts further hits of its document, at the last one shown."""
 
     hit: Hit
     more: int = 0
@@ -109,12 +130,7 @@ class ShownHit:
 
 
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:
-    """Up to three lines of a chunk around the words that match, without headings, rules, fences and marks of Markdown.
-
-    Args:
-        text: Of the chunk.
-        terms: Those of the question that it holds.
-    """
+    """Up to three lines of a chunk around the terms that match, without headings, rules, fences, marks of Markdown."""
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
     chosen = WIKI_LINK.sub(lambda link: link[3] or link[1], _LINK.sub(r"\1", chosen.replace(LINES_GAP, " …\n")))
     whole = [line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
@@ -150,9 +166,6 @@ def ask(
         filters: LlamaIndex's.
         per_file: Most hits of one document; 0 is no limit, None is what the configuration sets, else 2.
         min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of the best hit.
-
-    Raises:
-        SettingError: A setting is wrong.
     """
     configuration = index.settings.configuration
     most = most or configuration["retrieval.top_k"] or TOP_K
@@ -185,9 +198,6 @@ def few_of_each(
     return [(item, (counts[key] - shown[key]) * (last[key] == at)) for at, (key, item) in enumerate(kept)]
 
 
-# Notes
-
-
 @dataclass(frozen=True)
 class Part:
     """Some lines of a note; both ends are included, and count from 1. ``is_cut``: the last line goes on."""
@@ -214,7 +224,7 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
     Of more than 64,000 characters as many whole lines as fit are returned.
 
     Args:
-        index: Of the folder of notes.
+        index: Of the notes.
         target: ``a.md``, ``a.md#L3-L9``, ``report.pdf#page=4``, ``[[Name]]``, ``[[Name#Heading]]``.
         first: The first line, from 1, where the target names no lines.
         count: Most lines, where it names none; None is all.
@@ -231,15 +241,15 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
     lines = [line.rstrip("\r\n") for line in lines_of(text)]
     if lines_named := _CITED_LINES.fullmatch(place):
         first, last = int(lines_named[1]), int(lines_named[2] or lines_named[1])
-        count = last - first + 1
         if not 0 < first <= last:
             raise DocumentError(f"{target!r} names no lines. Cure: the first, from 1, then the last: #L3-L9")
     elif place:
         first, last = _section(text, place.rpartition("#")[2].strip(), len(lines))
-        count = last - first + 1
+    else:
+        last = len(lines) if count is None else first + count - 1
     if first > max(len(lines), 1):
         raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
-    wanted = lines[first - 1 : None if count is None else first - 1 + count]
+    wanted = lines[first - 1 : last]
     shown, is_cut = "\n".join(wanted), False
     if len(shown) > _MOST_CHARS:
         is_cut = len(wanted[0]) > _MOST_CHARS
@@ -249,11 +259,7 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
 
 
 def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
-    """The path that a citation or a name means, perhaps with a page, and the lines or headings after ``#``, or "".
-
-    Raises:
-        DocumentError: There is none.
-    """
+    """The path that a citation or a name means, perhaps with a page, and the lines or headings after ``#``, or ""."""
     inner = target.strip("![]").partition("|")[0].strip()
     lines = _CITED_LINES.search(inner)
     file, page = metadata.split_page(inner)
@@ -264,8 +270,7 @@ def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
     names = _names(index)
     for wanted in (target, inner, name):  # "Meeting, C# too" is a title
         if path := names.get(_folded(wanted)):
-            rest = inner[len(wanted) :]
-            return (path + rest, "") if page else (path, rest)
+            return (f"{path}{inner[len(wanted) :]}", "") if page else (path, inner[len(wanted) :])
     similar = get_close_matches(_folded(PurePosixPath(name).name), [one for one in names if "/" not in one], 9, 0.5)
     paths = [*dict.fromkeys(names[one] for one in similar)] or [*names.values()]
     cure = ", ".join(map(shown_path, paths[:_SUGGESTED])) or "index the folder first"
@@ -304,7 +309,7 @@ def _section(text: str, heading: str, end: int) -> tuple[int, int]:
 
 
 def _slug(heading: str) -> str:
-    """A heading as an anchor has it: ``Open questions`` and ``open-questions`` are one."""
+    """A heading as an anchor has it."""
     return _NO_WORD.sub("", caseless(heading)).replace(" ", "-")
 
 

@@ -60,9 +60,7 @@ _LETTER: Final = re.compile(r"[^\W\d_]")
 _DROPPED: Final = re.compile(r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE)  # what a quotation leaves out
 _QUOTES: Final = str.maketrans("“”„«»‘’", '"""""\'\'')
 _LINE_ENDS: Final = re.compile(r"\n+")
-_LONGEST: Final = 4000  # characters; what goes on longer is no sentence
-_LONG: Final = 1000  # characters of a sentence that has not ended, beyond which it is looked at seldom
-_STEP: Final = 250
+_LONGEST: Final = 1000  # characters; what goes on longer is no sentence
 _ELLIPSIS: Final = re.compile(r"…|\.\.\.|\[…\]|\[\.\.\.\]")
 
 
@@ -131,14 +129,11 @@ _plain_source = lru_cache(maxsize=64)(_plain)  # an answer may hold many quotati
 def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sentence]:
     """Yield the checked sentences of a text that comes in parts, each as soon as the word after it shows that it ends.
 
-    A model that never ends a sentence, as small ones in a loop do, costs time in proportion to what it writes: a long
-    beginning is read again only where as much as a sentence has come, and is cut where it is longer than any.
+    What a model writes without an end, as small ones in a loop do, is cut where it is longer than any sentence.
     """
-    text, wake = "", 0
+    text = ""
     for part, is_last in chain(((part, False) for part in parts), [("", True)]):
         text += part
-        if len(text) < wake and not is_last:
-            continue
         known = text if is_last else text[: max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)]
         ends = sorted({end for start in _starts(known) if (end := _after(known, start)) < len(known)})
         ends += [len(known)] if is_last and known else []
@@ -147,7 +142,6 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
         for start, end in pairwise([0, *ends]):
             yield checked(text[start:end], sources)
         text = text[last:]
-        wake = len(text) + _STEP if len(text) > _LONG else 0
 
 
 def _starts(text: str) -> Iterator[int]:

@@ -21,8 +21,8 @@ from pydantic import Field, ValidationError
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
-from llama_index_contextual.app.serve import few_of_each, listing, part_of
-from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
+from llama_index_contextual.app.serve import LOOPBACK, few_of_each, listing, part_of, run_app
+from llama_index_contextual.errors import ContextualError, SettingError, needs, whole
 from llama_index_contextual.memory import (
     HEADER,
     NOTHING,
@@ -43,13 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from starlette.applications import Starlette
+
     from llama_index_contextual.app.settings import Refreshing
     from llama_index_contextual.memory import MemoryEntry
 
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
 _MOST_SESSIONS: Final = 100
-_LOOPBACK: Final = ("127.0.0.1", "localhost")
 _MAX_RESULTS: Final = 50
 _MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedding busy for a minute
 _POOL: Final = 30  # hits of which those of one note are counted
@@ -284,27 +285,21 @@ def serve(
                 signal.signal(signal.SIGINT, signal.SIG_DFL)  # the SDK would go on waiting for a line of input
             server.run("stdio")
         else:
-            _serve_http(server, port)
+            run_app(lambda port: _http_app(server, port), port, "/mcp")
     finally:
         gc.unfreeze()
         if not is_refreshing():  # else it would lose the store under its feet
             index.close()
 
 
-def _serve_http(server: NotesServer, port: int) -> None:
-    """Serve on a port that is taken before it is announced, to clients that name this machine and to no web page."""
-    import uvicorn
-
-    hosts = [f"{name}:{port}" for name in _LOOPBACK]
-    app = server.streamable_http_app(
-        host=_LOOPBACK[0],
+def _http_app(server: NotesServer, port: int) -> Starlette:
+    """The server over HTTP, for clients that name this machine and for no web page."""
+    hosts = [f"{name}:{port}" for name in LOOPBACK]
+    return server.streamable_http_app(
+        host=LOOPBACK[0],
         session_idle_timeout=_SESSION_IDLE,
         max_sessions=_MOST_SESSIONS,
         transport_security=TransportSecuritySettings(
             allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts]
         ),
     )
-    with listener(_LOOPBACK[0], port) as listening:
-        sys.stderr.write(f"ready at http://{_LOOPBACK[0]}:{port}/mcp\n")
-        sys.stderr.flush()
-        uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run(sockets=[listening])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import PurePosixPath
@@ -20,17 +19,15 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.preview import chunk_views
-from llama_index_contextual.app.serve import ShownHit, ask, labels_of, note_name, part_of
+from llama_index_contextual.app.serve import LOOPBACK, ShownHit, ask, labels_of, note_name, part_of, run_app
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
-from llama_index_contextual.app.serve.html import marked_html, node_html, render
+from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
-from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, listener, needs, whole
+from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, needs, whole
 from llama_index_contextual.memory import SPLIT, note_filters
 
-with needs("starlette or uvicorn", "app"):
-    import uvicorn
+with needs("starlette", "app"):
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -60,7 +57,6 @@ _EXAMPLES: Final = 3
 _LATEST: Final = 30  # documents whose headings are looked at for examples
 _LOOK_SECONDS: Final = 0.3
 _FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # run at every letter; others when a question is whole
-_LOOPBACK: Final = ("127.0.0.1", "localhost")
 _STATIC: Final = {
     "/": ("static/page.html", "text/html"),
     "/page.js": ("static/page.js", "text/javascript"),
@@ -96,13 +92,10 @@ def serve(folder: str | Path | None, *, llm: str | LLM | None = None, port: int 
         ContextualError: The index cannot be opened.
     """
     port = whole("port", port, least=0, most=65535)
-    with ContextualIndex.open(folder, create=False, **options) as index, listener(_LOOPBACK[0], port) as socket:
+    with ContextualIndex.open(folder, create=False, **options) as index:
         api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
-        token, port = secrets.token_urlsafe(24), socket.getsockname()[1]
-        app = app_of(api, token, {f"{host}:{port}" for host in _LOOPBACK})
-        sys.stderr.write(f"ready at http://127.0.0.1:{port}/#token={token}\n")
-        sys.stderr.flush()
-        uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run(sockets=[socket])
+        token = secrets.token_urlsafe(24)
+        run_app(lambda port: app_of(api, token, {f"{host}:{port}" for host in LOOPBACK}), port, f"/#token={token}")
 
 
 def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
