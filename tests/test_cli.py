@@ -231,6 +231,10 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["embedded"]
     assert "Document: docs/gateway.md > Gateway > Timeout" in run(*preview).stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"
+    assert json.loads(run("preview", preview[1], "--json").stdout)[2]["citation"].startswith("gateway.md#L")
+    (tmp_path / ".contextual").mkdir()
+    assert json.loads(run("preview", preview[1], "--json").stdout) == chunks, "as the index above it has them"
+    (tmp_path / ".contextual").rmdir()
     outside = run("preview", NOTES / "MEMORY.md", "--folder", tmp_path)
     assert (outside.returncode, outside.stdout) == (1, "")
     assert f"MEMORY.md is not in {tmp_path}. Cure: " in outside.stderr

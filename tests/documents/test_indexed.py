@@ -11,7 +11,7 @@ from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.serve.html import chunk_views
+from llama_index_contextual.app.serve.html import chunk_data
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.metadata import citation_of
@@ -178,8 +178,7 @@ def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
 def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
         shown = index.preview("report.pdf")
-    views = list(chunk_views(shown.nodes))
-    cited = [(view.to_dict()["citation"].rpartition("/")[2], view.overlap) for view in views]
+    cited = [(chunk["citation"].rpartition("/")[2], chunk["overlap"]) for chunk in chunk_data(shown.nodes)]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
     console = Console(width=100)
     with console.capture() as printed:

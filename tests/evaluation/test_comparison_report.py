@@ -36,4 +36,6 @@ def test_a_page_with_the_table_and_changed_questions(comparison):
     assert "My &lt;notes&gt;" in page
     assert "<script" not in page
     assert 'contexts: <span class="good">1 gained</span>, <span class="warn">1 lost</span>' in page
+    same = compare({"plain": Fixed("a"), "contexts": Fixed("a")}, comparison.questions, top_k=[1])
+    assert "gained" not in same.to_html() + str(same), "rows of zeros are left out"
     assert re.findall(r"<summary>(\w+)</summary>\n<ul><li>(\w+)", page) == [("gained", "second"), ("lost", "first")]

@@ -212,18 +212,19 @@ def preview(
     """Show the chunks of a file with their lines and contexts."""
     from rich.console import Console
 
-    from llama_index_contextual.app.serve.html import chunk_views, preview_of
+    from llama_index_contextual.app.serve.html import chunk_data, preview_of
 
     file = file.resolve()
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
-    with target.open(folder=target.named or (None if target.storage else file.parent), reindex=True) as index:
+    indexed = next((folder for folder in file.parents if (folder / ".contextual").is_dir()), file.parent)
+    with target.open(folder=target.named or (None if target.storage else indexed), reindex=True) as index:
         settings = index.settings
         result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
     if html:
         options.write_page(html, result.to_html())
     elif as_json:
-        options.print_report([chunk.to_dict() for chunk in chunk_views(result.nodes)])
+        options.print_report(chunk_data(result.nodes))
     else:
         Console(highlight=False).print(result)
 

@@ -137,7 +137,7 @@ class Comparison:
         lines += self.remarks()
         for name, changes in self.changes().items():
             for kind, changed in changes.items():
-                lines.append(f"\n{name} {kind} {len(changed)} at {self.top_k[0]}{':' if changed else ''}")
+                lines += [f"\n{name} {kind} {len(changed)} at {self.top_k[0]}:"] if changed else []
                 lines += [f"  {' '.join(one.text.split())}" for one in changed[:_NAMED]]
                 lines += [f"  … and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
         return "\n".join(lines)

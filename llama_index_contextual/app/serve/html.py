@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
 from posixpath import dirname, join, normpath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -174,48 +174,38 @@ def _read_wiki_link(state: StateInline, silent: bool) -> bool:
 # Chunks of a file
 
 
-class ChunkView(NamedTuple):
-    """A chunk as it is shown.
-
-    Attributes:
-        number: From 1.
-        node: The chunk.
-        overlap: The start of its text that stands in the chunk before, too.
-        text: The rest of its text.
-    """
-
-    number: int
-    node: TextNode
-    overlap: str
-    text: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The chunk as plain data, with what is embedded before its text."""
-        values = {key: metadata.value_of(self.node.metadata, key) for key in self.node.metadata}
-        lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-        embedded = self.node.get_content(MetadataMode.EMBED).removesuffix(self.overlap + self.text).strip()
-        keys = (metadata.DATE, metadata.CONTENT_TYPE, metadata.CONTEXT_SOURCE, metadata.CONTINUES, LEFT_OUT)
-        return {
-            "number": self.number,
-            "headings": str(values.get(metadata.HEADER_PATH) or ""),
-            "citation": metadata.citation_of(values) or metadata.citation("", *lines),
-            "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
-            **{key.removeprefix("_"): str(values.get(key) or "") for key in keys},
-            "over_budget": bool(values.get(metadata.OVERFLOW)),
-            "embedded": embedded,
-            "overlap": self.overlap,
-            "text": self.text,
-        }
-
-
-def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
-    """Yield the chunks of one document, or of the pages of one, as they are shown; ``nodes`` are in order."""
+def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[tuple[TextNode, str, str]]:
+    """Yield the chunks of one document or its pages; of each the start that the chunk before has too, and the rest."""
     end, page = 0, None
-    for number, node in enumerate((node for node in nodes if isinstance(node, TextNode)), start=1):
-        text = node.get_content(MetadataMode.NONE)
-        overlap = 0 if node.start_char_idx is None or node.ref_doc_id != page else max(0, end - node.start_char_idx)
-        end, page = node.end_char_idx or 0, node.ref_doc_id
-        yield ChunkView(number, node, text[:overlap], text[overlap:])
+    for node in nodes:
+        if isinstance(node, TextNode):
+            text, start = node.get_content(MetadataMode.NONE), node.start_char_idx
+            overlap = 0 if start is None or node.ref_doc_id != page else max(0, end - start)
+            end, page = node.end_char_idx or 0, node.ref_doc_id
+            yield node, text[:overlap], text[overlap:]
+
+
+def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
+    """The chunks of one document as plain data, with what is embedded before their texts."""
+    chunks = list[dict[str, Any]]()
+    for number, (node, overlap, text) in enumerate(chunk_views(nodes), 1):
+        values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
+        lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
+        keys = (metadata.DATE, metadata.CONTENT_TYPE, metadata.CONTEXT_SOURCE, metadata.CONTINUES, LEFT_OUT)
+        chunks.append(
+            {
+                "number": number,
+                "headings": str(values.get(metadata.HEADER_PATH) or ""),
+                "citation": metadata.citation_of(values) or metadata.citation("", *lines),
+                "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
+                **{key.removeprefix("_"): str(values.get(key) or "") for key in keys},
+                "over_budget": bool(values.get(metadata.OVERFLOW)),
+                "embedded": node.get_content(MetadataMode.EMBED).removesuffix(overlap + text).strip(),
+                "overlap": overlap,
+                "text": text,
+            }
+        )
+    return chunks
 
 
 def _panel(chunk: dict[str, Any]) -> Panel:
@@ -252,12 +242,12 @@ class Preview:
 
     def to_html(self) -> str:
         """A self-contained page: boundaries, overlaps and contexts. It holds each text once."""
-        chunks, remark = [chunk.to_dict() for chunk in chunk_views(self.nodes)], f"Left out: {self.left_out}"
-        values = {"budget": self.budget, "remark": remark if self.left_out else "", "chunks": chunks}
+        remark = f"Left out: {self.left_out}" if self.left_out else ""
+        values = {"budget": self.budget, "remark": remark, "chunks": chunk_data(self.nodes)}
         return render("chunks.html", title=self.name, **values)
 
     def __rich__(self) -> Group:
-        chunks = [chunk.to_dict() for chunk in chunk_views(self.nodes)]
+        chunks = chunk_data(self.nodes)
         tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
         summary = f"{counted(len(chunks), 'chunk')}, {tokens}" if chunks else "no text, no chunks"
         heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")

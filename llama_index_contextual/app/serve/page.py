@@ -257,7 +257,7 @@ class PageApi:
         around = (at for at, one in enumerate(places) if one["id"] == node_id or one["first"] <= first <= one["last"])
         start = max(0, min(next(around, 0) - _BANDS // 2, len(nodes) - _BANDS))
         band, terms = nodes[start : start + _BANDS], set(SPLIT(question[:_MOST_CHARS]))
-        chunks = [(_place(one.node), node_html(one.node, address, terms, one.text)) for one in chunk_views(band)]
+        chunks = [(_place(node), node_html(node, address, terms, text)) for node, _, text in chunk_views(band)]
         part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
         html = render("document.html", chunks=chunks, part=part)
         return {"html": html, "path": path, "name": note_name(nodes[0]), **section}
