@@ -255,7 +255,6 @@ def evaluate(
         rows["llm"]["context"] = paid.contexts.generator
         if paid.model is not None:
             paid.model.require_key()
-    scores = list[RetrieverScores]()
     with ExitStack() as stack:
         root = Path(storage or stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
         indexes = dict[str, ContextualIndex]()
@@ -271,8 +270,8 @@ def evaluate(
                 for failure in report.failed:
                     warnings.warn(f"could not be read: {failure}", ContextualWarning, stacklevel=2)
                 _check_answers(index.nodes(), questions, folder)
-            scores.append(measure(name, index.as_retriever(max(*depths, RANK_DEPTH)), questions, depths))
-    return Comparison(tuple(questions), depths, tuple(scores))
+        retrievers = {name: index.as_retriever(max(*depths, RANK_DEPTH)) for name, index in indexes.items()}
+        return compare(retrievers, questions, top_k=depths)
 
 
 class _EmptyContexts(ContextGenerator):
