@@ -222,7 +222,7 @@ def test_the_version_is_printed(run):
     assert run("--version").stdout.startswith("llama-index-contextual 0.")
 
 
-def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_path):
+def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_path, monkeypatch):
     shutil.copytree(NOTES / "docs", tmp_path / "docs")
     preview = ["preview", tmp_path / "docs" / "gateway.md", "--folder", tmp_path]
     (tmp_path / "contextual.toml").write_text("[chunks]\nchunk_size = 60\nchunk_overlap = 0\n", "utf-8")
@@ -233,7 +233,8 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"
     assert json.loads(run("preview", preview[1], "--json").stdout)[2]["citation"].startswith("gateway.md#L")
     (tmp_path / ".contextual").mkdir()
-    assert json.loads(run("preview", preview[1], "--json").stdout) == chunks, "as the index above it has them"
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(run("preview", preview[1], "--json").stdout) == chunks, "as the index of this folder has them"
     (tmp_path / ".contextual").rmdir()
     outside = run("preview", NOTES / "MEMORY.md", "--folder", tmp_path)
     assert (outside.returncode, outside.stdout) == (1, "")

@@ -217,8 +217,9 @@ def preview(
     file = file.resolve()
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
-    indexed = next((folder for folder in file.parents if (folder / ".contextual").is_dir()), file.parent)
-    with target.open(folder=target.named or (None if target.storage else indexed), reindex=True) as index:
+    here = Path.cwd()
+    folder = here if (here / ".contextual").is_dir() and file.is_relative_to(here) else file.parent
+    with target.open(folder=target.named or (None if target.storage else folder), reindex=True) as index:
         settings = index.settings
         result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
     if html:
