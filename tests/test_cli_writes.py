@@ -69,7 +69,7 @@ QUESTION = "What is the default timeout of the gateway?"
         (["status", "{}"], False),
         (["status", "{}", "--check"], False),
         (["config", "{}"], False),
-        (["preview", "{}/gateway.md", "--context"], False),
+        (["preview", "{}/gateway.md"], False),
         (["index", "{}", "--dry-run"], False),
         (["index", "{}"], True),
     ],

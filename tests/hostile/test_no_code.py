@@ -80,7 +80,7 @@ builtins.eval = eval_annotation
 WORK = """
 from llama_index_contextual.app.cli import main
 for command in (["index", folder], ["search", "gateway", "--folder", folder], ["context", "what about it?", "--folder",
-                folder], ["preview", folder + "/page.md", "--context"], ["status", folder],
+                folder], ["preview", folder + "/page.md"], ["status", folder],
                 ["status", folder, "--check"], ["config", folder]):
     sys.argv = ["llama-index-contextual", *command]
     try:

@@ -139,7 +139,7 @@ def test_no_key_and_no_text_goes_where_a_folder_names_a_server(folder, run, rout
         for command in ("status", "config"):
             run(command, folder)
         run("context", "what about the gateway?", "--folder", folder, "--refresh", "wait")
-        run("preview", folder / "page.md", "--context")
+        run("preview", folder / "page.md")
         if route is in_the_file:
             run("evaluate", folder, "--questions", questions(folder), "--context", "headings")
         for reindex in ("auto", "ignore", "all"):
