@@ -127,6 +127,7 @@ def test_freshness_counts_what_changed_and_reads_no_file_that_looks_the_same(ope
     index = opened()
     index.refresh()
     assert str(index.freshness()) == ""
+    assert index.freshness(0).changed == 0, "without time to compare files nobody claims that they changed"
     edit(folder)
     assert str(index.freshness(10)) == "3 files changed since; run index"
     late = index.freshness(0)

@@ -248,9 +248,12 @@ def freshness_of(settings: IndexSettings, rows: Mapping[str, DocumentRow], budge
     if settings.folders.missing_folders_message:
         return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
     until = time.monotonic() + budget
-    plan, _ = planned(settings, rows, until)
-    changed = len(plan.added) + len(plan.changed) + len(plan.deleted)
-    return Freshness(changed, certain=time.monotonic() <= until)
+    plan, sources = planned(settings, rows, until)
+    is_certain, unknown = time.monotonic() <= until, set[str]()
+    if not is_certain:  # what was written right before it was indexed has no stamp, and was perhaps not read now
+        unknown = {one.id for one in sources if not one.sha256 and one.id in rows and not rows[one.id].stamp}
+    changed = len(plan.added) + len({*plan.changed} - unknown) + len(plan.deleted)
+    return Freshness(changed, certain=is_certain)
 
 
 def planned(
