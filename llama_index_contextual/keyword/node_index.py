@@ -24,7 +24,7 @@ from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.arrays import DAMAGE
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate
 from llama_index_contextual.keyword.filters import Column, admitted
-from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_DOC_ID, value_of
+from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_DOC_ID, path_of, value_of
 from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:
@@ -109,6 +109,14 @@ class KeywordView:
     @abstractmethod
     def column(self, key: str) -> Column:
         """Values of a metadata key, one for each of :attr:`rows`."""
+
+    @abstractmethod
+    def paths(self) -> Iterable[str]:
+        """The paths of all documents, or their ids."""
+
+    @abstractmethod
+    def rows_in(self, path: str) -> Sequence[int]:
+        """Numbers of the nodes of such a document, ascending."""
 
     @abstractmethod
     def texts(self, rows: Ints) -> Iterable[str]:
@@ -206,6 +214,14 @@ class State(KeywordView):
     def texts(self, rows: Ints) -> Iterable[str]:
         """Texts of nodes, as :func:`lexical_text` makes them."""
         return (lexical_text(self.stored[row]) for row in rows.tolist())
+
+    def paths(self) -> Iterable[str]:
+        """The paths of all documents."""
+        return dict.fromkeys(path_of(node.metadata) for node in self.stored.values())
+
+    def rows_in(self, path: str) -> Sequence[int]:
+        """Rows of the nodes of a document."""
+        return [row for row, node in self.stored.items() if path_of(node.metadata) == path]
 
     def column(self, key: str) -> Column:
         """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""

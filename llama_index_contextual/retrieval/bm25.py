@@ -6,7 +6,7 @@ import asyncio
 import copy
 from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -28,6 +28,7 @@ from llama_index_contextual.keyword import (
     nearest_values,
     parse_query,
 )
+from llama_index_contextual.retrieval.signals import LONGEST_NAME, folded_name
 from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
+_MOST_NAMED: Final = 10  # files of one name
+_READ_OF_FILE: Final = 200  # chunks of a file of which the best one is taken
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
@@ -192,8 +195,31 @@ class ContextualBM25Retriever(BM25Retriever):
         return self._reader.ask(work)  # type: ignore[no-any-return]
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first; [] for a query without terms."""
-        return self.ask(lambda store: self._matches(store, query.query_str, top_k)[0])
+        """Ids and scores of the best ``top_k``, best first, and those that :meth:`_named` gives among them."""
+
+        def work(store: Any) -> list[Candidate]:
+            matches, filters = self._matches(store, query.query_str, top_k)
+            named = {one.node_id: one for one in self._named(store, query.query_str, filters)}
+            others = [one for one in matches if one.node_id not in named]
+            return [*others[: top_k - len(named)], *named.values()] if named else matches
+
+        return self.ask(work)
+
+    def _named(self, store: Any, text: str, filters: MetadataFilters | None) -> list[Candidate]:
+        """The best chunk of each file whose name a query is.
+
+        No term finds a file that is called as stop words are (``About.md``), nor the note ``Python`` among hundreds
+        that speak of it.
+        """
+        by_name = store.answer("names of files", lambda: _by_name(store.paths()))
+        paths = by_name.get(folded_name(text), ()) if len(text) <= LONGEST_NAME else ()
+        admitted, found = None if filters is None or not paths else store.admitted(filters), list[Candidate]()
+        for path in paths[:_MOST_NAMED]:
+            rows = [row for row in store.rows_in(path) if admitted is None or row in admitted]
+            ids = store.ids_of(rows[:_READ_OF_FILE])
+            scores = store.term_scores(self.groups(text), ids).scores.sum(axis=1).tolist()
+            found += [max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] if ids else []
+        return found
 
     def _matches(self, store: Any, text: str, top_k: int) -> tuple[list[Candidate], MetadataFilters | None]:
         """Hits of a query with its operators, or as plain text where no node satisfies them, and its filters."""
@@ -304,6 +330,16 @@ class ContextualBM25Retriever(BM25Retriever):
         retriever = cls(analyzer=index.analyzer, **{**settings, **overrides})
         retriever._reader = index
         return retriever
+
+
+def _by_name(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Paths of files by their folded names: the whole path, that of the file, and this without its suffix."""
+    by_name: dict[str, list[str]] = {}
+    for path in paths:
+        pure = PurePosixPath(path)
+        for name in dict.fromkeys(map(folded_name, (path, pure.name, pure.stem))):
+            by_name.setdefault(name, []).append(path)
+    return by_name
 
 
 @lru_cache(maxsize=64)

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from datetime import date
 
     from llama_index_contextual.keyword import Analyzer, TermScores
-    from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 
 Floats = npt.NDArray[np.float64]
 _LINK: Final = re.compile(
@@ -58,7 +57,7 @@ _QUOTES: Final = "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u20
 _SEPARATORS: Final = re.compile(rf"[{_QUOTES}\s\-_./\\\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+")
 _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
 _READ: Final = 1000  # characters of a chunk that may be headings
-_LONGEST: Final = 200  # characters of a name
+LONGEST_NAME: Final = 200  # characters of a name
 _MOST_WORDS: Final = 16  # of a name
 _ALIASES: Final = ("aliases", "alias")
 _OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
@@ -129,15 +128,13 @@ class PoolReads(NamedTuple):
         return float(sum(self.terms.idfs))
 
 
-def read_pool(
-    query: str, name: str, arm: ContextualBM25Retriever, ids: Sequence[str], *, is_message: bool = False
-) -> PoolReads:
+def read_pool(query: str, name: str, arm: Any, ids: Sequence[str], *, is_message: bool = False) -> PoolReads:
     """Everything that the ranking of some candidates needs from a keyword arm.
 
     Args:
         query: The question.
         name: The arm's.
-        arm: The keyword arm.
+        arm: A keyword arm of ours.
         ids: The candidates.
         is_message: Whether nearness is left out.
     """
@@ -148,7 +145,8 @@ def read_pool(
         records = store.records(ids, lambda metadata, text: record_of(analyzer, metadata, text))
         return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records)
 
-    return arm.ask(read)
+    reads: PoolReads = arm.ask(read)
+    return reads
 
 
 def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date | None) -> Floats:
@@ -230,7 +228,7 @@ def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -
         records: Of the candidates, in the order of their ids.
         raw: Their scores so far.
     """
-    name = folded_name(query) if len(query) <= _LONGEST else ""
+    name = folded_name(query) if len(query) <= LONGEST_NAME else ""
     if not 0 < len(name.split()) <= _MOST_WORDS:
         return {}
     shares = {row: one.names[name] for row, one in enumerate(records) if one is not None and name in one.names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from llama_index.core.schema import Document, TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -139,3 +140,19 @@ def test_a_name_counts_more_than_a_top_heading_and_that_more_than_another(questi
     words = ContextualBM25Retriever(HeadingAwareMarkdownNodeParser(chunk_size=20)(documents))
     found = ContextualFusionRetriever([words], mode="learned").retrieve(question)
     assert found[0].node.metadata["path"] == path
+
+
+@pytest.mark.parametrize("name", ["Python", "About", "_about_", "Who am I", "Now"])
+def test_a_file_is_found_by_its_name_whatever_else_has_these_words_or_where_they_are_stop_words(
+    embedding_of_words, name
+):
+    texts = {f"tip {number}.md": f"Python tip {number}: Python, Python and Python." for number in range(130)}
+    texts[f"{name}.md"] = "Bread, " * 40
+    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()]
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()(documents))
+    keywords = ContextualBM25Retriever(nodes)
+    fusion = ContextualFusionRetriever([ContextualVectorRetriever(embedding_of_words(nodes)), keywords])
+    for question in (name, f"[[{name}]]", name.lower()):
+        assert fusion.retrieve(question)[0].node.metadata["path"] == f"{name}.md"
+    other = MetadataFilters(filters=[MetadataFilter(key="path", value="tip 3.md")])
+    assert {hit.node.metadata["path"] for hit in fusion.with_filters(other).retrieve(name)} == {"tip 3.md"}

@@ -75,6 +75,14 @@ class IndexView(KeywordView):
             return self.snapshot.values(key, rows)
         return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
 
+    def paths(self) -> list[str]:
+        """The paths of all documents, or their ids."""
+        return [key for (key,) in self.snapshot.fetch("SELECT key FROM documents ORDER BY key")]
+
+    def rows_in(self, path: str) -> list[int]:
+        """Numbers of the nodes of a document."""
+        return self.snapshot.rows_of_document(path)
+
     def texts(self, rows: Rows) -> list[str]:
         """The texts of nodes, as the keyword arm reads them."""
         texts = {one.row: lexical_text(to_node(one)) for one in self.snapshot.nodes(np.sort(rows))}
