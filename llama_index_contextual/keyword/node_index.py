@@ -111,8 +111,8 @@ class KeywordView:
         """Values of a metadata key, one for each of :attr:`rows`."""
 
     @abstractmethod
-    def paths(self) -> Iterable[str]:
-        """The paths of all documents, or their ids."""
+    def documents(self, keys: Iterable[str]) -> Iterable[tuple[Any, ...]]:
+        """The path of each document, or its id, and the values of metadata keys of its first node."""
 
     @abstractmethod
     def rows_in(self, path: str) -> Sequence[int]:
@@ -215,9 +215,10 @@ class State(KeywordView):
         """Texts of nodes, as :func:`lexical_text` makes them."""
         return (lexical_text(self.stored[row]) for row in rows.tolist())
 
-    def paths(self) -> Iterable[str]:
-        """The paths of all documents."""
-        return dict.fromkeys(path_of(node.metadata) for node in self.stored.values())
+    def documents(self, keys: Iterable[str]) -> Iterable[tuple[Any, ...]]:
+        """The path of each document, and the values of metadata keys of its first node."""
+        first = {path_of(node.metadata): node.metadata for node in reversed(self.stored.values())}
+        return [(path, *map(values.get, keys)) for path, values in first.items()]
 
     def rows_in(self, path: str) -> Sequence[int]:
         """Rows of the nodes of a document."""

@@ -6,7 +6,7 @@ import asyncio
 import copy
 from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -28,7 +28,7 @@ from llama_index_contextual.keyword import (
     nearest_values,
     parse_query,
 )
-from llama_index_contextual.retrieval.signals import LONGEST_NAME, folded_name
+from llama_index_contextual.retrieval.signals import LONGEST_NAME, NAMING, document_names, folded_name
 from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
-_MOST_NAMED: Final = 10  # files of one name
-_READ_OF_FILE: Final = 200  # chunks of a file of which the best one is taken
+_MOST_NAMED: Final = 10  # documents of one name
+_READ_OF_DOCUMENT: Final = 200  # chunks of a document of which the best one is taken
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
@@ -206,17 +206,17 @@ class ContextualBM25Retriever(BM25Retriever):
         return self.ask(work)
 
     def _named(self, store: Any, text: str, filters: MetadataFilters | None) -> list[Candidate]:
-        """The best chunk of each file whose name a query is.
+        """The best chunk of each document whose name a query is: its path, its file's name, its title or an alias.
 
-        No term finds a file that is called as stop words are (``About.md``), nor the note ``Python`` among hundreds
-        that speak of it.
+        No term finds what is called as stop words are (``About.md``), nor the note ``Python`` among hundreds that speak
+        of it.
         """
-        by_name = store.answer("names of files", lambda: _by_name(store.paths()))
+        by_name = store.answer("names of documents", lambda: _by_name(store.documents(NAMING)))
         paths = by_name.get(folded_name(text), ()) if len(text) <= LONGEST_NAME else ()
         admitted, found = None if filters is None or not paths else store.admitted(filters), list[Candidate]()
-        for path in paths[:_MOST_NAMED]:
+        for path in [*dict.fromkeys(paths)][:_MOST_NAMED]:
             rows = [row for row in store.rows_in(path) if admitted is None or row in admitted]
-            ids = store.ids_of(rows[:_READ_OF_FILE])
+            ids = store.ids_of(rows[:_READ_OF_DOCUMENT])
             scores = store.term_scores(self.groups(text), ids).scores.sum(axis=1).tolist()
             found += [max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] if ids else []
         return found
@@ -332,13 +332,13 @@ class ContextualBM25Retriever(BM25Retriever):
         return retriever
 
 
-def _by_name(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Paths of files by their folded names: the whole path, that of the file, and this without its suffix."""
+def _by_name(documents: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
+    """Paths of documents by their folded names."""
     by_name: dict[str, list[str]] = {}
-    for path in paths:
-        pure = PurePosixPath(path)
-        for name in dict.fromkeys(map(folded_name, (path, pure.name, pure.stem))):
-            by_name.setdefault(name, []).append(path)
+    for path, *naming in documents:
+        for name in document_names(path, *(str(value or "") for value in naming)):
+            by_name.setdefault(folded_name(name), []).append(path)
+    by_name.pop("", None)
     return by_name
 
 

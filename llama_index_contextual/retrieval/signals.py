@@ -59,7 +59,7 @@ _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
 _READ: Final = 1000  # characters of a chunk that may be headings
 LONGEST_NAME: Final = 200  # characters of a name
 _MOST_WORDS: Final = 16  # of a name
-_ALIASES: Final = ("aliases", "alias")
+NAMING: Final = (TITLE, "aliases", "alias")  # metadata keys of names of a document
 _OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
 _DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
 _FIRST: Final = 50  # candidates whose openings are read
@@ -98,7 +98,7 @@ def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> Chu
     path = str(metadata.get(PATH) or metadata.get("file_path") or "")
     code = code_record(analyzer, path, text)
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
-    names = _names_of(path, headings, *(str(metadata.get(key) or "") for key in (HEADER_PATH, TITLE, *_ALIASES)))
+    names = _names_of(path, headings, *(str(metadata.get(key) or "") for key in (HEADER_PATH, *NAMING)))
     dated = {key: metadata[key] for key in _DATED if key in metadata}
     return ChunkRecord(path, names, "" if code else opening_of(text), code, dated)
 
@@ -205,18 +205,19 @@ def opening_of(text: str) -> str:
     return " ".join(titles)
 
 
-@lru_cache(maxsize=65_536)
-def _names_of(path: str, headings: Sequence[str], header_path: str, title: str, *aliases: str) -> Mapping[str, float]:
-    """Values of the names of a chunk, folded: the outermost heading, the innermost and those in it; of its document.
-
-    Those are its path, the file's name, both without the suffix, its title and aliases.
-    """
+def document_names(path: str, title: str, *aliases: str) -> list[str]:
+    """Names of a document: ends of its path, each without the suffix, too; its title; aliases between commas."""
     pure = PurePosixPath(path.replace("\\", "/"))
     both = (pure.parts, pure.with_suffix("").parts if pure.suffix and pure.stem else ())
     named = [title, *(part for one in aliases for part in one.split(","))]
-    named += ["/".join(parts[start:]) for parts in both for start in range(len(parts))]
+    return named + ["/".join(parts[start:]) for parts in both for start in range(len(parts))]
+
+
+@lru_cache(maxsize=65_536)
+def _names_of(path: str, headings: Sequence[str], header_path: str, *naming: str) -> Mapping[str, float]:
+    """Values of the names of a chunk, folded: the outermost heading, the innermost and those in it; of its document."""
     titles = heading_titles({HEADER_PATH: header_path, HEADING_LEVEL: 1})
-    values = {_HEADING: [*titles[-1:], *headings], _TOP_HEADING: titles[:1], _NAME: named}
+    values = {_HEADING: [*titles[-1:], *headings], _TOP_HEADING: titles[:1], _NAME: document_names(path, *naming)}
     return {folded_name(one): value for value, several in values.items() for one in several}
 
 

@@ -156,3 +156,14 @@ def test_a_file_is_found_by_its_name_whatever_else_has_these_words_or_where_they
         assert fusion.retrieve(question)[0].node.metadata["path"] == f"{name}.md"
     other = MetadataFilters(filters=[MetadataFilter(key="path", value="tip 3.md")])
     assert {hit.node.metadata["path"] for hit in fusion.with_filters(other).retrieve(name)} == {"tip 3.md"}
+
+
+@pytest.mark.parametrize("question", ["ML", "Machine learning", "machine-learning", "[[ml]]", "About"])
+def test_a_document_is_found_by_its_title_and_aliases_whatever_else_has_these_words(embedding_of_words, question):
+    texts = {f"tip {number}.md": f"Machine learning (ML) tip {number}: ML, about ML." for number in range(130)}
+    texts["m1.md"] = "---\ntitle: Machine Learning\naliases: [ML, About]\n---\n" + "Bread, " * 40
+    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()]
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()(documents))
+    keywords = ContextualBM25Retriever(nodes)
+    fusion = ContextualFusionRetriever([ContextualVectorRetriever(embedding_of_words(nodes)), keywords])
+    assert fusion.retrieve(question)[0].node.metadata["path"] == "m1.md"

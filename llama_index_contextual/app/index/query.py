@@ -14,6 +14,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED
 from llama_index_contextual.app.store import WriteLock
+from llama_index_contextual.app.store.database import FIRST_CHUNKS
 from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
@@ -75,9 +76,11 @@ class IndexView(KeywordView):
             return self.snapshot.values(key, rows)
         return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
 
-    def paths(self) -> list[str]:
-        """The paths of all documents, or their ids."""
-        return [key for (key,) in self.snapshot.fetch("SELECT key FROM documents ORDER BY key")]
+    def documents(self, keys: Iterable[str]) -> Iterable[tuple[Any, ...]]:
+        """The path of each document, or its id, and the values of metadata keys of its first node."""
+        first = dict(self.snapshot.fetch(FIRST_CHUNKS))
+        values = (self._caches.values(key, list(first), self._values) for key in keys)
+        return zip(first.values(), *values, strict=True)
 
     def rows_in(self, path: str) -> list[int]:
         """Numbers of the nodes of a document."""

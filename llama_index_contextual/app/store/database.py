@@ -53,6 +53,7 @@ _PAGE: Final = 2000  # rows that are in memory together
 _NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
 _DOCUMENT: Final = ", ".join(DocumentRow._fields)
 _JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
+FIRST_CHUNKS: Final = f"SELECT min(chunks.id), key {_JOINED} GROUP BY document ORDER BY 1"
 MISCOUNTED: Final = (
     "SELECT key, nodes, count(chunks.id) AS found FROM documents LEFT JOIN chunks ON document = documents.id "
     "GROUP BY documents.id HAVING found != nodes"
