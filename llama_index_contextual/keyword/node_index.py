@@ -50,6 +50,10 @@ _SINGLE_WORD: Final = re.compile(r"\w+")
 # Words of nodes
 
 
+def _document_of(node: BaseNode) -> str:
+    return path_of(node.metadata) or node.ref_doc_id or ""
+
+
 def lexical_text(node: BaseNode) -> str:
     """Text of a node that BM25 reads: the EMBED view and, after it, the lexical context and the front matter."""
     text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
@@ -216,13 +220,13 @@ class State(KeywordView):
         return (lexical_text(self.stored[row]) for row in rows.tolist())
 
     def documents(self, keys: Iterable[str]) -> Iterable[tuple[Any, ...]]:
-        """The path of each document, and the values of metadata keys of its first node."""
-        first = {path_of(node.metadata): node.metadata for node in reversed(self.stored.values())}
+        """The path of each document, or its id, and the values of metadata keys of its first node."""
+        first = {_document_of(node): node.metadata for node in reversed(self.stored.values())}
         return [(path, *map(values.get, keys)) for path, values in first.items()]
 
     def rows_in(self, path: str) -> Sequence[int]:
         """Rows of the nodes of a document."""
-        return [row for row, node in self.stored.items() if path_of(node.metadata) == path]
+        return [row for row, node in self.stored.items() if _document_of(node) == path]
 
     def column(self, key: str) -> Column:
         """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""

@@ -195,7 +195,7 @@ class ContextualBM25Retriever(BM25Retriever):
         return self._reader.ask(work)  # type: ignore[no-any-return]
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first, and those that :meth:`_named` gives among them."""
+        """Ids and scores of the best ``top_k``, best first; at the end chunks of documents whose name the query is."""
 
         def work(store: Any) -> list[Candidate]:
             matches, filters = self._matches(store, query.query_str, top_k)

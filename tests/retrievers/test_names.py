@@ -158,12 +158,13 @@ def test_a_file_is_found_by_its_name_whatever_else_has_these_words_or_where_they
     assert {hit.node.metadata["path"] for hit in fusion.with_filters(other).retrieve(name)} == {"tip 3.md"}
 
 
+@pytest.mark.parametrize("key", ["path", "source"])
 @pytest.mark.parametrize("question", ["ML", "Machine learning", "machine-learning", "[[ml]]", "About"])
-def test_a_document_is_found_by_its_title_and_aliases_whatever_else_has_these_words(embedding_of_words, question):
+def test_a_document_is_found_by_its_title_and_aliases_whatever_else_has_these_words(embedding_of_words, question, key):
     texts = {f"tip {number}.md": f"Machine learning (ML) tip {number}: ML, about ML." for number in range(130)}
     texts["m1.md"] = "---\ntitle: Machine Learning\naliases: [ML, About]\n---\n" + "Bread, " * 40
-    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()]
+    documents = [Document(text=text, id_=path, metadata={key: path}) for path, text in texts.items()]
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()(documents))
     keywords = ContextualBM25Retriever(nodes)
     fusion = ContextualFusionRetriever([ContextualVectorRetriever(embedding_of_words(nodes)), keywords])
-    assert fusion.retrieve(question)[0].node.metadata["path"] == "m1.md"
+    assert fusion.retrieve(question)[0].node.metadata[key] == "m1.md"
