@@ -195,13 +195,13 @@ class ContextualBM25Retriever(BM25Retriever):
         return self._reader.ask(work)  # type: ignore[no-any-return]
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first; at the end chunks of documents whose name the query is."""
+        """Ids and scores of the best ``top_k``, best first; among them those of :meth:`_named`."""
 
         def work(store: Any) -> list[Candidate]:
             matches, filters = self._matches(store, query.query_str, top_k)
             named = {one.node_id: one for one in self._named(store, query.query_str, filters)}
             others = [one for one in matches if one.node_id not in named]
-            return [*others[: top_k - len(named)], *named.values()] if named else matches
+            return sorted([*named.values(), *others][:top_k], key=lambda one: -(one.score or 0.0)) if named else matches
 
         return self.ask(work)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from llama_index.core.schema import Document, TextNode
+from llama_index.core.schema import Document, QueryBundle, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual import (
@@ -168,3 +168,16 @@ def test_a_document_is_found_by_its_title_and_aliases_whatever_else_has_these_wo
     keywords = ContextualBM25Retriever(nodes)
     fusion = ContextualFusionRetriever([ContextualVectorRetriever(embedding_of_words(nodes)), keywords])
     assert fusion.retrieve(question)[0].node.metadata[key] == "m1.md"
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3, 5, 30])
+def test_documents_of_one_name_are_among_the_candidates_and_no_more_than_were_wanted(top_k):
+    paths = [*(f"{number}/Kites.md" for number in range(4)), *(f"{number}/Wind.md" for number in range(30))]
+    texts = [f"Text {number}." if "Kites" in path else f"Kites {number}, kites." for number, path in enumerate(paths)]
+    documents = [Document(text=text, id_=one, metadata={"path": one}) for text, one in zip(texts, paths, strict=True)]
+    nodes = HeadingAwareMarkdownNodeParser()(documents)
+    found = ContextualBM25Retriever(nodes).candidates(QueryBundle("kites"), top_k)
+    assert len({one.node_id for one in found}) == len(found) == top_k
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    paths_of = {node.node_id: node.metadata["path"] for node in nodes}
+    assert sum("Kites" in paths_of[one.node_id] for one in found) == min(top_k, 4)
