@@ -29,7 +29,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 _LOGIN: Final = re.compile(r"(https?://)[^/\s]*@")
 
@@ -44,7 +44,7 @@ class SettingError(ContextualError, ValueError):
     Args:
         text: What is wrong, and the cure.
         **settings: The settings that it is about, by their names in Python, and their values. The message begins with
-            them: ``chunk_size=0 is not positive. …``; the command line names its options instead.
+            them: ``chunk_size=0 is not positive. …``.
     """
 
     def __init__(self, text: str = "", **settings: object) -> None:
@@ -52,12 +52,7 @@ class SettingError(ContextualError, ValueError):
         self.settings = {name: repr(value) for name, value in settings.items()}
 
     def __str__(self) -> str:
-        return self.shown("{}={}".format)
-
-    def shown(self, named: Callable[[str, str], str]) -> str:
-        """The message, with what a function makes of the name of each setting and of its value as text."""
-        text = super().__str__()
-        start = ", ".join(named(name, value) for name, value in self.settings.items())
+        text, start = super().__str__(), ", ".join(f"{name}={value}" for name, value in self.settings.items())
         return f"{start}{'' if text.startswith(':') else ' '}{text}" if start else text
 
 

@@ -39,27 +39,6 @@ def test_a_file_that_had_to_be_repaired_is_named_once_and_is_no_failure(run, tmp
     assert "repaired" not in run("index", tmp_path).stderr
 
 
-GERMAN = (
-    "# Kündigung\n\nDas Gericht hat die Kündigung der Angestellten für unwirksam erklärt, weil niemand sie kannte.\n"
-)
-
-
-def test_a_first_index_names_languages_that_the_default_embedding_does_not_read(run, tmp_path):
-    (tmp_path / "urteil.md").write_text(GERMAN, "utf-8")
-    (tmp_path / "note.md").write_text("# Tea\n\nThe tea that we had with the others was green.\n", "utf-8")
-    told = run("index", tmp_path).stderr
-    assert re.search(r"German \d\d% of this folder.* Cure: index --embed-model e5", told)
-    assert "embed-model" not in run("index", tmp_path).stderr, "only where an index is made"
-    languages = json.loads(run("status", tmp_path, "--json").stdout)["languages"]
-    assert set(languages) == {"de", "en"}
-    assert re.search(r"languages +German \d\d%, English \d\d%", run("status", tmp_path).stdout)
-
-
-def test_an_english_folder_is_told_nothing_of_languages(run, tmp_path):
-    shutil.copytree(NOTES / "docs", tmp_path / "notes")
-    assert "embed-model" not in run("index", tmp_path / "notes").stderr
-
-
 def test_which_files_are_indexed_can_be_said(run, tmp_path):
     for name in ("page.md", "tool.py", "draft.md"):
         (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")
@@ -106,8 +85,7 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     done = run("index", tmp_path / "notes", "--context", context, "--dry-run")
     assert done.returncode == 0
     assert f"--context {context} costs nothing" in done.stdout
-    work = r"2 documents of 0\.0 MB to index: about 0\.\d min here, about 1 MB on disk"
-    assert re.search(work, done.stdout)
+    assert re.search(r"2 documents of 0\.0 MB to index, about 0\.\d min here", done.stdout)
     assert not (tmp_path / "notes" / ".contextual").exists()
     said = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
     (tmp_path / "notes" / "slides.pdf").write_bytes(b"%PDF-1.7\n" + b"x" * 999_991)
@@ -116,9 +94,6 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     (tmp_path / "notes" / "slides.pdf").unlink()
     assert (said["calls"], said["documents"]) == (0, 2)
     assert said["bytes"] == sum(path.stat().st_size for path in (NOTES / "docs").iterdir())
-    assert run("index", tmp_path / "notes", "--context", context).returncode == 0
-    taken = json.loads(run("status", tmp_path / "notes", "--json").stdout)["bytes_on_disk"]
-    assert 0.5 < said["disk"] / sum(taken.values()) < 2
 
 
 def test_an_index_ends_with_three_lines_of_which_the_last_is_what_to_type(run, tmp_path):

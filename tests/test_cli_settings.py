@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import runpy
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.app.cli.options import tell_error
 from llama_index_contextual.app.settings import SETTINGS
-from llama_index_contextual.errors import SettingError
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,12 +47,3 @@ def test_the_page_of_the_documentation_is_up_to_date():
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert page == script["reference"](), "run scripts/settings_page.py"
     assert all(f"| `{key}` |" in page for key in SETTINGS)
-
-
-def test_the_command_line_names_its_options_and_keys_where_python_names_arguments(capsys):
-    error = SettingError("are out of order", chunk_overlap=90, min_chunk_size=80, since="last week", storage=".", odd=1)
-    assert str(error) == "chunk_overlap=90, min_chunk_size=80, since='last week', storage='.', odd=1 are out of order"
-    tell_error(error)
-    names = "chunks.chunk_overlap=90, min_chunk_size=80, --since='last week', --storage=., odd=1"
-    assert " ".join(capsys.readouterr().err.split()) == f"error: {names} are out of order"
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  it goes from a worker's process to another

@@ -65,7 +65,6 @@ QUESTION = "What is the default timeout of the gateway?"
         (["context", QUESTION, "-f", "{}"], False),
         (["context", QUESTION, "-f", "{}", "--refresh", "never"], False),
         (["context", QUESTION, "-f", "{}", "--refresh", "wait"], True),
-        (["context", "thanks!", "-f", "{}", "--refresh", "wait"], False),
         (["status", "{}"], False),
         (["status", "{}", "--check"], False),
         (["config", "{}"], False),

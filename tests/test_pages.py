@@ -267,7 +267,7 @@ def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
 
 
 def test_pages_from_the_command_line(tmp_path):
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from llama_index_contextual.app.cli import app
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # What LlamaIndex's own packages bring is there in any case.
 ABSENT = [
-    "typer", "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "watchfiles", "mcp",
+    "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "watchfiles", "mcp",
     "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "fastembed", "ray",
     "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.vector_stores.chroma",
     "pytest", "_pytest", "pytest_asyncio",

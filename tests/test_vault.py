@@ -7,10 +7,10 @@ import os
 import warnings
 
 import pytest
+from click.testing import CliRunner
 from llama_index.core.schema import Document, MetadataMode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from mcp_clients import mcp
-from typer.testing import CliRunner
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex

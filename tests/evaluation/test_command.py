@@ -3,7 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.errors import DocumentError, SettingError

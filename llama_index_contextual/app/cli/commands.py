@@ -9,22 +9,14 @@ import warnings
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from llama_index_contextual.app.cli import options
-from llama_index_contextual.app.cli.options import (
-    AsJson,
-    ListSkipped,
-    NamedTarget,
-    Narrowed,
-    Page,
-    Target,
-    with_options,
-)
+from llama_index_contextual.app.cli.options import Target, as_json, command, html, list_skipped
 from llama_index_contextual.app.settings import SETTINGS
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.errors import ContextualWarning, DocumentError
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -34,57 +26,47 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.serve import ShownHit
     from llama_index_contextual.app.serve.answering import Sentence
 
-Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
-Message = Annotated[list[str], typer.Argument(help="What the user wrote.")]
-All = Annotated[bool, typer.Option("--all", help="Show every setting.")]
-PagePort = Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")]
+all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
 _MARGIN: Final = 3
 _WIDTH: Final = 40  # of the column of values
 
 
-@with_options("retrieval.top_k", "retrieval.per_file", "retrieval.min_score", "retrieval.recency")
-def search(
-    question: Question,
-    target: Target,
-    narrowed: Narrowed,
-    *,
-    explain: Annotated[bool, typer.Option("--explain", help="Show why each hit is there.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Find passages that answer a question, each with its citation."""
-    from llama_index_contextual.app.index import BackgroundRefresh
-    from llama_index_contextual.app.serve import ask as find
+def question(function: options.Function) -> options.Function:
+    """Add the question and what narrows it to the documents that it is about."""
+    for parameter in (
+        click.option("--where", multiple=True, metavar="KEY=VALUE", help="Only by front matter: rating>=4."),
+        click.option("--until", default="", help="Only dated files, up to this day."),
+        click.option("--since", default="", help="Only dated files, from this day: 2026-04-09, or 'last week'."),
+        click.option("--tag", multiple=True, help="Only files with this tag, or one below it; of several all."),
+        click.option("--path", multiple=True, help="Only files with this in their path; of several any."),
+        click.argument("words", nargs=-1, required=True, metavar="QUESTION"),
+    ):
+        function = parameter(function)
+    return function
 
-    text, filters = _text_of(question), narrowed.filters()
-    with target.open(create=False) as index, BackgroundRefresh(index, "never") as keeper:
-        options.note(str(keeper.look()))
-        explanation, hits = find(index, text, filters=filters)
-        _print_remarks([*([] if hits else ["Nothing found."]), *explanation.remarks])
+
+@command("retrieval.top_k", "retrieval.per_file", "retrieval.min_score", "retrieval.recency")
+@question
+@click.option("--explain", is_flag=True, help="Show why each hit is there.")
+@as_json
+def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any) -> None:
+    """Find passages that answer a question, each with its citation."""
+    from llama_index_contextual.app.serve import ask as find
+    from llama_index_contextual.memory import note_filters
+
+    filters = note_filters(**narrowed)
+    with target.open(target.folder, create=False) as index:
+        options.tell(str(index.freshness()), "note:")
+        explanation, hits = find(index, " ".join(words), filters=filters)
+        for line in [*([] if hits else ["Nothing found."]), *explanation.remarks]:
+            options.tell(line)
         if as_json:
-            options.print_report(explanation.to_dict() if explain else [hit.to_dict() for hit in hits])
+            options.print_json(explanation.to_dict() if explain else [hit.to_dict() for hit in hits])
         elif explain and hits:
             options.print_text(str(explanation))
         else:
             for number, hit in enumerate(hits, 1):
                 _print_hit(index, number, hit)
-
-
-def _text_of(words: Sequence[str]) -> str:
-    """A question that was written as one argument or as several.
-
-    Raises:
-        SettingError: It is empty.
-    """
-    text = " ".join(words)
-    if not text.strip():
-        raise SettingError("the question is empty. Cure: name what you want to find.")
-    return text
-
-
-def _print_remarks(lines: Sequence[str]) -> None:
-    """Write what of a question was changed, and which hits were left out by which option."""
-    for line in lines:
-        options.tell(line.replace("min_score=", "--min-score "))
 
 
 def _print_hit(index: ContextualIndex, number: int, hit: ShownHit) -> None:
@@ -107,20 +89,24 @@ def _print_hit(index: ContextualIndex, number: int, hit: ShownHit) -> None:
         options.print_styled("")
 
 
-@with_options("context_options.llm", "retrieval.top_k")
-def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJson = False) -> None:
+@command("context_options.llm", "retrieval.top_k")
+@question
+@as_json
+def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any) -> None:
     """Answer a question with a language model and name the sources."""
     from llama_index.core.schema import MetadataMode
 
     from llama_index_contextual.app.serve import ask as find
     from llama_index_contextual.app.serve.answering import NOTHING, answer, answering_model, model_name
+    from llama_index_contextual.memory import note_filters
 
-    text, filters = _text_of(question), narrowed.filters()
-    with target.open(create=False) as index:
+    text, filters = " ".join(words), note_filters(**narrowed)
+    with target.open(target.folder, create=False) as index:
         timeout = index.settings.configuration["timeout"]
         model = answering_model(index.settings.configuration["context_options.llm"], timeout)
         explanation, hits = find(index, text, filters=filters, per_file=0)
-        _print_remarks([*explanation.remarks, *([] if hits else [NOTHING])])
+    for line in [*explanation.remarks, *([] if hits else [NOTHING])]:
+        options.tell(line)
     sentences: list[Sentence] = []
     sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
     try:
@@ -130,7 +116,7 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
                 options.print_text(str(sentence), end="")
     finally:
         if sentences and not as_json:
-            options.print_text("")
+            options.print_text("\n")
     if as_json:
         data = {
             "question": text,
@@ -139,9 +125,7 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
             "sentences": [asdict(one) for one in sentences],
             "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
         }
-        return options.print_report(data)
-    if sentences:
-        options.print_text("")
+        return options.print_json(data)
     named = {number for sentence in sentences for number in sentence.sources}
     for number, hit in enumerate(hits if sentences else (), 1):
         if number in named or not named:
@@ -149,27 +133,26 @@ def ask(question: Question, target: Target, narrowed: Narrowed, *, as_json: AsJs
     return None
 
 
-@with_options("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
-def context(message: Message, target: Target, *, as_json: AsJson = False) -> None:
+@command("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
+@click.argument("words", nargs=-1, required=True, metavar="MESSAGE")
+@as_json
+def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
     """Print what an agent reads of the notes before it answers."""
     from llama_index_contextual.app.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext, gate_digest
+    from llama_index_contextual.memory import MemoryContext
 
-    text = _text_of(message)
-    digest = gate_digest(text)  # small talk needs no index
-    if digest is None:
-        with target.open() as index, warnings.catch_warnings():
-            warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
-            with BackgroundRefresh(index, index.settings.configuration["memory.refresh"] or "never") as keeper:
-                options.note(str(keeper.look()))
-                digest = MemoryContext(index).get(text)
-    options.print_report(digest, digest.markdown, as_json=as_json)
-    if not digest.applicable and not as_json:
-        options.note(f"not searched: {digest.reason}")
+    with target.open(target.folder) as index, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
+        with BackgroundRefresh(index, index.settings.configuration["memory.refresh"] or "never") as keeper:
+            options.tell(str(keeper.look()), "note:")
+            digest = MemoryContext(index).get(" ".join(words))
+    options.print_report(digest.to_dict(), digest.markdown, as_json=as_json)
+    options.tell("" if digest.applicable else f"not searched: {digest.reason}", "note:")
 
 
-@with_options("context_options.llm")
-def serve(target: NamedTarget, *, port: PagePort = 8766) -> None:
+@command("context_options.llm", folder="folder")
+@click.option("--port", type=click.IntRange(0, 65535), default=8766, help="0 is one that is free. Default: 8766")
+def serve(target: Target, *, port: int) -> None:
     """Show a page to search, read and ask on. Ctrl-C ends it."""
     from llama_index_contextual.app.serve.page import serve as run
 
@@ -177,38 +160,27 @@ def serve(target: NamedTarget, *, port: PagePort = 8766) -> None:
         run(target.folder, storage=target.storage, port=port, config=target.configuration)
 
 
-@with_options("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
-def mcp(
-    target: NamedTarget,
-    *,
-    transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
-) -> None:
+@command("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh", folder="folder")
+@click.option("--transport", type=click.Choice(["stdio", "http"]), default="stdio", help="How the client speaks to it.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8765, help="For http, on 127.0.0.1. Default: 8765")
+def mcp(target: Target, **how: Any) -> None:
     """Serve a folder of notes to agents over MCP."""
     from llama_index_contextual.app.index import is_refreshing
     from llama_index_contextual.app.serve.mcp_server import serve as run
 
-    code = 0
     try:
         with options.interruptible():
-            run(target.folder, transport=transport, port=port, storage=target.storage, config=target.configuration)
-    except KeyboardInterrupt:
-        code = options.EXIT_INTERRUPTED
-    if is_refreshing():  # to wait could take minutes, and to end its thread with the interpreter could end in a crash
-        sys.stderr.flush()
-        os._exit(code)
-    if code:
-        raise KeyboardInterrupt
+            run(target.folder, storage=target.storage, config=target.configuration, **how)
+    finally:
+        if is_refreshing():  # to wait could take minutes, and to end its thread with the interpreter end in a crash
+            os._exit(0)
 
 
-@with_options("chunks.chunk_size")
-def preview(
-    file: Annotated[Path, typer.Argument(help="A document.")],
-    target: Target,
-    *,
-    html: Page = None,
-    as_json: AsJson = False,
-) -> None:
+@command("chunks.chunk_size")
+@click.argument("file", type=options.PLACE)
+@html
+@as_json
+def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> None:
     """Show the chunks of a file with their lines and contexts."""
     from rich.console import Console
 
@@ -217,81 +189,81 @@ def preview(
     file = file.resolve()
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
-    here = Path.cwd()
-    folder = here if (here / ".contextual").is_dir() and file.is_relative_to(here) else file.parent
-    with target.open(folder=target.named or (None if target.storage else folder), reindex=True) as index:
+    is_here = target.named or target.storage or file.is_relative_to(Path.cwd())
+    with target.open(target.folder if is_here else file.parent, reindex=True) as index:
         settings = index.settings
         result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
     if html:
         options.write_page(html, result.to_html())
     elif as_json:
-        options.print_report(chunk_data(result.nodes))
+        options.print_json(chunk_data(result.nodes))
     else:
         Console(highlight=False).print(result)
 
 
-@with_options()
-def status(
-    target: NamedTarget,
-    *,
-    list_skipped: ListSkipped = False,
-    all_: All = False,
-    check: Annotated[bool, typer.Option("--check", help="Check that files, database and caches agree.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(folder="folder")
+@list_skipped
+@all_
+@click.option("--check", is_flag=True, help="Check that files, database and caches agree.")
+@as_json
+def status(target: Target, *, list_skipped: bool, all_: bool, check: bool, as_json: bool) -> int:
     """Show what an index holds, and what a refresh would do. Exit code 3 where --check finds a disagreement."""
     from llama_index_contextual.app.index.settings import open_settings
     from llama_index_contextual.app.index.status import index_status
 
     with closing(open_settings(target.folder, target.storage, target.configuration, reindex=True)) as settings:
         report = index_status(settings, check=check)
-        options.print_report(report, report.to_text(settings=all_), as_json=as_json)
-        options.note(options.skipped_line(settings, names=list_skipped))
-    if not report.ok:
-        raise typer.Exit(options.EXIT_INCOMPLETE)
+        options.print_report(report.to_dict(), report.to_text(settings=all_), as_json=as_json)
+        options.tell(options.skipped_line(settings, names=list_skipped), "note:")
+    return 0 if report.ok else options.EXIT_INCOMPLETE
 
 
-@with_options()
-def config(target: NamedTarget, *, all_: All = False, as_json: AsJson = False) -> None:
+@command(folder="folder")
+@all_
+@as_json
+def config(target: Target, *, all_: bool, as_json: bool) -> None:
     """Show the settings that are no defaults, and their origins."""
     from llama_index_contextual.app.index.settings import open_settings
 
     with closing(open_settings(target.folder, target.storage, target.configuration)) as settings:
         configuration = settings.configuration
-    rows = dict[str, tuple[Any, str]]()
+    rows = dict[str, dict[str, Any]]()
     for key, setting in SETTINGS.items():
         is_computed = setting.computed and key not in configuration.values
         value = f"({setting.computed})" if is_computed else setting.plain(configuration[key])
-        rows[key] = value, configuration.origins.get(key, "default")
+        rows[key] = {"value": value, "from": configuration.origins.get(key, "default")}
     if as_json:
-        return options.print_report({key: {"value": value, "from": origin} for key, (value, origin) in rows.items()})
-    shown = {key: row for key, row in rows.items() if all_ or row[1] != "default"}
+        return options.print_json(rows)
+    shown = {key: row for key, row in rows.items() if all_ or row["from"] != "default"}
     if len(shown) < len(rows):
         options.tell(f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them")
-    width = max(map(len, shown), default=0)
-    for key, (value, origin) in shown.items():
-        text = value if str(value)[:1] == "(" else json.dumps(value, ensure_ascii=False)
-        options.print_text(f"{key:{width}}  {text:{_WIDTH}}  {origin}")
+    for key, row in shown.items():
+        text = row["value"] if str(row["value"])[:1] == "(" else json.dumps(row["value"], ensure_ascii=False)
+        options.print_text(f"{key:{max(map(len, shown))}}  {text:{_WIDTH}}  {row['from']}")
     return None
 
 
-@with_options("embed_model")
-def evaluate(
-    target: NamedTarget,
-    *,
-    questions: Annotated[
-        Path, typer.Option("--questions", "-q", help="JSON lines: question, and path (with lines) or text.")
-    ],
-    context: Annotated[
-        list[str] | None,
-        typer.Option(help="off (LlamaIndex metadata), headings, pattern, llm; several. Default: the first three"),
-    ] = None,
-    top_k: Annotated[
-        list[int] | None, typer.Option("--top-k", "-k", min=1, help="Hits to count; several times. Default: 5, 10, 20")
-    ] = None,
-    html: Page = None,
-    as_json: AsJson = False,
-) -> None:
+@command("embed_model", folder="folder")
+@click.option(
+    "--questions", "-q", type=options.PLACE, required=True, help="JSON lines: question, and path (with lines) or text."
+)
+@click.option(
+    "--context",
+    multiple=True,
+    default=("off", "headings", "pattern"),
+    help="off (LlamaIndex metadata), headings, pattern, llm; several. Default: the first three",
+)
+@click.option(
+    "--top-k",
+    "-k",
+    type=click.IntRange(1),
+    multiple=True,
+    default=(5, 10, 20),
+    help="Hits to count; several times. Default: 5, 10, 20",
+)
+@html
+@as_json
+def evaluate(target: Target, *, questions: Path, html: Path | None, as_json: bool, **how: Any) -> None:
     """Measure on your own questions what contexts find."""
     from llama_index_contextual.app.evaluation import evaluate as measure
     from llama_index_contextual.app.evaluation import load_questions
@@ -299,13 +271,13 @@ def evaluate(
     comparison = measure(
         target.named or Path(),
         load_questions(questions),
-        contexts=context or ("off", "headings", "pattern"),
+        contexts=how["context"],
         storage=target.storage,
-        top_k=top_k or (5, 10, 20),
+        top_k=how["top_k"],
         say=options.tell,
         show_progress=options.messages.is_terminal,
         embed_model=target.settings["embed_model"],
     )
     if html:
         options.write_page(html, comparison.to_html(f"What contexts find in {target.named}"))
-    options.print_report(comparison, str(comparison), as_json=as_json)
+    options.print_report(comparison.to_dict(), str(comparison), as_json=as_json)
