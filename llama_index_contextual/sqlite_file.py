@@ -50,7 +50,7 @@ class SqliteFile:
     def __init__(self, path: str | os.PathLike[str], cure: str = _CURE) -> None:
         self.path, self.cure = Path(path), cure
         self.is_checked = False
-        self._idle: list[tuple[tuple[int, int], sqlite3.Connection]] = []  # with the file that each has open
+        self._idle, self._file = list[sqlite3.Connection](), (0, 0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.cure)
@@ -73,7 +73,13 @@ class SqliteFile:
         """
         with self.explained():
             opened = self._opened()
-            connection = self._idle_connection(opened) or self._connected(writes=writes)
+            if opened != self._file:
+                self.close()
+                self._file = opened
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connected(writes=writes)
         try:
             yield connection
         except BaseException:
@@ -82,18 +88,9 @@ class SqliteFile:
         if connection.in_transaction:
             connection.rollback()
         if opened[1] and opened == self._opened():
-            self._idle.append((opened, connection))
+            self._idle.append(connection)
         else:
             connection.close()
-
-    def _idle_connection(self, opened: tuple[int, int]) -> sqlite3.Connection | None:
-        """A connection that nobody uses; those of a former file or process are dropped."""
-        with contextlib.suppress(IndexError):
-            while True:
-                file, connection = self._idle.pop()
-                if file == opened:
-                    return connection
-        return None
 
     def _opened(self) -> tuple[int, int]:
         """This process and the file: neither a fork nor a file that took its place has the connections of the former.
@@ -132,14 +129,13 @@ class SqliteFile:
 
     def _make_tables(self, connection: sqlite3.Connection) -> None:
         """Make the tables in one transaction without a log: no kill leaves a file that lacks some."""
+        connection.execute("PRAGMA page_size=8192")  # of a new file; it holds five vectors of 384 numbers, 4096 two
+        connection.execute("BEGIN IMMEDIATE")
         if not _schema_of(connection):
-            connection.execute("PRAGMA page_size=8192")  # which holds five vectors of 384 numbers; 4096 two
-            connection.execute("BEGIN IMMEDIATE")
-            if not _schema_of(connection):
-                for statement in self.tables.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={self.layout}")
-            connection.execute("COMMIT")
+            for statement in self.tables.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={self.layout}")
+        connection.execute("COMMIT")
         with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
             connection.execute("PRAGMA journal_mode=WAL")
 
@@ -217,7 +213,7 @@ class SqliteFile:
     def close(self) -> None:
         """Close all connections that nobody uses; the next use opens one again."""
         idle, self._idle = self._idle, []
-        for _, connection in idle:
+        for connection in idle:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 

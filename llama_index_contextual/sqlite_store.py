@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
@@ -11,7 +12,7 @@ from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_C
 from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _TABLE: Final = """
 CREATE TABLE kept (
@@ -19,6 +20,16 @@ CREATE TABLE kept (
     PRIMARY KEY (collection, key)
 )"""
 COLUMNS: Final = "collection, key, value, checksum"
+
+
+def _in_thread(method: Callable[..., Any]) -> Any:
+    """A method that does not block the event loop."""
+
+    @wraps(method)
+    async def call(*arguments: Any, **named: Any) -> Any:
+        return await asyncio.to_thread(method, *arguments, **named)
+
+    return call
 
 
 class SQLiteKVStore(SqliteFile, BaseKVStore):
@@ -80,25 +91,8 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
             query = "DELETE FROM kept WHERE collection = ? AND key = ?"
             return connection.execute(query, (collection, key)).rowcount > 0
 
-    async def aput(self, *arguments: Any, **named: Any) -> None:
-        """Write one value without blocking the event loop."""
-        await asyncio.to_thread(self.put, *arguments, **named)
-
-    async def aput_all(self, *arguments: Any, **named: Any) -> None:
-        """Write several values without blocking the event loop."""
-        await asyncio.to_thread(self.put_all, *arguments, **named)
-
-    async def aget(self, *arguments: Any, **named: Any) -> dict[str, Any] | None:
-        """One value, without blocking the event loop."""
-        return await asyncio.to_thread(self.get, *arguments, **named)
-
-    async def aget_all(self, *arguments: Any, **named: Any) -> dict[str, dict[str, Any]]:
-        """All values of a collection, without blocking the event loop."""
-        return await asyncio.to_thread(self.get_all, *arguments, **named)
-
-    async def adelete(self, *arguments: Any, **named: Any) -> bool:
-        """Delete one value without blocking the event loop."""
-        return await asyncio.to_thread(self.delete, *arguments, **named)
+    aput, aput_all, adelete = _in_thread(put), _in_thread(put_all), _in_thread(delete)
+    aget, aget_all = _in_thread(get), _in_thread(get_all)
 
 
 def is_sound(row: tuple[Any, ...]) -> bool:
