@@ -11,7 +11,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import QueryBundle
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.store.database import Snapshot
+from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.retrieval.stores import run
 

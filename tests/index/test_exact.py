@@ -10,8 +10,8 @@ import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.app.index.caches import Caches, VectorIndex
 from llama_index_contextual.app.settings.models import model_id
-from llama_index_contextual.app.store.caches import Caches, VectorIndex
 from llama_index_contextual.errors import FingerprintError
 from llama_index_contextual.retrieval.stores import run
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from llama_index_contextual.app.store import WriteLock
+from llama_index_contextual.app.index.storage import WriteLock
 from llama_index_contextual.errors import LockedError, StorageError
 
 pytestmark = pytest.mark.process
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 HOLD = """
 import sys, time
 from pathlib import Path
-from llama_index_contextual.app.store import WriteLock
+from llama_index_contextual.app.index.storage import WriteLock
 with WriteLock(Path(sys.argv[1])).hold():
     print("held", flush=True)
     time.sleep(60)

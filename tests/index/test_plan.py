@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.app.folder.walk import Problem
+from llama_index_contextual.app.index.rows import DocumentRow
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
-from llama_index_contextual.app.store.rows import DocumentRow
 
 
 def document(key, sha256, kind="file"):

@@ -11,8 +11,8 @@ from llama_index.core import Document
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.app.store.database import Snapshot
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.memory import MemoryContext, note_filters
 

@@ -5,7 +5,7 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.app.store import caches
+from llama_index_contextual.app.index import caches
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import free
 from llama_index_contextual.errors import SettingError, StorageError

@@ -10,9 +10,9 @@ import numpy as np
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 
+from llama_index_contextual.app.index.rows import row_of, to_node
 from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
-from llama_index_contextual.app.store.rows import row_of, to_node
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.app.store.caches import PaidStore
-    from llama_index_contextual.app.store.database import Snapshot
-    from llama_index_contextual.app.store.rows import NodeRow
+    from llama_index_contextual.app.index.caches import PaidStore
+    from llama_index_contextual.app.index.database import Snapshot
+    from llama_index_contextual.app.index.rows import NodeRow
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text

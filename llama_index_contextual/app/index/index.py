@@ -13,9 +13,9 @@ from llama_index.core.schema import Document
 from llama_index_contextual.app.folder.sources import gather
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.query import IndexReader
+from llama_index_contextual.app.index.rows import to_node
 from llama_index_contextual.app.index.settings import open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
-from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import DamagedError, DocumentError, amount, refuse_unknown, whole
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.app.folder.walk import FileRules
+    from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
     from llama_index_contextual.app.serve.html import Preview
     from llama_index_contextual.app.settings import Configuration
-    from llama_index_contextual.app.store.rows import DocumentRow
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
 logger = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ import numpy as np
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
+from llama_index_contextual.app.index.database import FIRST_CHUNKS
+from llama_index_contextual.app.index.rows import to_node
+from llama_index_contextual.app.index.storage import WriteLock
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED
-from llama_index_contextual.app.store import WriteLock
-from llama_index_contextual.app.store.database import FIRST_CHUNKS
-from llama_index_contextual.app.store.rows import to_node
 from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH, path_of
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
     from llama_index.core.vector_stores import MetadataFilters
 
+    from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.database import Rows, Snapshot
 
 _T = TypeVar("_T")
 _ID: Final = "\0id"  # keys that no metadata has

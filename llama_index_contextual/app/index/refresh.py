@@ -20,11 +20,11 @@ from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.embedder import chunks_of
+from llama_index_contextual.app.index.rows import DocumentRow
 from llama_index_contextual.app.index.settings import PAID
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
 from llama_index_contextual.app.index.writer import set_index_aside, writing
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
-from llama_index_contextual.app.store.rows import DocumentRow
 from llama_index_contextual.errors import ConfirmationError, DamagedError, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.text import storable
 from llama_index_contextual.watching import in_thread, step

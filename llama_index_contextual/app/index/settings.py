@@ -16,10 +16,10 @@ from llama_index_contextual import __version__
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
+from llama_index_contextual.app.index.database import Database
+from llama_index_contextual.app.index.storage import command_line, described, places, remembered
 from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import checked_value, load_configuration, with_remembered
-from llama_index_contextual.app.store import command_line, described, places, remembered
-from llama_index_contextual.app.store.database import Database
 from llama_index_contextual.errors import DamagedError, FingerprintError, without_credentials
 from llama_index_contextual.text import short_hash
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder import Folders
     from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.folder.walk import Discovery
-    from llama_index_contextual.app.store import Layout
-    from llama_index_contextual.app.store.caches import Caches, PaidStore
-    from llama_index_contextual.app.store.rows import IndexState
+    from llama_index_contextual.app.index.caches import Caches, PaidStore
+    from llama_index_contextual.app.index.rows import IndexState
+    from llama_index_contextual.app.index.storage import Layout
     from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
@@ -109,15 +109,15 @@ class IndexSettings:
     @cached_property
     def paid(self) -> PaidStore:
         """What cost money."""
-        from llama_index_contextual.app.store.caches import PaidStore
+        from llama_index_contextual.app.index.caches import PaidStore
 
         return PaidStore(self.layout.paid, self.database.cure)
 
     @cached_property
     def caches(self) -> Caches:
         """What is derived from the index."""
+        from llama_index_contextual.app.index.caches import Caches
         from llama_index_contextual.app.settings.embeddings import NoEmbedding
-        from llama_index_contextual.app.store.caches import Caches
 
         model = "" if isinstance(self.embedding, NoEmbedding) else self.model_id
         return Caches(self.layout.cache, self.paid, model)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.store.database import MISCOUNTED
+from llama_index_contextual.app.index.database import MISCOUNTED
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index_contextual.app.folder.sources import Source
+    from llama_index_contextual.app.index.database import Snapshot
+    from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.store.database import Snapshot
-    from llama_index_contextual.app.store.rows import DocumentRow
 
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
+from llama_index_contextual.app.index.caches import SETTINGS
+from llama_index_contextual.app.index.database import MISCOUNTED, Database
 from llama_index_contextual.app.index.embedder import (
     Chunk,
     check_vectors,
@@ -16,17 +18,15 @@ from llama_index_contextual.app.index.embedder import (
     embedded_text,
     rows_without_vector,
 )
-from llama_index_contextual.app.store.caches import SETTINGS
-from llama_index_contextual.app.store.database import MISCOUNTED, Database
-from llama_index_contextual.app.store.rows import DocumentRow, IndexState, to_node
+from llama_index_contextual.app.index.rows import DocumentRow, IndexState, to_node
 from llama_index_contextual.errors import DamagedError, DocumentError, EmbeddingError
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from llama_index_contextual.app.index.database import Transaction
     from llama_index_contextual.app.index.query import IndexReader
-    from llama_index_contextual.app.store.database import Transaction
 
     Indexed = tuple[DocumentRow, list[Chunk]]  # a document as it is to be written
 

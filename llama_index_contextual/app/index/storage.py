@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Final
 from filelock import FileLock, Timeout
 
 from llama_index_contextual.app.folder import Folders
+from llama_index_contextual.app.index.database import Database
+from llama_index_contextual.app.index.rows import IndexState, state_of
 from llama_index_contextual.app.settings import loading
-from llama_index_contextual.app.store.database import Database
-from llama_index_contextual.app.store.rows import IndexState, state_of
 from llama_index_contextual.errors import ContextualWarning, DamagedError, LockedError, SettingError, StorageError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _stored_state(database: Database) -> IndexState:
     paid = Layout(database.path.parent).paid
     if not paid.is_file():
         return IndexState()
-    from llama_index_contextual.app.store.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
+    from llama_index_contextual.app.index.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
 
     with contextlib.suppress(StorageError, ValueError):  # of an index that was lost
         kept = PaidStore(paid, database.cure).get("index", SETTINGS)

@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from llama_index_contextual.app.store.rows import DocumentRow, IndexState, NodeRow, state_of
+from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, state_of
 from llama_index_contextual.errors import DocumentError, StorageError
 from llama_index_contextual.metadata import REF_DOC_ID
 from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.app.store.rows import to_node
+from llama_index_contextual.app.index.rows import to_node
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
 from llama_index_contextual.keyword.arrays import DAMAGE, ArrayIndex, RowArrays
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.app.store.database import Rows, Snapshot
+    from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.keyword.arrays import Floats, Ints
 
 logger = logging.getLogger(__name__)
