@@ -236,7 +236,7 @@ def test_another_embedding_is_refused_before_anything_is_read(opened):
 
 
 def test_a_missing_extra_names_what_to_install(folder, monkeypatch):
-    onnx._loaded.cache_clear()
+    onnx.session.cache_clear()
     monkeypatch.setattr(onnx, "find_spec", lambda _name: None)
     with (
         ContextualIndex.open(folder, embed_model=LocalEmbedding()) as index,
@@ -244,7 +244,7 @@ def test_a_missing_extra_names_what_to_install(folder, monkeypatch):
     ):
         index.refresh()
     monkeypatch.undo()
-    onnx._loaded.cache_clear()
+    onnx.session.cache_clear()
 
 
 def test_a_model_that_fails_half_way_loses_only_its_batch(opened, folder):
