@@ -110,7 +110,7 @@ def ask(index: ContextualIndex, data: DataSet, kind: str, question: Question, ve
         covered = data.covers(hit.node.node) & question.gold
         gained.append(len(left & covered) / max(1, len(question.gold)))
         left -= covered
-        firsts.append(bool(covered) and any(one.rank == 1 for one in (hit.fused.credits if hit.fused else ())))
+        firsts.append(bool(covered) and any(one.rank == 1 for one in hit.credits))
     scores = np.array([hit.score for hit in found])
     shares = scores / scores[0] if len(scores) else scores
     return Asked(kind, found.judgement.evidence or Evidence(), shares, np.array(gained), np.array(firsts, bool))

@@ -87,7 +87,7 @@ def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Seque
     names, weights = TRAINED[model], shipped_weights(model)
     values, base = np.zeros((len(hits), len(names))), np.zeros(len(hits))
     for row, hit in enumerate(hits):
-        for credit in hit.fused.credits if hit.fused else ():
+        for credit in hit.credits:
             name = {"bm25": "keyword"}.get(credit.arm, credit.arm)
             if name in names:
                 values[row, names.index(name)] = credit.credit / weights[name]
@@ -132,7 +132,7 @@ def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterat
             arms = [one.with_filters(message.before) for one in person.index.as_retriever().retrievers]
             retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=POOL)
             question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
-            hits = run(answer_question(retriever.fusion, question, on_loop=False)).hits
+            hits = run(answer_question(retriever, question, on_loop=False)).hits
             notes = [str(hit.node.node.metadata["path"]) for hit in hits]
             pools.append(pool_of(hits, "messages", [note in message.gold for note in notes], notes))
         yield name, pools

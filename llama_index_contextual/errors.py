@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import contextmanager
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -143,11 +143,10 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
         SettingError: It is no whole number, or out of bounds.
     """
     number = _number(value)
-    count = int(value) if isinstance(value, Integral) else int(number) if number.is_integer() else least - 1
-    if math.isnan(number) or count < least or (most is not None and count > most):
+    if not number.is_integer() or number < least or (most is not None and number > most):
         bounds = f"at least {least}" if most is None else f"{least} to {most}"
         raise SettingError(f"cannot work. Cure: give a whole number, {bounds}.", **{name: value})
-    return count
+    return int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:

@@ -198,9 +198,3 @@ class TestAnIndex:
                 index.as_retriever(min_scor=0.1)
             with pytest.raises(SettingError, match=r"^recency='x' cannot work\. Cure: give a finite number"):
                 index.as_retriever(recency="x")
-
-    def test_no_metadata_key_is_both_kept_and_left_out(self, folder):
-        with pytest.raises(
-            SettingError, match=r"keep_keys=\('author', 'tags'\) and leave_out_keys both name \['tags'\]"
-        ):
-            ContextualIndex.open(folder, keep_keys=["author", "tags"], leave_out_keys=["tags"])

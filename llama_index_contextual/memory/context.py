@@ -321,13 +321,12 @@ def _configured(source: Any) -> MemorySettings:
 def _score_of(hit: Hit, explanation: Explanation, *, is_ranked: bool) -> float:
     """Relevance of a hit; a reranker of the user's has the last word on the order, and its scores may mean anything."""
     likely = 1.0 if explanation.relevance is None else explanation.relevance
-    by_rank = is_ranked or hit.fused is None
-    return likely * ((_K + 1) / (_K + hit.rank) if by_rank or hit.fused is None else max(hit.fused.score, 0.0))
+    return likely * ((_K + 1) / (_K + hit.rank) if is_ranked or hit.fused is None else max(hit.fused, 0.0))
 
 
 def _reasons(hit: Hit) -> tuple[str, ...]:
     """Evidence for the session of a hit, in log-odds."""
-    evidence = [one for one in (hit.fused.credits if hit.fused else ()) if not one.rank]
+    evidence = [one for one in hit.credits if not one.rank]
     days = {one.arm: f" ({counted(int(one.score), 'day')})" for one in evidence if one.arm == "age" and one.score >= 0}
     return tuple(f"{one.arm} {one.credit:+.2f}{days.get(one.arm, '')}" for one in evidence)
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
-import math
 import warnings
 from collections.abc import Iterable
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
-from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
@@ -36,12 +32,11 @@ from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterator, Sequence
+    from collections.abc import Coroutine, Sequence
 
     from llama_index.core.schema import NodeWithScore
     from llama_index.core.vector_stores.types import MetadataFilters
 
-logger = logging.getLogger(__name__)
 KEYWORD_WEIGHT: Final = 0.6
 
 
@@ -53,16 +48,13 @@ class Arm:
         name: A short one that no other arm has.
         weight: Its share of the whole; the weights of all arms sum to 1.
         retriever: Answers.
+        is_keyword: Whether it matches words, which ``kind == "keyword"`` declares, or is a BM25 retriever.
     """
 
     name: str
     weight: float
     retriever: BaseRetriever
-
-    @property
-    def is_keyword(self) -> bool:
-        """Whether it matches words, which ``kind == "keyword"`` declares, or is a BM25 retriever."""
-        return _is_keyword(self.retriever)
+    is_keyword: bool
 
     @property
     def ours(self) -> ContextualBM25Retriever | ContextualVectorRetriever | None:
@@ -93,48 +85,33 @@ class Arm:
         return replace(self, retriever=view)
 
 
-def checked_retrievers(retrievers: object) -> list[BaseRetriever]:
-    """The arms as a list.
-
-    Raises:
-        SettingError: They are not a sequence of retrievers, or there is none.
-    """
-    arms = list(retrievers) if isinstance(retrievers, Iterable) else []
-    if not arms or not all(isinstance(arm, BaseRetriever) for arm in arms):
-        kinds = f"[{', '.join(type(arm).__name__ for arm in arms)}]" if arms else type(retrievers).__name__
-        cure = "one at least, as in ContextualFusionRetriever([index.as_retriever(), ...])"
-        raise SettingError(f"retrievers={kinds} is not a list of retrievers. Cure: {cure}.")
-    return arms
-
-
-def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None) -> list[Arm]:
+def arms_of(retrievers: object, weights: Sequence[float] | None) -> list[Arm]:
     """Retrievers as arms, with distinct names and weights that sum to 1.
 
     A name is the retriever's ``name``, "bm25", "vector", or its class. By default keyword arms share
     :data:`KEYWORD_WEIGHT` and the others the rest.
 
     Raises:
-        SettingError: Arms and weights differ in number, a weight is negative or not finite, or all are 0.
+        SettingError: The retrievers are none or no list, arms and weights differ in number, a weight is negative or not
+            finite, or all are 0.
     """
+    arms = list(retrievers) if isinstance(retrievers, Iterable) else []
+    if not arms or not all(isinstance(arm, BaseRetriever) for arm in arms):
+        kinds = f"[{', '.join(type(arm).__name__ for arm in arms)}]" if arms else type(retrievers).__name__
+        cure = "one at least, as in ContextualFusionRetriever([index.as_retriever(), ...])"
+        raise SettingError(f"retrievers={kinds} is not a list of retrievers. Cure: {cure}.")
+    kinds_of = [getattr(arm, "kind", None) == "keyword" or isinstance(arm, BM25Retriever) for arm in arms]
     if weights is None:
-        keyword = [_is_keyword(retriever) for retriever in retrievers]
         shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
-        weights = [shares[kind] / keyword.count(kind) for kind in keyword]
+        weights = [shares[kind] / kinds_of.count(kind) for kind in kinds_of]
     weights = [amount("retriever_weights", weight, zero=True) for weight in weights]
-    if len(weights) != len(retrievers) or not sum(weights):
-        cure = f"Cure: a number for each of {len(retrievers)} retrievers, not all 0."
+    if len(weights) != len(arms) or not sum(weights):
+        cure = f"Cure: a number for each of {len(arms)} retrievers, not all 0."
         raise SettingError(f"retriever_weights={weights} cannot work. {cure}")
-    names, total = [name_of(retriever) for retriever in retrievers], sum(weights)
+    names, total = [_name_of(arm) for arm in arms], sum(weights)
     numbers = [f" {names[: at + 1].count(name)}" if names.count(name) > 1 else "" for at, name in enumerate(names)]
-    pairs = zip(map("".join, zip(names, numbers, strict=True)), weights, retrievers, strict=True)
-    return [Arm(name, weight / total, retriever) for name, weight, retriever in pairs]
-
-
-def default_mode(retrievers: Sequence[BaseRetriever], weights: object, k: object) -> str:
-    """The mode for arms: learned for those that the model was trained on, else by ranks."""
-    trained = keyword_of(retrievers) is not None and len({_is_keyword(retriever) for retriever in retrievers}) > 1
-    mode = Mode.LEARNED if trained and weights is None and k is None else FUSION_MODES.RECIPROCAL_RANK
-    return str(mode.value)
+    pairs = zip(names, numbers, weights, arms, kinds_of, strict=True)
+    return [Arm(name + number, weight / total, arm, kind) for name, number, weight, arm, kind in pairs]
 
 
 def keyword_of(retrievers: Iterable[BaseRetriever]) -> ContextualBM25Retriever | None:
@@ -142,128 +119,95 @@ def keyword_of(retrievers: Iterable[BaseRetriever]) -> ContextualBM25Retriever |
     return next((retriever for retriever in retrievers if isinstance(retriever, ContextualBM25Retriever)), None)
 
 
-def _is_keyword(retriever: object) -> bool:
-    return getattr(retriever, "kind", None) == "keyword" or isinstance(retriever, BM25Retriever)
-
-
-def name_of(retriever: Any) -> str:
-    """Name of a retriever as an arm: its ``name``, "bm25", "vector", or its class."""
-    name = getattr(retriever, "name", None)
-    if isinstance(name, str):
-        return name
-    if isinstance(retriever, BM25Retriever):
-        return "bm25"
+def _name_of(retriever: Any) -> str:
     is_vector = isinstance(retriever, (ContextualVectorRetriever, VectorIndexRetriever))
-    return "vector" if is_vector else type(retriever).__name__
+    default = "bm25" if isinstance(retriever, BM25Retriever) else "vector" if is_vector else type(retriever).__name__
+    name = getattr(retriever, "name", None)
+    return name if isinstance(name, str) else default
 
 
 # Answers
 
 
-class ArmAnswer(NamedTuple):
-    """The answer of an arm to some queries.
-
-    Args:
-        arm: The arm.
-        numbers: Those of the queries, 0 for the original.
-        found: The candidates of each query, best first.
-        error: With which the arm failed.
-    """
-
-    arm: Arm
-    numbers: list[int]
-    found: list[list[Candidate]]
-    error: Exception | None = None
-
-
-@contextmanager
-def shared_snapshot(arms: Iterable[Arm]) -> Iterator[None]:
-    """Let the arms answer a question from one state of their stores; a store without one fails when it is searched."""
-    with ExitStack() as stack:
-        for retriever in (arm.ours for arm in arms):
-            if retriever is not None:
-                with suppress(Exception):
-                    stack.enter_context(retriever.snapshot())
-        yield
-
-
 async def ask_arms(
     arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, mode: object, *, on_loop: bool
-) -> list[ArmAnswer]:
-    """The answers of all arms, which are asked at once.
+) -> tuple[list[Ranking], list[str]]:
+    """The rankings of all arms, which are asked at once, and a note on each that failed.
 
     The first query goes to every arm, variants to those that match words, and the sentences of a message to the others.
 
     Keyword arms compute for about a millisecond, and Python runs one thread at a time, so the caller's thread asks them
     and the last of the others. One more thread would win nothing, and on a busy machine each change of threads costs
     several milliseconds.
+
+    Raises:
+        DamagedError: One met damage of the database, which may have lost what the others did not find, either.
+        FingerprintError: The vectors of one are another model's.
+        StorageError: All failed, the first with this error of the storage, which names the cure.
+        RetrievalError: All failed in other ways.
     """
 
-    def ask(arm: Arm, *, on_loop: bool) -> Coroutine[Any, Any, ArmAnswer]:
+    def ask(arm: Arm) -> Coroutine[Any, Any, list[Ranking] | Exception]:
         numbers = [at for at in range(len(queries)) if not at or arm.is_keyword is (mode is not Mode.MESSAGE)]
         # Copies, because LlamaIndex's retrievers write the embedding into a query.
-        return _answer(arm, numbers, [replace(queries[at]) for at in numbers], pool, on_loop=on_loop)
+        return _answer(arm, {at: replace(queries[at]) for at in numbers}, pool, on_loop=on_loop)
 
     if on_loop:
-        return list(await asyncio.gather(*(ask(arm, on_loop=True) for arm in arms)))
-    in_threads = [arm for arm in arms if not arm.is_keyword][:-1]
-    running = {arm: in_thread(lambda one: run(ask(one, on_loop=False)), arm) for arm in in_threads}
-    answers = {arm: await ask(arm, on_loop=False) for arm in arms if arm not in running}
-    return [answers[arm] if arm in answers else running[arm].result() for arm in arms]
+        answers = await asyncio.gather(*map(ask, arms))
+    else:
+        in_threads = [arm for arm in arms if not arm.is_keyword][:-1]
+        running = {arm: in_thread(lambda one: run(ask(one)), arm) for arm in in_threads}
+        here = {arm: await ask(arm) for arm in arms if arm not in running}
+        answers = [here[arm] if arm in here else running[arm].result() for arm in arms]
+    failed = {arm.name: one for arm, one in zip(arms, answers, strict=True) if isinstance(one, Exception)}
+    return [one for answer in answers if isinstance(answer, list) for one in answer], _notes_on(failed, len(arms))
 
 
-async def _answer(arm: Arm, numbers: list[int], queries: list[QueryBundle], pool: int, *, on_loop: bool) -> ArmAnswer:
-    """The answer of an arm; whatever it raises is one."""
+async def _answer(arm: Arm, queries: dict[int, QueryBundle], pool: int, *, on_loop: bool) -> list[Ranking] | Exception:
+    """The rankings of an arm, one for each query by its number; whatever it raises is its answer, too."""
     retriever: Any = arm.retriever
     try:
-        with step("arm", arm=name_of(retriever), query=0, queries=len(queries)) as facts:
+        with step("arm", arm=arm.name, query=0, queries=len(queries)) as facts:
             if isinstance(retriever, ContextualVectorRetriever):
-                hits = await retriever.candidates(queries, pool, on_loop=on_loop)
+                hits = await retriever.candidates([*queries.values()], pool, on_loop=on_loop)
                 found = [_best_highest(one) for one in hits]
             elif isinstance(retriever, ContextualBM25Retriever):
-                found = [await call(retriever.candidates, query, pool, on_loop=on_loop) for query in queries]
+                found = [await call(retriever.candidates, one, pool, on_loop=on_loop) for one in queries.values()]
             else:
-                found = [_plain(arm, await _retrieve(retriever, query, on_loop=on_loop), pool) for query in queries]
+                found = [_plain(arm, await _retrieve(retriever, one, on_loop=on_loop)) for one in queries.values()]
             facts["candidates"] = sum(map(len, found))
     except Exception as error:  # noqa: BLE001  the answers of the other arms stand
-        return ArmAnswer(arm, numbers, [], error)
-    return ArmAnswer(arm, numbers, found)
+        return error
+    # The weight is shared, so that variants do not make an arm more important.
+    weight, model = arm.weight / len(queries), getattr(retriever, "cosines_of", "")
+    pairs = zip(queries, found, strict=True)
+    return [Ranking(arm.name, number, weight, hits[:pool], None, arm.is_keyword, model) for number, hits in pairs]
 
 
 async def _retrieve(retriever: Any, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
     """The hits of a retriever of another package; in a thread of its own where it would block the event loop."""
     if not on_loop:
         return retriever.retrieve(query)  # type: ignore[no-any-return]
-    if _blocks(retriever):
-        return await asyncio.wrap_future(in_thread(retriever.retrieve, query))
-    return await retriever.aretrieve(query)  # type: ignore[no-any-return]
-
-
-def _blocks(retriever: Any) -> bool:
-    """Whether a retriever of another package would compute on the event loop, as LlamaIndex's default does."""
-    if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it tells which one would run
-        return True
     store = getattr(retriever, "_vector_store", None)
-    return isinstance(store, BasePydanticVectorStore) and type(store).aquery is BasePydanticVectorStore.aquery
+    is_async = type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001  else it calls the other one
+    if isinstance(store, BasePydanticVectorStore):
+        is_async = is_async and type(store).aquery is not BasePydanticVectorStore.aquery
+    if is_async:
+        return await retriever.aretrieve(query)  # type: ignore[no-any-return]
+    return await asyncio.wrap_future(in_thread(retriever.retrieve, query))
 
 
-def _plain(arm: Arm, results: Sequence[NodeWithScore], pool: int) -> list[Candidate]:
-    """Candidates of an arm, best first; those without a score come last, in the arm's order.
+def _plain(arm: Arm, results: Sequence[NodeWithScore]) -> list[Candidate]:
+    """Candidates of an arm of another package.
 
     A score of 0 of an arm that matches words means that nothing matches. Where all scores of another arm are 0, it has
     none.
     """
     if arm.is_keyword:
-        results = [result for result in results if result.score != 0]
-    scores = [None if result.score is None or math.isnan(result.score) else result.score for result in results]
-    if not any(scores):
-        scores = [None] * len(results)
-    candidates = [
-        Candidate(result.node.node_id, score, result.node) for result, score in zip(results, scores, strict=True)
-    ]
-    if isinstance(arm.retriever, VectorIndexRetriever):
-        candidates = _best_highest(candidates)
-    return sorted(candidates, key=lambda hit: math.inf if hit.score is None else -hit.score)[:pool]
+        results = [one for one in results if one.score != 0]
+    has_scores = any(one.score for one in results)
+    found = [Candidate(one.node.node_id, one.score if has_scores else None, one.node) for one in results]
+    return _best_highest(found) if isinstance(arm.retriever, VectorIndexRetriever) else found
 
 
 def _best_highest(candidates: list[Candidate]) -> list[Candidate]:
@@ -274,48 +218,17 @@ def _best_highest(candidates: list[Candidate]) -> list[Candidate]:
     return [Candidate(hit.node_id, -score, hit.node) for hit, score in zip(candidates, scores, strict=True)]
 
 
-def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[str] | None) -> list[Ranking]:
-    """The rankings of the arms that answered; their weights sum to 1 again where others failed.
-
-    Args:
-        answers: Of all arms to all queries.
-        pool: Candidates of each that count.
-        admitted: Ids that a query's operators admit, for arms that do not evaluate them; None for all.
-    """
-    good = [answer for answer in answers if answer.error is None]
-    present, rankings = sum(answer.arm.weight for answer in good) or 1.0, list[Ranking]()
-    for arm, numbers, found, _ in good:
-        weight = arm.weight / present / len(numbers)  # shared, so that variants do not make an arm more important
-        for number, candidates in zip(numbers, found, strict=True):
-            kept = candidates if admitted is None else [one for one in candidates if one.node_id in admitted]
-            model = getattr(arm.retriever, "cosines_of", "")
-            rankings.append(Ranking(arm.name, number, weight, kept[:pool], None, arm.is_keyword, model))
-    return sorted(rankings, key=lambda one: one.query)
-
-
-def report_failures(answers: Sequence[ArmAnswer]) -> list[str]:
-    """Warn of arms that failed, and return the warnings.
-
-    Raises:
-        DamagedError: One met damage of the database, which may have lost what the others did not find, either.
-        FingerprintError: The vectors of one are another model's.
-        StorageError: All failed with the same error of the storage, which names the cure.
-        RetrievalError: All failed in other ways.
-    """
-    failed = [(answer.arm.name, answer.error) for answer in answers if answer.error is not None]
-    notes = list(dict.fromkeys(f"arm {name!r} failed: {type(error).__name__}: {error}" for name, error in failed))
-    for _, error in failed:
-        if isinstance(error, DamagedError | FingerprintError):
+def _notes_on(failed: dict[str, Exception], number: int) -> list[str]:
+    """Lines on arms that failed, with a warning for each, or the error of all."""
+    notes = [f"arm {name!r} failed: {type(error).__name__}: {error}" for name, error in failed.items()]
+    are_all = len(failed) == number
+    for error in failed.values():
+        if isinstance(error, DamagedError | FingerprintError) or (are_all and isinstance(error, StorageError)):
             raise error
-    if failed and len(failed) == len(answers):
-        first = failed[0][1]
-        if isinstance(first, StorageError) and len({str(error) for _, error in failed}) == 1:
-            raise first
-        raise RetrievalError(f"No retrieval arm could answer: {'; '.join(notes)}") from first
+    if are_all:
+        raise RetrievalError(f"No retrieval arm could answer: {'; '.join(notes)}") from next(iter(failed.values()))
     for note in notes:
-        message = f"Retrieval degraded: {note}; the other arms answered."
-        logger.warning(message)
-        warnings.warn(message, ContextualWarning, stacklevel=2)
+        warnings.warn(f"Retrieval degraded: {note}; the other arms answered.", ContextualWarning, stacklevel=2)
     return notes
 
 

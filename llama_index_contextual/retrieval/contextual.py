@@ -92,9 +92,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         super().__init__(
             context=OFF if generator is None else generator.config()["spec"], generator=generator, **fields
         )
-        if both := sorted({*self.keep_keys} & {*self.leave_out_keys}):
-            cure = f"and leave_out_keys both name {both}. Cure: name a key in one of them."
-            raise SettingError(cure, keep_keys=self.keep_keys)
 
     @field_serializer("generator")
     def _plain_generator(self, value: ContextGenerator | None) -> dict[str, Any] | None:
@@ -105,13 +102,12 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     @property
     def fingerprint(self) -> str:
         """What the contexts depend on, in a few characters; changes when a stored index's contexts are outdated."""
-        return OFF if self.generator is None else f"{self.generator.name}@{self._version}"
+        return OFF if self.generator is None else f"{self.generator.name}@{self.generator.version}{self._mark}"
 
     @property
-    def _version(self) -> str:
-        """The version of the contexts that are written: the generator's, and a mark of the descriptions."""
-        mark = f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
-        return f"{self.generator.version}{mark}"
+    def _mark(self) -> str:
+        """What the descriptions add to the version of a context."""
+        return f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
 
     def key_lists(self) -> dict[str, tuple[str, ...]]:
         """The metadata keys that are embedded against the rule, and those that are not, by the name of the setting."""
@@ -198,7 +194,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
         if self.generator.free:
             return groups
-        current = (self.generator.name, self._version)
+        current = (self.generator.name, f"{self.generator.version}{self._mark}")
         keys = metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION
 
         def is_outdated(node: BaseNode) -> bool:
@@ -217,15 +213,11 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     ) -> list[BaseNode]:
         missing = sum(context is None for contexts in results for context in contexts)
         embedded = {} if not required else {id(node): _embedded(node) for node in nodes if node.embedding is not None}
-        described_version = self._version if self.descriptions else ""
-        for group, contexts in zip(groups, results, strict=True):
-            for node, context in zip(group.nodes, contexts, strict=True):
-                if context is None:
-                    continue
-                text, version = context.text, context.version
-                if text and self.descriptions:  # an empty context stays empty
-                    text = "\n".join([text, *descriptions_of(self.descriptions, metadata.path_of(node.metadata))])
-                    version = described_version if context.source == self.generator.name else version
+        mark, chunks = self._mark, (node for group in groups for node in group.nodes)
+        for node, context in zip(chunks, (context for contexts in results for context in contexts), strict=True):
+            if context is not None:
+                about = descriptions_of(self.descriptions, metadata.path_of(node.metadata)) if context.text else []
+                text, version = "\n".join([context.text, *about]), f"{context.version}{mark}"
                 views.put_context(node.metadata, text, context.source, version, context.lexical)
         for node in nodes:
             views.set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
@@ -250,10 +242,9 @@ def _embedded(node: BaseNode) -> str:
 
 
 def _whole(documents: Any) -> list[BaseNode]:
-    """Whole documents as a list; a single one would otherwise be taken for its fields."""
-    single = isinstance(documents, BaseNode) or not isinstance(documents, Iterable)
-    whole = [] if single else list(documents)
-    if single or not all(isinstance(document, BaseNode) for document in whole):
+    """Whole documents as a list; a single one would be the list of its fields."""
+    whole = list(documents) if isinstance(documents, Iterable) else [documents]
+    if not all(isinstance(document, BaseNode) for document in whole):
         raise SettingError(
             f"documents={type(documents).__name__} is no list of documents. Cure: documents=[document], as loaded."
         )

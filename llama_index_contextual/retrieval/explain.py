@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.errors import SettingError, amount
+from llama_index_contextual.keyword import unknown_words_note
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrieval.arms import keyword_of
 from llama_index_contextual.retrieval.fusion import shipped_weights
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.keyword import TermEvidence
     from llama_index_contextual.retrieval.arms import Arm
-    from llama_index_contextual.retrieval.fusion import Fused, Ranking, Table
+    from llama_index_contextual.retrieval.fusion import Credit, Ranking, Table
 
 _SNIPPET: Final = 60  # characters
 _TERMS: Final = 6
@@ -146,9 +147,7 @@ def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | N
     return max(both, min(chance(vectors), _BY_VECTORS)) if in_other_words else both
 
 
-def judge(
-    text: str, subject: str, arms: Sequence[Arm], rankings: Sequence[Ranking], table: Table, fused: Sequence[Fused]
-) -> Judgement:
+def judge(text: str, subject: str, arms: Sequence[Arm], rankings: Sequence[Ranking], table: Table) -> Judgement:
     """The judgement of a question by its best candidate.
 
     It is the first, or of the first three the one that holds most of the subject, which a relevant hit holds of the
@@ -158,9 +157,10 @@ def judge(
     vector = next((arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever)), None)
     originals = {one.arm: one for one in rankings if one.query == 0}
     answers = {id(arm.retriever): originals.get(arm.name) for arm in arms}
-    ids, best, words = [one.node_id for one in fused[: 3 if subject else 1]], 0, None
+    ids, best, words, unknown = list(table.ranked())[: 3 if subject else 1], 0, None, ""
     if keyword is not None:
-        shares = keyword.term_scores(subject or text, ids).shares() or []
+        terms = keyword.term_scores(subject or text, ids)
+        shares, unknown = terms.shares() or [], unknown_words_note(text, keyword.analyzer, terms)
         best, words = max(range(len(shares)), key=shares.__getitem__, default=0), max(shares, default=0.0)
     scores, lead = list[float](), 0.0
     if (found := answers.get(id(keyword))) is not None:
@@ -175,21 +175,12 @@ def judge(
         cosine = float(cosines.get(ids[best], low)) if ids else low
         evidence = evidence._replace(nearest=high, farthest=low, cosine=cosine)
     likely = relevance(evidence)
-    if likely is not None and ids and ids[0] in table.named:
+    if likely is not None and ids and any(one.arm == "names" for one in table.credits_of(ids[0])):
         likely = max(likely, _NAMED)
-    return Judgement(likely, evidence.is_calibrated, evidence)
+    return Judgement(likely, evidence.is_calibrated, evidence, unknown)
 
 
 # Reasons
-
-
-class Step(NamedTuple):
-    """What one postprocessor made of a score; ``name`` is its class, and ``factor`` of a decay is below 1."""
-
-    name: str
-    before: float
-    after: float
-    factor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,20 +190,20 @@ class Hit:
     Args:
         rank: From 1.
         node: The node with its final score.
-        fused: Its place in the fusion: each arm's rank, score and credit, and the fused score.
+        fused: The fused score, which postprocessors may have changed; None where one of them brought the node.
+        credits: What each arm or feature adds to the fused score.
         cosine: The vector arm's score for the original query; None where no vector arm found it.
         relevance: How likely it answers the question, 0 to 1; None where that is not known.
         terms: Query terms that it holds, with their rarity; most important first.
-        steps: What postprocessors did to the score before the cut.
     """
 
     rank: int
     node: NodeWithScore
-    fused: Fused | None
-    cosine: float | None
+    fused: float | None
+    credits: tuple[Credit, ...] = ()
+    cosine: float | None = None
     relevance: float | None = None
     terms: tuple[TermEvidence, ...] = ()
-    steps: tuple[Step, ...] = ()
 
     @property
     def node_id(self) -> str:
@@ -231,18 +222,12 @@ class Hit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
+        plain = ("rank", "node_id", "source", "score", "fused", "relevance", "cosine")
         return {
-            "rank": self.rank,
-            "node_id": self.node_id,
-            "source": self.source,
+            **{name: getattr(self, name) for name in plain},
             "header_path": value_of(self.node.node.metadata, HEADER_PATH),
-            "score": self.score,
-            "relevance": self.relevance,
-            "cosine": self.cosine,
-            "fused": self.fused
-            and {**self.fused._asdict(), "credits": [credit._asdict() for credit in self.fused.credits]},
+            "credits": [credit._asdict() for credit in self.credits],
             "terms": [term._asdict() for term in self.terms],
-            "steps": [step._asdict() for step in self.steps],
         }
 
 
@@ -250,32 +235,32 @@ class Hit:
 class Explanation:
     """Everything that led to an answer.
 
-    ``print(explanation)`` shows a line a hit, ``to_dict`` and ``to_json`` give data.
+    ``print(explanation)`` shows a line a hit, ``to_dict`` gives data.
 
     Args:
         queries: The original query first, then its variants.
+        operators: Operators of the query that the answer obeys, such as ``path:notes/``.
         arms: Name and weight of each arm.
         mode: How the arms were fused.
         k: RRF's constant.
-        hits: Best first.
-        pool_size: Documents that any arm proposed.
+        pool_size: Relevant documents that any arm proposed.
+        left_out: How many candidates are not relevant enough.
         warnings: What was degraded, ignored or left out: arms that failed, operators that nothing satisfies, hits that
             are less relevant than they have to be.
-        operators: Operators of the query that the answer obeys, such as ``path:notes/``.
         judgement: How likely the index answers the question at all.
-        left_out: How many candidates are not relevant enough.
+        hits: Best first.
     """
 
     queries: tuple[str, ...]
+    operators: tuple[str, ...]
     arms: dict[str, float]
     mode: str
     k: float
-    hits: tuple[Hit, ...]
     pool_size: int
-    warnings: tuple[str, ...] = ()
-    operators: tuple[str, ...] = ()
-    judgement: Judgement = field(default_factory=Judgement)
-    left_out: int = 0
+    left_out: int
+    warnings: tuple[str, ...]
+    judgement: Judgement
+    hits: tuple[Hit, ...] = ()
 
     @property
     def relevance(self) -> float | None:
@@ -291,8 +276,7 @@ class Explanation:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The warnings and the line on unknown words."""
-        unknown = self.judgement.unknown_words
-        return (*self.warnings, unknown) if unknown else self.warnings
+        return tuple(filter(None, [*self.warnings, self.judgement.unknown_words]))
 
     @property
     def nodes(self) -> list[NodeWithScore]:
@@ -302,16 +286,10 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "queries": list(self.queries),
-            "operators": list(self.operators),
-            "arms": self.arms,
-            "mode": self.mode,
-            "k": self.k,
-            "pool_size": self.pool_size,
-            "relevance": self.relevance,
+            **{name: list(getattr(self, name)) for name in ("queries", "operators", "warnings")},
+            **{name: getattr(self, name) for name in ("arms", "mode", "k", "pool_size", "relevance")},
             "evidence": self.judgement.evidence and self.judgement.evidence._asdict(),
             "unknown": self.judgement.unknown_words,
-            "warnings": list(self.warnings),
             "hits": [hit.to_dict() for hit in self.hits],
         }
 
@@ -331,12 +309,12 @@ def one_line(text: str) -> str:
 
 
 def _line_of(hit: Hit) -> str:
-    """A hit and its reasons: ranks and what each arm or feature adds, terms with their frequencies, postprocessors."""
-    credits_ = hit.fused.credits if hit.fused else ()
-    reasons = [f"{one.arm} #{one.rank} {one.score:.3f}" if one.rank else one.arm for one in credits_]
-    reasons = [f"{name} {one.credit:+.2f}" if one.credit else name for name, one in zip(reasons, credits_, strict=True)]
+    """A hit and its reasons: ranks and what each arm or feature adds, terms with their frequencies."""
+    reasons = []
+    for one in hit.credits:
+        place = f" #{one.rank} {one.score:.3f}" if one.rank else ""
+        reasons.append(f"{one.arm}{place}{f' {one.credit:+.2f}' if one.credit else ''}")
     reasons += [f"{term.term} ({term.document_frequency})" for term in hit.terms[:_TERMS]]
-    reasons += [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
     text = " ".join(readable(hit.node.node.get_content()).split())
     shown = text if len(text) <= _SNIPPET else text[: _SNIPPET - 1] + "…"
     relevance = "" if hit.relevance is None else f"  relevance {hit.relevance:.2f}"

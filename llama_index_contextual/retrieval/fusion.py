@@ -23,11 +23,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 from llama_index_contextual.retrieval.code import code_signals, repeats
-from llama_index_contextual.retrieval.signals import Floats, date_shares, named_rows, opening_shares
+from llama_index_contextual.retrieval.signals import Floats, date_shares, name_shares, opening_shares
 from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import tell_language
 from llama_index_contextual.text.tokens import share_spelled
@@ -44,7 +43,6 @@ _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
 _E5_TRUST: Final = 0.8  # of multilingual-e5 where the words are found, beside English; where none is, one more
 _FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
 LEAST: Final = 1e-6  # learned scores stay greater than 0
-Ints = npt.NDArray[np.int64]
 
 
 class Mode(str, Enum):
@@ -120,22 +118,6 @@ class Credit(NamedTuple):
     credit: float
 
 
-class Fused(NamedTuple):
-    """A document of the pool.
-
-    Args:
-        node_id: Its id.
-        raw: The fused score as the mode defines it.
-        score: ``raw`` normalised over the pool: the best has 1, and none of RECIPROCAL_RANK 0.
-        credits: The summands of ``raw``; empty where no reasons are collected.
-    """
-
-    node_id: str
-    raw: float
-    score: float
-    credits: tuple[Credit, ...] = ()
-
-
 def candidate_ids(rankings: Iterable[Ranking]) -> list[str]:
     """Ids of the documents of some rankings, in order."""
     return sorted({node_id for ranking in rankings for node_id in ranking.in_ranks[0]})
@@ -152,55 +134,48 @@ class Table:
         self.ids = candidate_ids(rankings)
         self.row_of = {node_id: row for row, node_id in enumerate(self.ids)}
         self.raw = np.zeros(len(self.ids))
+        """The fused score as the mode defines it: the sum of what the columns add."""
         self.scores = self.raw
-        self.named: frozenset[str] = frozenset()
-        """Ids of the candidates whose document, or a heading in it, is called as the question."""
-        self.columns: list[tuple[str, int, Floats, Floats, Ints | None]] = []
+        """The same normalised over the pool: the best has 1, and none of RECIPROCAL_RANK 0."""
+        self.columns: list[tuple[str, int, Floats, Floats, Floats | None]] = []
         """Name, number of the query, values, what they add, and ranks from 1; 0 without, and None for a feature."""
-        self._rows: dict[int, Ints] = {}
 
     def spread(self, ranking: Ranking, values: Floats) -> Floats:
         """Values of a ranking's documents by row; 0 for all others. Documents that are no candidates are left out."""
-        rows = self._rows.get(id(ranking))
-        if rows is None:
-            rows = np.array([self.row_of.get(node_id, -1) for node_id in ranking.in_ranks[0]], dtype=np.int64)
-            self._rows[id(ranking)] = rows
         spread = np.zeros(len(self.ids) + 1)
-        spread[rows] = values
+        spread[[self.row_of.get(node_id, -1) for node_id in ranking.in_ranks[0]]] = values
         return spread[:-1]
 
     def add_ranking(self, ranking: Ranking, added: Floats) -> None:
         """Add a ranking, and what it adds to each of its documents, best first."""
-        ranks = self.spread(ranking, np.arange(1.0, len(added) + 1)).astype(np.int64)
-        scores, credits_ = self.spread(ranking, ranking.in_ranks[1]), self.spread(ranking, added)
-        self.columns.append((ranking.arm, ranking.query, scores, credits_, ranks))
-        self.raw += credits_
+        ranks, credits_ = self.spread(ranking, np.arange(1.0, len(added) + 1)), self.spread(ranking, added)
+        self.columns.append((ranking.arm, ranking.query, self.spread(ranking, ranking.in_ranks[1]), credits_, ranks))
+        self.raw = self.raw + credits_
 
     def add(self, name: str, values: Floats, weight: float) -> None:
         """Add a feature: its values times its weight."""
         if values.any():
             self.columns.append((name, 0, values, weight * values, None))
-            self.raw += weight * values
+            self.raw = self.raw + weight * values
 
     def order(self) -> list[int]:
         """Rows, best first by what was added so far, ties by id."""
         rows: list[int] = np.argsort(-self.raw, kind="stable").tolist()
         return rows
 
-    def ranked(self) -> list[Fused]:
-        """The candidates, best first by their scores, ties by id; without reasons."""
-        rows = np.argsort(-self.scores, kind="stable")
-        ids = [self.ids[row] for row in rows.tolist()]
-        return list(map(Fused, ids, self.raw[rows].tolist(), self.scores[rows].tolist()))
+    def ranked(self) -> dict[str, float]:
+        """The score of each candidate by its id, best first, ties by id."""
+        rows = np.argsort(-self.scores, kind="stable").tolist()
+        return {self.ids[row]: float(self.scores[row]) for row in rows}
 
-    def explained(self, one: Fused) -> Fused:
-        """A candidate with its reasons."""
-        row, found = self.row_of[one.node_id], list[Credit]()
-        for name, query, values, added, ranks in self.columns:
+    def credits_of(self, node_id: str) -> tuple[Credit, ...]:
+        """What made the score of a candidate; nothing for what is none."""
+        row, found = self.row_of.get(node_id), list[Credit]()
+        for name, query, values, added, ranks in self.columns if row is not None else ():
             rank = 0 if ranks is None else int(ranks[row])
             if rank or (ranks is None and added[row]):
                 found.append(Credit(name, query, rank, float(values[row]), float(added[row])))
-        return one._replace(credits=tuple(found))
+        return tuple(found)
 
 
 def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int) -> Table:
@@ -283,27 +258,25 @@ def fuse_learned(
     """
     weights = weights or {**shipped_weights("learned"), **shipped_weights("code")}
     table, trust, totals = Table(rankings), trust_in(query, rankings, reads), {True: 0.0, False: 0.0}
+    cosines = np.zeros(len(table.ids))
     for ranking in rankings:
         totals[ranking.is_keyword] += ranking.weight
     for ranking in (one for one in rankings if one.weight):
         scores, weight = ranking.in_ranks[1], weights["keyword" if ranking.is_keyword else "vector"]
         weight *= trust.get(ranking.arm, 1.0) * ranking.weight / totals[ranking.is_keyword]
-        table.add_ranking(ranking, weight * stretch(scores, Mode.LEARNED, ranking.compared))
+        stretched = stretch(scores, Mode.LEARNED, ranking.compared)
+        table.add_ranking(ranking, weight * stretched)
+        if not ranking.is_keyword and ranking.query == 0:
+            cosines = table.spread(ranking, stretched)
         if reads is not None and reads.weight and ranking.query == 0 and ranking.arm == reads.arm:
             table.add("match", table.spread(ranking, np.minimum(scores / reads.weight, 1.0)), weights["match"])
     if reads is not None:
         table.add("nearness", reads.nearness, weights["nearness"])
         table.add("date", date_shares(query, reads.records, today), weights["date"])
-        named, shares = named_rows(query, reads.records, table.raw), np.zeros(len(table.ids))
-        shares[list(named)] = list(named.values())
-        table.named = frozenset(table.ids[row] for row in named)
-        table.add("names", shares, weights.get("names", 0.0))
+        table.add("names", name_shares(query, reads.records, table.raw), weights.get("names", 0.0))
         order, codes = table.order(), [None if record is None else record.code for record in reads.records]
         table.add("opening", opening_shares(reads, order), weights.get("opening", 0.0))
         if any(codes):
-            vectors = (one for one in rankings if not one.is_keyword and one.query == 0)
-            spread = (table.spread(one, stretch(one.in_ranks[1], Mode.LEARNED, one.compared)) for one in vectors)
-            cosines = next(spread, np.zeros(len(table.ids)))
             for name, values in code_signals(query, reads.analyzer, reads.terms, codes, cosines, order).items():
                 table.add(name, values, weights.get(name, 0.0))
             table.add("further chunk", repeats(query, codes, table.order()), -1.0)

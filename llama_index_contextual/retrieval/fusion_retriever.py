@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
-from llama_index_contextual.retrieval.arms import arms_of, checked_retrievers, default_mode, keyword_of
+from llama_index_contextual.retrieval.arms import arms_of, keyword_of
 from llama_index_contextual.retrieval.explain import MinScore, checked_min_score
 from llama_index_contextual.retrieval.fusion import MODES, Mode
 from llama_index_contextual.retrieval.question import Question, answer_question
@@ -103,8 +102,11 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         node_postprocessors: Sequence[BaseNodePostprocessor] = (),
         min_score: MinScore = 0.0,
     ) -> None:
-        retrievers = checked_retrievers(retrievers)
-        mode = mode or default_mode(retrievers, retriever_weights, rrf_k)
+        self.arms = arms_of(retrievers, retriever_weights)
+        retrievers = [arm.retriever for arm in self.arms]
+        is_trained = keyword_of(retrievers) is not None and not all(arm.is_keyword for arm in self.arms)
+        is_learned = is_trained and retriever_weights is None and rrf_k is None
+        mode = mode or (Mode.LEARNED if is_learned else FUSION_MODES.RECIPROCAL_RANK)
         one_of("mode", mode, MODES)
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
         maps = [retriever.object_map for retriever in retrievers]
@@ -128,7 +130,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
         self._retrievers = retrievers
-        self.arms = arms_of(retrievers, retriever_weights)
         self._retriever_weights = [arm.weight for arm in self.arms]
         self._chosen_llm = llm
 
@@ -166,19 +167,10 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = run(self._answer([query_bundle], on_loop=False))
-        return found.nodes or self._first_nodes(found)
+        return run(self._answer([query_bundle], on_loop=False)).nodes
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = await self._answer([query_bundle], on_loop=True)
-        return found.nodes or await asyncio.to_thread(self._first_nodes, found)
-
-    def _first_nodes(self, found: Explanation) -> list[NodeWithScore]:
-        """The first nodes of the keyword arm where no arm found anything: an engine has to answer "Hello!"."""
-        keyword = keyword_of(self._retrievers)
-        if keyword is None or self.min_score or found.pool_size:
-            return []
-        return keyword.retrieve(found.queries[0])[: self.similarity_top_k]
+        return (await self._answer([query_bundle], on_loop=True)).nodes
 
     def explain(self, *queries: str | QueryBundle) -> Explanation:
         """The answer of ``retrieve`` with the reasons for each hit; with variants of the query after it."""

@@ -10,18 +10,16 @@ from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, NamedTuple
 
-from llama_index.core.bridge.pydantic import Field, SerializeAsAny, field_serializer, field_validator
+from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAsAny
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import Checked, ContextualError, RetrievalError
 from llama_index_contextual.metadata import DATE, date_of, path_of
 
-Now = datetime | date
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 _DAY = 86_400.0
-_DATE_CHARS: Final = 10  # of a date without a time, as text
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
 
 
@@ -114,20 +112,14 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
     )
     date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
     top_k: int | None = Field(default=None, ge=1, description="Return at most this many nodes; None returns all.")
-    now: Now | None = Field(default=None, description="The present; None is the clock, in local time.")
-
-    @field_validator("now", mode="before")
-    @classmethod
-    def _now_of_text(cls, now: object) -> object:
-        return date.fromisoformat(now) if isinstance(now, str) and len(now) == _DATE_CHARS else now
-
-    @field_serializer("now")
-    def _now_as_text(self, now: Now | None) -> str | None:
-        return None if now is None else now.isoformat()
+    now: Annotated[datetime, PlainSerializer(datetime.isoformat)] | None = Field(
+        default=None, description="The present, or a day of which it is midnight; None is the clock, in local time."
+    )
 
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
         """The effect of age on the score of every node, in their order. Changes nothing."""
-        now, scores = self._now(), _finite_scores(nodes)
+        now, scores = self.now or datetime.now(timezone.utc).astimezone(), _finite_scores(nodes)
+        now = now if now.tzinfo else now.astimezone()
         dates = [self._date_of(path_of(hit.node.metadata), hit.node) for hit in nodes]
         ages = [None if when is None else age_in_days(when, now) for when, _ in dates]
         factors = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
@@ -144,14 +136,6 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
             key=lambda pair: (-pair[1].score_after, -pair[1].multiplier, pair[1].age_days or 0.0, pair[1].node_id),
         )
         return [NodeWithScore(node=hit.node, score=one.score_after) for hit, one in ordered[: self.top_k]]
-
-    def _now(self) -> datetime:
-        now = self.now
-        if now is None:
-            return datetime.now(timezone.utc).astimezone()
-        if not isinstance(now, datetime):
-            now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
-        return now if now.tzinfo else now.astimezone()
 
     def _date_of(self, path: str, node: BaseNode) -> tuple[date | datetime | None, str]:
         if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
@@ -189,20 +173,14 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
     group_by: str | None = Field(default=None, description="A metadata key; None is the document a node was cut from.")
 
     def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
-        counts = Counter[object]()
-        hits = []
+        counts, hits = Counter[str](), []
         for hit in nodes:
-            group = self._group(hit.node)
+            value = hit.node.ref_doc_id if self.group_by is None else hit.node.metadata.get(self.group_by)
+            group = repr(value)  # a list is a value, too
             counts[group] += 1
-            if group is None or counts[group] <= self.group_size:
+            if value is None or counts[group] <= self.group_size:
                 hits.append(hit)
         return hits
-
-    def _group(self, node: BaseNode) -> str | None:
-        if self.group_by is None:
-            return node.ref_doc_id
-        value = node.metadata.get(self.group_by)
-        return None if value is None else repr(value)  # a list is a value too
 
 
 class RerankWithContext(Checked, BaseNodePostprocessor):
@@ -226,17 +204,26 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        copies = [_with_context(hit) for hit in nodes[: self.most]]
         with _as_retrieval_error():
-            return self._originals(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes)
+            found = self.reranker.postprocess_nodes(self._copies(nodes), query_bundle=query_bundle)
+        return self._originals(found, nodes)
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        copies = [_with_context(hit) for hit in nodes[: self.most]]
         with _as_retrieval_error():
-            found = await self.reranker.apostprocess_nodes(copies, query_bundle=query_bundle)
-            return self._originals(found, nodes)
+            found = await self.reranker.apostprocess_nodes(self._copies(nodes), query_bundle=query_bundle)
+        return self._originals(found, nodes)
+
+    def _copies(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        """Copies of the hits that it reads, whose text is their EMBED view, in every view."""
+        copies = []
+        for hit in nodes[: self.most]:
+            node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(node.metadata)
+            node.set_content(hit.node.get_content(metadata_mode=MetadataMode.EMBED))
+            copies.append(NodeWithScore(node=node, score=hit.score))
+        return copies
 
     def _originals(self, found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """The hits of which a reranker had copies, with what it added to their metadata; its own nodes stay."""
@@ -249,14 +236,6 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
         ids = {hit.node.node_id for hit in ranked}
         rest = nodes if self.most is not None else ()
         return [*ranked, *(NodeWithScore(node=hit.node, score=0.0) for hit in rest if hit.node.node_id not in ids)]
-
-
-def _with_context(hit: NodeWithScore) -> NodeWithScore:
-    """A copy of a hit whose text is its EMBED view, in every view."""
-    node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
-    node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(node.metadata)
-    node.set_content(hit.node.get_content(metadata_mode=MetadataMode.EMBED))
-    return NodeWithScore(node=node, score=hit.score)
 
 
 @contextmanager

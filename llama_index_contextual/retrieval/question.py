@@ -13,38 +13,30 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.keyword import Candidate, TermEvidence, parse_query, unknown_words_note
+from llama_index_contextual.keyword import TermEvidence, parse_query
 from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval.arms import (
     Arm,
-    ArmAnswer,
     ask_arms,
     keyword_of,
-    rankings_of,
     read_nodes,
-    report_failures,
-    shared_snapshot,
 )
 from llama_index_contextual.retrieval.explain import (
     AUTO,
     Explanation,
     Hit,
-    Judgement,
-    MinScore,
-    Step,
     judge,
     min_score_for,
 )
-from llama_index_contextual.retrieval.fusion import Fused, Mode, Ranking, Table, candidate_ids, fuse, fuse_learned
+from llama_index_contextual.retrieval.fusion import Mode, Ranking, Table, candidate_ids, fuse, fuse_learned
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import NearDuplicates, read_pool
 from llama_index_contextual.retrieval.stores import call, run
@@ -52,25 +44,9 @@ from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
-    from typing_extensions import Self
+    from llama_index_contextual.retrieval.fusion_retriever import ContextualFusionRetriever as Fusion
 
 _COMPARED: Final = 100  # results among which a text counts once
-
-
-class Fusion(Protocol):
-    """What is read of a :class:`~llama_index_contextual.ContextualFusionRetriever`."""
-
-    arms: list[Arm]
-    mode: Any
-    rrf_k: float
-    similarity_top_k: int
-    candidate_pool: int
-    node_postprocessors: list[BaseNodePostprocessor]
-    min_score: MinScore
-
-    def with_arms(self, arms: list[Arm]) -> Self:
-        """A view with other arms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,49 +88,44 @@ class Pool(NamedTuple):
 
     Args:
         table: All candidates with their features.
-        judgement: How likely the index answers the question.
-        fused: The relevant ones, best first.
+        scores: Fused scores of the relevant ones by id, best first.
         nodes: Those that the arms brought.
-        left_out: How many candidates are not relevant enough.
-        notes: What was degraded or left out.
+        explanation: Without hits.
     """
 
     table: Table
-    judgement: Judgement
-    fused: Sequence[Fused]
+    scores: Mapping[str, float]
     nodes: Mapping[str, BaseNode]
-    left_out: int
-    notes: tuple[str, ...]
+    explanation: Explanation
 
 
 async def answer_question(fusion: Fusion, question: Question, *, on_loop: bool) -> Explanation:
     """The answer to a question, with reasons where it asks for them; with ``on_loop`` the event loop is not blocked."""
-    query, steps = question.queries[0], dict[str, list[Step]]()
-    question, pool, results = await _search(fusion, question, on_loop=on_loop)
+    query = question.queries[0]
+    pool, results = await _search(fusion, question, on_loop=on_loop)
     for one in fusion.node_postprocessors:
-        before = {result.node.node_id: result.score or 0.0 for result in results}
         if on_loop:
             results = await one.apostprocess_nodes(results, query_bundle=query)
         else:
             results = one.postprocess_nodes(results, query_bundle=query)
-        for result in results:
-            old, new = before.get(result.node.node_id, 0.0), result.score or 0.0
-            change = Step(one.class_name(), old, new, new / old if old else 0.0)
-            steps.setdefault(result.node.node_id, []).append(change)
         if all(result.score is not None for result in results):  # else the order of the postprocessor stays
             results = sorted(results, key=lambda result: -(result.score or 0.0))
-    return await call(_explained, fusion, question, pool, results[: fusion.similarity_top_k], steps, on_loop=on_loop)
+    results = results[: fusion.similarity_top_k]
+    hits = await call(_hits_of, fusion, pool, results, on_loop=on_loop) if question.is_explained else ()
+    return replace(pool.explanation, hits=hits or tuple(Hit(0, one, None) for one in results))
 
 
-async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> tuple[Question, Pool, list[NodeWithScore]]:
-    """The question without operators, its candidates, and the nodes; in one state of the stores where all compute."""
+async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> tuple[Pool, list[NodeWithScore]]:
+    """The candidates of a question, and the nodes; in one state of the stores where all compute."""
     if on_loop and all(arm.computes for arm in fusion.arms):
         return await asyncio.to_thread(lambda: run(_search(fusion, question, on_loop=False)))
-    with nullcontext() if on_loop else shared_snapshot(fusion.arms):
+    with ExitStack() as stack:
+        for retriever in () if on_loop else (arm.ours for arm in fusion.arms if arm.ours is not None):
+            stack.enter_context(retriever.snapshot())
         fusion, question = await call(parse, fusion, question, on_loop=on_loop)
         answers = await ask_arms(fusion.arms, question.queries, fusion.candidate_pool, fusion.mode, on_loop=on_loop)
-        pool = await call(fuse_answers, fusion, question, answers, on_loop=on_loop)
-        return question, pool, await call(cut, fusion, pool, on_loop=on_loop)
+        pool = await call(fuse_answers, fusion, question, *answers, on_loop=on_loop)
+        return pool, await call(cut, fusion, pool, on_loop=on_loop)
 
 
 # Parse
@@ -185,60 +156,61 @@ def parse(fusion: Fusion, question: Question) -> tuple[Fusion, Question]:
 # Fuse
 
 
-def fuse_answers(fusion: Fusion, question: Question, answers: list[ArmAnswer]) -> Pool:
-    """One pool of all answers, without what is not relevant enough."""
-    with step("fusion", mode=fusion.mode.value, rankings=len(answers)) as facts:
-        notes = [*question.notes, *report_failures(answers)]
-        rankings = rankings_of(answers, fusion.candidate_pool, question.admitted)
-        wanted, answered = set(candidate_ids(rankings)), [answer.arm for answer in answers if answer.error is None]
-        arms, rankings = _compared(fusion, question, answered, rankings)
+def fuse_answers(fusion: Fusion, question: Question, rankings: list[Ranking], notes: Sequence[str]) -> Pool:
+    """One pool of all rankings, without what is not relevant enough."""
+    with step("fusion", mode=fusion.mode.value, rankings=len(rankings)) as facts:
+        notes, admitted = [*question.notes, *notes], question.admitted
+        if admitted is not None:  # arms of other packages do not obey operators
+            among = ([one for one in ranking.candidates if one.node_id in admitted] for ranking in rankings)
+            rankings = [replace(one, candidates=hits) for one, hits in zip(rankings, among, strict=True)]
+        nodes = {one.node_id: one.node for ranking in rankings for one in ranking.candidates if one.node is not None}
+        wanted, (arms, rankings) = {*candidate_ids(rankings)}, _compared(fusion, question, rankings)
         table = _rank(fusion, question, arms, rankings)
-        fused = table.ranked()
-        judgement = judge(question.text, question.subject, arms, rankings, table, fused)
-        is_narrowed = bool(question.operators) or any(arm.has_filters for arm in fusion.arms)
-        judgement = judgement._replace(is_calibrated=judgement.is_calibrated and not is_narrowed)
-        fused = fused if arms is answered else [one for one in fused if one.node_id in wanted]
+        judgement = judge(question.text, question.subject, arms, rankings, table)
+        if question.operators or any(arm.has_filters for arm in fusion.arms):
+            judgement = judgement._replace(is_calibrated=False)
         least, likely = min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated), judgement.relevance
-        kept = fused  # scores of some modes are below 0: without a minimum they stay
+        scores = {node_id: score for node_id, score in table.ranked().items() if node_id in wanted}
+        kept = scores  # those of some modes are below 0: without a minimum they stay
         if least and likely is not None and not (fusion.min_score == AUTO and likely >= least):
-            kept = [one for one in fused if likely * one.score >= least]
-        left_out = len(fused) - len(kept)
-        if question.is_explained:
-            if left_out:
-                reason = f"has a relevance of {(likely or 0.0) * fused[len(kept)].score:.3f}, below min_score={least:g}"
-                notes.append(f"left out {counted(left_out, 'hit')}: the best {reason}")
-            elif not kept:
-                notes += _filter_notes(fusion)
-            if (keyword := keyword_of(arm.retriever for arm in arms)) is not None:
-                terms = keyword.term_scores(question.text, [])
-                unknown = unknown_words_note(question.text, keyword.analyzer, terms)
-                judgement = judgement._replace(unknown_words=unknown)
+            kept = {node_id: score for node_id, score in scores.items() if likely * score >= least}
+            if len(kept) < len(scores):
+                best = likely * next(score for node_id, score in scores.items() if node_id not in kept)
+                reason = f"the best has a relevance of {best:.3f}, below min_score={least:g}"
+                notes.append(f"left out {counted(len(scores) - len(kept), 'hit')}: {reason}")
+        if not scores and question.is_explained:
+            notes += _filter_notes(fusion)
         facts["candidates"] = len(kept)
-    every = (one for answer in answers for candidates in answer.found for one in candidates)
-    nodes = {one.node_id: one.node for one in every if one.node is not None}
-    return Pool(table, judgement, kept, nodes, left_out, tuple(notes))
+    explanation = Explanation(
+        queries=tuple(query.query_str for query in question.queries),
+        operators=question.operators,
+        arms={arm.name: arm.weight for arm in fusion.arms},
+        mode=fusion.mode.value,
+        k=fusion.rrf_k,
+        pool_size=len(kept),
+        left_out=len(scores) - len(kept),
+        warnings=tuple(notes),
+        judgement=judgement,
+    )
+    return Pool(table, kept, nodes, explanation)
 
 
-def _compared(
-    fusion: Fusion, question: Question, arms: list[Arm], rankings: list[Ranking]
-) -> tuple[list[Arm], list[Ranking]]:
+def _compared(fusion: Fusion, question: Question, rankings: list[Ranking]) -> tuple[Sequence[Arm], list[Ranking]]:
     """Arms without filters, and their rankings with candidates of the filtered ones that are in none of them.
 
     Where nothing is filtered, or that is not comparable, the same arms and rankings.
     """
+    arms = fusion.arms
     is_comparable = question.compares_all and isinstance(fusion.mode, Mode) and any(arm.has_filters for arm in arms)
     free = [one for arm in arms if (one := arm.without_filters()) is not None] if is_comparable else []
     if len(free) < len(arms):
         return arms, rankings
-    answers = run(ask_arms(free, question.queries, fusion.candidate_pool, fusion.mode, on_loop=False))
-    if any(answer.error is not None for answer in answers):
-        return arms, rankings
-    every, more = rankings_of(answers, fusion.candidate_pool, None), dict[tuple[str, int], list[Candidate]]()
-    known = set(candidate_ids(every))
-    for ranking in rankings:
-        more[ranking.arm, ranking.query] = [hit for hit in ranking.candidates if hit.node_id not in known]
-    extended = (([*one.candidates, *more.get((one.arm, one.query), ())], one) for one in every)
-    return free, [replace(one, candidates=hits, compared=len(one.candidates)) for hits, one in extended]
+    every, _ = run(ask_arms(free, question.queries, fusion.candidate_pool, fusion.mode, on_loop=False))
+    known, admitted = {*candidate_ids(every)}, {(one.arm, one.query): one.candidates for one in rankings}
+    for at, ranking in enumerate(every):
+        more = [hit for hit in admitted.get((ranking.arm, ranking.query), ()) if hit.node_id not in known]
+        every[at] = replace(ranking, candidates=[*ranking.candidates, *more], compared=len(ranking.candidates))
+    return free, every
 
 
 def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Sequence[Ranking]) -> Table:
@@ -278,56 +250,35 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
     the text of another one comes behind all others, with a score that is not higher than theirs. Notes of different
     days repeat nothing: each is news of its day.
     """
-    is_learned = isinstance(fusion.mode, Mode)
-    compared, met = _COMPARED * is_learned, NearDuplicates()
-    again, results, rest = list[NodeWithScore](), list[NodeWithScore](), pool.fused
-    most = len(pool.fused) if fusion.node_postprocessors else fusion.similarity_top_k
-    scale = 1.0 if pool.judgement.relevance is None or not is_learned else pool.judgement.relevance
+    is_learned, met, rest = isinstance(fusion.mode, Mode), NearDuplicates(), list(pool.scores)
+    again, results = list[NodeWithScore](), list[NodeWithScore]()
+    most = len(rest) if fusion.node_postprocessors else fusion.similarity_top_k
+    scale = pool.explanation.relevance if is_learned and pool.explanation.relevance is not None else 1.0
     while rest and len(results) < most:
-        size = most - len(results)
-        batch, rest = rest[:size], rest[size:]
-        missing = [one.node_id for one in batch if one.node_id not in pool.nodes]
-        nodes = {**pool.nodes, **read_nodes(fusion.arms, missing)}
-        for one in batch:
-            if (node := nodes.get(one.node_id)) is not None:
-                is_new = len(results) >= compared or not met.has(node.get_content(), partial(day_of, node.metadata))
-                (results if is_new else again).append(NodeWithScore(node=node, score=scale * one.score))
+        batch, rest = rest[: most - len(results)], rest[most - len(results) :]
+        nodes = {**pool.nodes, **read_nodes(fusion.arms, [one for one in batch if one not in pool.nodes])}
+        for node_id in batch:
+            if (node := nodes.get(node_id)) is not None:
+                hit = NodeWithScore(node=node, score=scale * pool.scores[node_id])
+                is_compared = is_learned and len(results) < _COMPARED
+                is_again = is_compared and met.has(node.get_content(), day_of(node.metadata))
+                (again if is_again else results).append(hit)
     lowest = results[-1].score or 0.0 if results else 0.0
     for hit in again[: most - len(results)]:
         results.append(NodeWithScore(node=hit.node, score=min(hit.score or 0.0, lowest)))
     return results
 
 
-def _explained(
-    fusion: Fusion, question: Question, pool: Pool, results: Sequence[NodeWithScore], steps: Mapping[str, list[Step]]
-) -> Explanation:
-    """The results of a question; with the reasons for each where it asks for them."""
-    queries, ids = tuple(query.query_str for query in question.queries), [result.node.node_id for result in results]
-    hits, likely, terms = list[Hit](), pool.judgement.relevance, [list[TermEvidence]()] * len(ids)
-    keyword = keyword_of(arm.retriever for arm in fusion.arms) if question.is_explained else None
+def _hits_of(fusion: Fusion, pool: Pool, results: Sequence[NodeWithScore]) -> tuple[Hit, ...]:
+    """The results of a question with the reasons for each."""
+    ids, hits, likely = [one.node.node_id for one in results], list[Hit](), pool.explanation.relevance
+    terms, keyword = [list[TermEvidence]()] * len(ids), keyword_of(arm.retriever for arm in fusion.arms)
     if keyword is not None:
-        terms = keyword.term_scores(" ".join(queries), ids).evidence()
+        terms = keyword.term_scores(" ".join(pool.explanation.queries), ids).evidence()
     vectors = {arm.name for arm in fusion.arms if not arm.is_keyword}
-    places = {one.node_id: one for one in pool.fused}
     for rank, (node_id, result, held) in enumerate(zip(ids, results, terms, strict=True), start=1):
-        place = places.get(node_id)
-        if place is not None and question.is_explained:
-            place = pool.table.explained(place)
-        earned = () if place is None else place.credits
-        cosines = [credit.score for credit in earned if credit.query == 0 and credit.arm in vectors]
-        relevant = None if likely is None or place is None else likely * max(place.score, 0.0)
-        hits.append(
-            Hit(rank, result, place, max(cosines, default=None), relevant, tuple(held), tuple(steps.get(node_id, ())))
-        )
-    return Explanation(
-        queries,
-        {arm.name: arm.weight for arm in fusion.arms},
-        fusion.mode.value,
-        fusion.rrf_k,
-        hits=tuple(hits),
-        pool_size=len(pool.fused),
-        warnings=pool.notes,
-        operators=question.operators,
-        judgement=pool.judgement,
-        left_out=pool.left_out,
-    )
+        fused, credits_ = pool.scores.get(node_id), pool.table.credits_of(node_id)
+        cosine = max((one.score for one in credits_ if one.query == 0 and one.arm in vectors), default=None)
+        relevant = None if likely is None or fused is None else likely * max(fused, 0.0)
+        hits.append(Hit(rank, result, fused, credits_, cosine, relevant, tuple(held)))
+    return tuple(hits)

@@ -18,7 +18,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -43,7 +42,7 @@ from llama_index_contextual.retrieval.code import CodeRecord, code_record
 from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date
 
     from llama_index_contextual.keyword import Analyzer, TermScores
@@ -58,15 +57,13 @@ _SEPARATORS: Final = re.compile(rf"[{_QUOTES}\s\-_./\\\u05be\u2010-\u2015\u2212?
 _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
 _READ: Final = 1000  # characters of a chunk that may be headings
 LONGEST_NAME: Final = 200  # characters of a name
-_MOST_WORDS: Final = 16  # of a name
 NAMING: Final = (TITLE, "aliases", "alias")  # metadata keys of names of a document
 _OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
 _DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
 _FIRST: Final = 50  # candidates whose openings are read
 _NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
-_SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
-_ALIKE: Final = 0.5  # that of their words, below which their pairs are not compared
 _WORD: Final = re.compile(r"\w+")
+_SAME: Final = 0.9  # Jaccard similarity of the words from which two chunks are nearly equal
 
 
 @dataclass(frozen=True)
@@ -221,55 +218,39 @@ def _names_of(path: str, headings: Sequence[str], header_path: str, *naming: str
     return {folded_name(one): value for value, several in values.items() for one in several}
 
 
-def named_rows(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -> dict[int, float]:
-    """Rows of the best chunk of each document that the question names, with the value of the name.
+def name_shares(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -> Floats:
+    """The value of the name that the question is, for the best chunk of each document that is called so; 0 for others.
 
     Args:
         query: The question.
         records: Of the candidates, in the order of their ids.
         raw: Their scores so far.
     """
-    name = folded_name(query) if len(query) <= LONGEST_NAME else ""
-    if not 0 < len(name.split()) <= _MOST_WORDS:
-        return {}
-    shares = {row: one.names[name] for row, one in enumerate(records) if one is not None and name in one.names}
-    paths = {row: PurePosixPath(record.path) for row in shares if (record := records[row])}
-    written = _unlinked(query)
-    if exact := {row for row, path in paths.items() if written in (str(path), path.name, path.stem)}:
-        shares = {row: share if row in exact else _HEADING for row, share in shares.items()}  # A.md beside a.md
-    found: dict[object, int] = {}
-    for row in sorted(shares, key=lambda row: (-shares[row], -raw[row], row)):
-        record = records[row]
-        found.setdefault((record and record.path) or row, row)
-    return {row: shares[row] for row in found.values()}
+    name, shares, met = folded_name(query) if len(query) <= LONGEST_NAME else "", np.zeros(len(records)), set[str]()
+    named = {row: (one, one.names[name]) for row, one in enumerate(records) if name and one and name in one.names}
+    for row in sorted(named, key=lambda row: (-named[row][1], -raw[row], row)):
+        record, share = named[row]
+        if record.path not in met or not record.path:
+            shares[row] = share
+            met.add(record.path)
+    return shares
 
 
 # Near duplicates
 
 
 class NearDuplicates:
-    """The texts so far, each with a function for its kind: texts of different kinds are not equal."""
+    """The words of the texts so far, each with its day: notes of different days repeat nothing."""
 
     def __init__(self) -> None:
-        self._texts: list[tuple[str, frozenset[str], Callable[[], object]]] = []
+        self._met: list[tuple[frozenset[str], object]] = []
 
-    def has(self, text: str, kind: Callable[[], object] = lambda: None) -> bool:
-        """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
-        words = frozenset(text.casefold().split())
-        for other, words_of_other, kind_of_other in self._texts:
-            alike = text == other or _similarity(words, words_of_other) >= _ALIKE
-            if alike and _similarity(_pairs(text), _pairs(other)) >= _SAME and kind() == kind_of_other():
+    def has(self, text: str, day: object = None) -> bool:
+        """Whether a text has nearly the words of one of those so far; if not, it is one of them from now on."""
+        words = frozenset(_WORD.findall(text.casefold()))
+        for others, other_day in self._met:
+            both = len(words & others)
+            if day == other_day and both >= _SAME * (len(words) + len(others) - both):
                 return True
-        self._texts.append((text, words, kind))
+        self._met.append((words, day))
         return False
-
-
-def _similarity(some: frozenset[Any], others: frozenset[Any]) -> float:
-    """Jaccard similarity: the share of what two sets hold that both hold."""
-    both = len(some & others)
-    return both / ((len(some) + len(others) - both) or 1)
-
-
-def _pairs(text: str) -> frozenset[tuple[str, ...]]:
-    words = _WORD.findall(text.casefold())
-    return frozenset(pairwise(words)) or frozenset([tuple(words)])

@@ -272,7 +272,7 @@ def test_an_index_reranks_by_argument_and_by_the_user_s_settings(tmp_path, run, 
     (folder / "contextual.toml").write_text(f'[retrieval]\nrerank = "{fake_model.llm}"\n', "utf-8")
     users_own(folder)
     done = run("search", QUESTION, "--folder", folder, "--explain")
-    assert "RerankWithContext" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[1].startswith("1  9.000"), done.stderr
     assert len(fake_model.requests) == 1
     with ContextualIndex.open(folder) as index:
         assert isinstance(index.as_retriever().node_postprocessors[0], RerankWithContext)

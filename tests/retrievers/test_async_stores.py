@@ -48,7 +48,7 @@ async def test_a_fusion_awaits_it_with_the_keyword_arm(only_async):
     fusion = ContextualFusionRetriever([ContextualVectorRetriever(only_async), ContextualBM25Retriever(nodes())])
     explanation = await fusion.aexplain("when does the gateway restart?")
     assert not explanation.warnings
-    assert {one.arm for one in explanation.hits[0].fused.credits} >= {"vector", "bm25"}
+    assert {one.arm for one in explanation.hits[0].credits} >= {"vector", "bm25"}
 
 
 class Hybrid(SimpleVectorStore):

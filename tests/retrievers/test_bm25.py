@@ -12,7 +12,6 @@ from chromadb.errors import InternalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import MockEmbedding, VectorStoreIndex
-from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.schema import Document, IndexNode, QueryBundle, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -21,7 +20,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrieval import ContextualBM25Retriever
 
 
 def ids(found):
@@ -98,17 +97,6 @@ def test_what_does_not_match_obeys_filters_and_operators(nodes):
 @pytest.mark.parametrize("query", ["", "   "])
 def test_an_empty_query_answers_nothing(nodes, query):
     assert ContextualBM25Retriever(nodes).retrieve(query) == []
-
-
-async def test_a_fusion_of_keywords_alone_has_an_answer_unless_it_abstains(nodes):
-    fusion = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], similarity_top_k=2)
-    assert ids(fusion.retrieve("Hello World!")) == ["dog", "cat"]
-    assert ids(await fusion.aretrieve("Hello World!")) == ["dog", "cat"]
-    assert ContextualFusionRetriever([ContextualBM25Retriever(nodes)], min_score=0.5).retrieve("Hello World!") == []
-    dropping = ContextualFusionRetriever(
-        [ContextualBM25Retriever(nodes)], node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=2)]
-    )
-    assert dropping.retrieve("carrots") == [], "what a postprocessor drops stays dropped"
 
 
 def test_top_k_may_exceed_the_corpus_and_change_later(nodes):

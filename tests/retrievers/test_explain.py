@@ -8,8 +8,6 @@ import json
 import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore
 
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
@@ -30,7 +28,7 @@ def pairs(found):
 
 
 def credit_of(hit, arm):
-    return next((one for one in hit.fused.credits if one.arm == arm), None)
+    return next((one for one in hit.credits if one.arm == arm), None)
 
 
 def test_it_explains_the_answer_that_retrieve_gives(arms):
@@ -48,7 +46,7 @@ def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
     assert {term.document_frequency for term in hit.terms} == {1}
     bm25, vector = credit_of(hit, "bm25"), credit_of(hit, "vector")
     assert bm25.credit == pytest.approx(0.5 / (10 + bm25.rank))
-    assert hit.fused.raw == pytest.approx(bm25.credit + vector.credit)
+    assert hit.credits == (vector, bm25)
     assert hit.cosine == pytest.approx(vector.score)
     assert sum(term.score for term in hit.terms) == pytest.approx(bm25.score)
 
@@ -74,13 +72,13 @@ def test_it_serialises(arms):
     data = json.loads(json.dumps(explanation.to_dict()))
     assert data["arms"] == explanation.arms
     assert [hit["node_id"] for hit in data["hits"]] == [hit.node_id for hit in explanation]
-    assert {one["arm"]: one["rank"] for one in data["hits"][0]["fused"]["credits"]}["bm25"] == 1
+    assert {one["arm"]: one["rank"] for one in data["hits"][0]["credits"]}["bm25"] == 1
 
 
 def test_variants_reach_the_keyword_arm_only(arms):
     retriever = ContextualFusionRetriever(arms)
     explanation = retriever.explain("Cookie", "carrots", "sofa")
-    credits_ = [one for hit in explanation for one in hit.fused.credits]
+    credits_ = [one for hit in explanation for one in hit.credits]
     assert {one.query for one in credits_ if one.arm == "vector"} == {0}
     assert {one.query for one in credits_ if one.arm == "bm25"} == {0, 1, 2}
 
@@ -115,18 +113,6 @@ def test_recency_acts_on_the_pool_before_the_cut(arms):
     (hit,) = explanation
     assert plain[0].node.node_id == "dog"
     assert hit.node_id == "budget"
-    steps = retriever.explain("carrots budget").hits[0].steps
-    assert [step.name for step in steps] == ["RecencyPostprocessor"]
-
-
-def test_a_step_shows_its_factor(arms):
-    class Halve(BaseNodePostprocessor):
-        def _postprocess_nodes(self, nodes, query_bundle=None):
-            return [NodeWithScore(node=one.node, score=one.score / 2) for one in nodes]
-
-    explanation = ContextualFusionRetriever(arms, node_postprocessors=[Halve()]).explain("Cookie")
-    assert all(hit.steps[0].factor == 0.5 for hit in explanation)
-    assert "x0.50" in str(explanation)
 
 
 def test_a_postprocessor_may_drop_hits(arms):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
+from tables import ranked
 
 from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.fusion import Ranking
@@ -17,7 +18,7 @@ SETTINGS = {"mode": FUSION_MODES.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
 
 
 def fuse(rankings, **given):
-    return fuse_into_a_table(rankings, **given).ranked()
+    return ranked(fuse_into_a_table(rankings, **given))
 
 
 def ranking(arm, weight, *scored, query=0):

@@ -11,6 +11,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
+from tables import ranked
 
 from llama_index_contextual.keyword import Analyzer, Candidate, KeywordIndex, TermScores, lexical_text
 from llama_index_contextual.keyword.bm25_index import idf
@@ -126,9 +127,9 @@ def test_words_that_stand_together_win(embedding):
     same = Fixed(("together", 0.5), ("apart", 0.5))
     hits = ContextualFusionRetriever([same, keyword], mode="learned").explain("red kite").hits
     assert hits[0].node_id == "together"
-    earned = {one.arm: one.credit for one in hits[0].fused.credits}
+    earned = {one.arm: one.credit for one in hits[0].credits}
     assert earned["nearness"] > 0
-    assert "nearness" not in {one.arm for one in hits[1].fused.credits}
+    assert "nearness" not in {one.arm for one in hits[1].credits}
 
 
 DIARY = {"2026-03-02": "Tests failed in the shed.", "2026-03-09": "Tests passed.", "2026-05-01": "Tests failed."}
@@ -151,7 +152,7 @@ def test_a_day_that_is_named_counts(question, best):
     same = Fixed(*((day, 0.5) for day in DIARY))
     hits = ContextualFusionRetriever([same, keyword], mode="learned", min_score=0).explain(question).hits
     assert hits[0].node_id == best
-    assert "date" in {one.arm for one in hits[0].fused.credits}
+    assert "date" in {one.arm for one in hits[0].credits}
 
 
 def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
@@ -166,9 +167,9 @@ def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
 def test_the_credits_sum_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
-        assert hit.fused.raw == pytest.approx(sum(one.credit for one in hit.fused.credits))
-        assert hit.fused.score == pytest.approx(hit.fused.raw / explanation.hits[0].fused.raw)
-        assert hit.score == hit.relevance == pytest.approx(hit.fused.score * explanation.hits[0].relevance)
+        raw = sum(one.credit for one in hit.credits)
+        assert hit.fused == pytest.approx(raw / sum(one.credit for one in explanation.hits[0].credits))
+        assert hit.score == hit.relevance == pytest.approx(hit.fused * explanation.hits[0].relevance)
     assert "match +" in str(explanation)
 
 
@@ -205,9 +206,9 @@ def test_any_arms_will_do(nodes, arms):
 def test_arms_of_one_kind_share_its_feature():
     weights = {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0}
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], weights=weights).ranked()
+    one = ranked(fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], weights=weights))
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = fuse_learned("q", rankings, weights=weights).ranked()
+    two = ranked(fuse_learned("q", rankings, weights=weights))
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
 
 
@@ -217,7 +218,7 @@ def test_the_reasons_of_a_candidate_are_the_rankings_and_features_that_it_has():
         Ranking("k", 0, 0.5, [Candidate("b", 3.0)], is_keyword=True),
     ]
     table = fuse_learned("q", rankings, reads(["a", "b", "c"], [0.5, 0.0, 0.0]))
-    assert {one.node_id: [part.arm for part in table.explained(one).credits] for one in table.ranked()} == {
+    assert {one.node_id: [part.arm for part in one.credits] for one in ranked(table)} == {
         "a": ["x", "nearness"],
         "b": ["x", "k", "match"],
         "c": ["x"],
@@ -253,7 +254,7 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     for arm in (Fixed, EnglishOnly):
         found = ContextualFusionRetriever([arm(*hits), keyword], mode="learned").explain("紅葉の見頃は").hits
         assert found[0].node_id == "right"
-        parts = [(one.node_id, part) for one in found for part in one.fused.credits]
+        parts = [(one.node_id, part) for one in found for part in one.credits]
         earned.append({name: part.credit for name, part in parts if part.arm == arm.__name__})
     assert earned[1] == pytest.approx({name: 0.2 * credit for name, credit in earned[0].items()})
 
@@ -273,12 +274,8 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
 def test_match_is_the_share_of_the_question_that_is_found():
     weights = {"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0, "date": 0.0}
     words = reads(["a", "b"], [0.0, 0.0])
-    found = fuse_learned(
-        "q",
-        [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)], is_keyword=True)],
-        words,
-        weights=weights,
-    ).ranked()
+    keyword = Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)], is_keyword=True)
+    found = ranked(fuse_learned("q", [keyword], words, weights=weights))
     assert {one.node_id: one.raw for one in found} == pytest.approx({"a": 0.75, "b": 0.25})
 
 

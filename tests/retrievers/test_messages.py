@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from tables import ranked
 
 from llama_index_contextual.keyword import Analyzer, Candidate, TermScores
 from llama_index_contextual.retrieval import (
@@ -36,7 +37,7 @@ def fused(vector, keyword, sessions, ages, **more):
     terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
     reads = PoolReads("keyword", Analyzer(), ids, terms, np.zeros(len(ids)), records)
     table = fuse_sessions("q", rankings, reads, NOW, **more)
-    return [table.explained(one) for one in table.ranked()]
+    return ranked(table)
 
 
 def test_more_chunks_that_speak_for_a_session_count_more():

@@ -116,7 +116,7 @@ def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
     explanation = words.explain("RetryQueue")
     assert explanation.hits[0].source == "src/queue.py"
     assert [hit.node_id for hit in explanation][-1] in {"definition", "more"}, "one chunk of a file comes first"
-    assert {"exact", "file name"} <= {credit.arm for credit in explanation.hits[0].fused.credits}
+    assert {"exact", "file name"} <= {credit.arm for credit in explanation.hits[0].credits}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_chunk_that_begins_with_the_heading_asked_for_is_lifted():
     hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain(
         "how are retry limits set?"
     )
-    credits_of = {hit.node_id: {one.arm for one in hit.fused.credits} for hit in hits}
+    credits_of = {hit.node_id: {one.arm for one in hit.credits} for hit in hits}
     assert "opening" in credits_of["intro"] - credits_of["other"]
 
 
