@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -62,8 +63,7 @@ _OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
 _DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
 _FIRST: Final = 50  # candidates whose openings are read
 _NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
-_WORD: Final = re.compile(r"\w+")
-_SAME: Final = 0.9  # Jaccard similarity of the words from which two chunks are nearly equal
+_SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
 
 
 @dataclass(frozen=True)
@@ -240,17 +240,18 @@ def name_shares(query: str, records: Sequence[ChunkRecord | None], raw: Floats) 
 
 
 class NearDuplicates:
-    """The words of the texts so far, each with its day: notes of different days repeat nothing."""
+    """The pairs of words of the texts so far, each with its day: notes of different days repeat nothing."""
 
     def __init__(self) -> None:
-        self._met: list[tuple[frozenset[str], object]] = []
+        self._met: list[tuple[frozenset[tuple[str, ...]], object]] = []
 
     def has(self, text: str, day: object = None) -> bool:
-        """Whether a text has nearly the words of one of those so far; if not, it is one of them from now on."""
-        words = frozenset(_WORD.findall(text.casefold()))
+        """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
+        words = text.casefold().split()
+        pairs = frozenset(pairwise(words)) or frozenset([tuple(words)])
         for others, other_day in self._met:
-            both = len(words & others)
-            if day == other_day and both >= _SAME * (len(words) + len(others) - both):
+            both = len(pairs & others)
+            if day == other_day and both >= _SAME * (len(pairs) + len(others) - both):
                 return True
-        self._met.append((words, day))
+        self._met.append((pairs, day))
         return False
