@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         RecencyPostprocessor,
     )
 
-__all__ = [
+__all__ = [  # those that are in none of these rooms are in the room of retrieval
     "ContextualBM25Retriever",
     "ContextualError",
     "ContextualFusionRetriever",
@@ -37,16 +37,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS: Final = {
-    "ContextualBM25Retriever": "retrieval",
     "ContextualError": "errors",
-    "ContextualFusionRetriever": "retrieval",
-    "ContextualNodePostprocessor": "retrieval",
-    "ContextualVectorRetriever": "retrieval",
     "ContextualWarning": "errors",
-    "GroupingPostprocessor": "retrieval",
     "HeadingAwareMarkdownNodeParser": "chunking",
     "MemoryContext": "memory",
-    "RecencyPostprocessor": "retrieval",
     # The application's two names are found here, too, where it is installed. The plug-in imports nothing of it.
     "ContextualIndex": "app",
     "LocalEmbedding": "app",
@@ -54,10 +48,9 @@ _ROOMS: Final = {
 
 
 def __getattr__(name: str) -> object:
-    room = _ROOMS.get(name)
-    if room is None:
+    if name not in {*__all__, *_ROOMS}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{room}"), name)
+    return getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'retrieval')}"), name)
 
 
 def __dir__() -> list[str]:

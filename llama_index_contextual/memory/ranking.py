@@ -76,7 +76,7 @@ def fresh_hits(ranked: Sequence[MemoryEntry], most: int, seen: Collection[str] =
     """The best hits without near-duplicates and those that were shown before."""
     unseen = [one for one in ranked if not is_seen(one, seen)]
     repeated = NearDuplicates()
-    return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content())][:most]
+    return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content(), {})][:most]
 
 
 def is_seen(one: MemoryEntry, seen: Collection[str]) -> bool:

@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from llama_index_contextual.errors import SettingError, amount
 from llama_index_contextual.keyword import unknown_words_note
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrieval.arms import keyword_of
@@ -43,13 +42,6 @@ _TENTH: Final = 9
 _NAMED: Final = 0.95  # relevance at least of a question that is the name of what was found
 
 MinScore: TypeAlias = float | Literal["auto"]
-
-
-def checked_min_score(name: str, value: MinScore) -> MinScore:
-    """The relevance that a hit needs: 0 to 1, or ``"auto"``; a SettingError for anything else."""
-    if isinstance(value, str) and value != AUTO:
-        raise SettingError(f"{name}={value!r} cannot work. Cure: give a number from 0 to 1, or {AUTO!r}.")
-    return value if value == AUTO else amount(name, value, zero=True, most=1)
 
 
 def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:

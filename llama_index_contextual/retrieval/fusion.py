@@ -32,7 +32,7 @@ from llama_index_contextual.text import tell_language
 from llama_index_contextual.text.tokens import share_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import date
 
     from llama_index_contextual.keyword import Candidate
@@ -239,8 +239,6 @@ def fuse_learned(
     query: str,
     rankings: Sequence[Ranking],
     reads: PoolReads | None = None,
-    *,
-    weights: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Table:
     """Rankings fused by the sum of the features in log-odds.
@@ -253,10 +251,9 @@ def fuse_learned(
         rankings: Of all arms and queries. Arms of one kind share its feature by their weights, and so do the queries of
             an arm.
         reads: Of a keyword arm of ours, for :func:`candidate_ids`; None where there is none.
-        weights: What 1 of each feature adds to the log-odds that a candidate answers; default the shipped ones.
         today: From which "last week" counts; default the present day.
     """
-    weights = weights or {**shipped_weights("learned"), **shipped_weights("code")}
+    weights = {**shipped_weights("learned"), **shipped_weights("code")}
     table, trust, totals = Table(rankings), trust_in(query, rankings, reads), {True: 0.0, False: 0.0}
     cosines = np.zeros(len(table.ids))
     for ranking in rankings:
@@ -273,12 +270,12 @@ def fuse_learned(
     if reads is not None:
         table.add("nearness", reads.nearness, weights["nearness"])
         table.add("date", date_shares(query, reads.records, today), weights["date"])
-        table.add("names", name_shares(query, reads.records, table.raw), weights.get("names", 0.0))
+        table.add("names", name_shares(query, reads.records, table.raw), weights["names"])
         order, codes = table.order(), [None if record is None else record.code for record in reads.records]
-        table.add("opening", opening_shares(reads, order), weights.get("opening", 0.0))
+        table.add("opening", opening_shares(reads, order), weights["opening"])
         if any(codes):
             for name, values in code_signals(query, reads.analyzer, reads.terms, codes, cosines, order).items():
-                table.add(name, values, weights.get(name, 0.0))
+                table.add(name, values, weights[name])
             table.add("further chunk", repeats(query, codes, table.order()), -1.0)
     best = float(table.raw.max(initial=-math.inf))
     table.scores = np.maximum(table.raw / best, LEAST) if best > 0 else np.ones(len(table.ids))

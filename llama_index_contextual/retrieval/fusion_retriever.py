@@ -15,7 +15,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import arms_of, keyword_of
-from llama_index_contextual.retrieval.explain import MinScore, checked_min_score
+from llama_index_contextual.retrieval.explain import AUTO, MinScore
 from llama_index_contextual.retrieval.fusion import MODES, Mode
 from llama_index_contextual.retrieval.question import Question, answer_question
 from llama_index_contextual.retrieval.stores import run
@@ -90,7 +90,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         mode: str | None = None,
         similarity_top_k: int = 10,
         num_queries: int = 1,
-        use_async: bool = True,
+        use_async: bool = True,  # noqa: ARG002
         verbose: bool = False,
         callback_manager: CallbackManager | None = None,
         objects: list[IndexNode] | None = None,
@@ -103,13 +103,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         min_score: MinScore = 0.0,
     ) -> None:
         self.arms = arms_of(retrievers, retriever_weights)
-        retrievers = [arm.retriever for arm in self.arms]
-        is_trained = keyword_of(retrievers) is not None and not all(arm.is_keyword for arm in self.arms)
+        is_trained = keyword_of(self.retrievers) is not None and not all(arm.is_keyword for arm in self.arms)
         is_learned = is_trained and retriever_weights is None and rrf_k is None
         mode = mode or (Mode.LEARNED if is_learned else FUSION_MODES.RECIPROCAL_RANK)
         one_of("mode", mode, MODES)
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
-        maps = [retriever.object_map for retriever in retrievers]
+        maps = [retriever.object_map for retriever in self.retrievers]
         BaseRetriever.__init__(
             self,
             callback_manager=callback_manager,
@@ -126,11 +125,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             raise SettingError(f"{sizes}. Cure: 1 <= similarity_top_k <= candidate_pool.")
         self.num_queries = whole("num_queries", num_queries)  # the original query is one
         self.node_postprocessors = list(node_postprocessors)
-        self.min_score = checked_min_score("min_score", min_score)
+        self.min_score = min_score if min_score == AUTO else amount("min_score", min_score, zero=True, most=1)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
-        self.use_async = use_async
-        self._retrievers = retrievers
-        self._retriever_weights = [arm.weight for arm in self.arms]
         self._chosen_llm = llm
 
     @property
@@ -140,7 +136,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     @property
     def retrievers(self) -> list[BaseRetriever]:
         """The arms."""
-        return list(self._retrievers)
+        return [arm.retriever for arm in self.arms]
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualFusionRetriever:
         """A view whose arms return only what the filters admit; it shares every index.
@@ -161,33 +157,30 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def with_arms(self, arms: list[Arm]) -> Self:
         """A view with other arms."""
         view = copy.copy(self)
-        view.__dict__.update(arms=arms, _retrievers=[arm.retriever for arm in arms])
+        view.arms = arms
         return view
 
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return run(self._answer([query_bundle], on_loop=False)).nodes
+        return run(self._answer(query_bundle, on_loop=False)).nodes
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return (await self._answer([query_bundle], on_loop=True)).nodes
+        return (await self._answer(query_bundle, on_loop=True)).nodes
 
-    def explain(self, *queries: str | QueryBundle) -> Explanation:
-        """The answer of ``retrieve`` with the reasons for each hit; with variants of the query after it."""
-        return run(self._answer(queries, is_explained=True, on_loop=False))
+    def explain(self, query: str | QueryBundle) -> Explanation:
+        """The answer of ``retrieve`` with the reasons for each hit."""
+        return run(self._answer(query, is_explained=True, on_loop=False))
 
-    async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
+    async def aexplain(self, query: str | QueryBundle) -> Explanation:
         """The explanation of :meth:`explain`, without blocking the event loop."""
-        return await self._answer(queries, is_explained=True, on_loop=True)
+        return await self._answer(query, is_explained=True, on_loop=True)
 
-    async def _answer(
-        self, queries: Sequence[str | QueryBundle], *, is_explained: bool = False, on_loop: bool
-    ) -> Explanation:
-        """The answer to distinct queries; of a single one an LLM may write variants."""
-        bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
-        distinct = list({bundle.query_str: bundle for bundle in reversed(bundles)}.values())[::-1]
-        if len(distinct) == 1 and self.num_queries > 1:
-            text = distinct[0].query_str
-            distinct += await self._aget_queries(text) if on_loop else self._get_queries(text)
-        question = Question(queries=tuple(distinct), is_explained=is_explained)
+    async def _answer(self, query: str | QueryBundle, *, is_explained: bool = False, on_loop: bool) -> Explanation:
+        """The answer to a query, and to the variants of it that an LLM writes."""
+        queries = [query if isinstance(query, QueryBundle) else QueryBundle(query)]
+        if self.num_queries > 1:
+            text = queries[0].query_str
+            queries += await self._aget_queries(text) if on_loop else self._get_queries(text)
+        question = Question(queries=tuple(queries), is_explained=is_explained)
         return await answer_question(self, question, on_loop=on_loop)

@@ -22,7 +22,6 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.keyword import TermEvidence, parse_query
-from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval.arms import (
     Arm,
     ask_arms,
@@ -233,11 +232,9 @@ def _filter_notes(fusion: Fusion) -> list[str]:
     """Filters that admit nothing; vector arms find something whatever the question is, unless nothing passes."""
     filtered = [arm for arm in fusion.arms if arm.has_filters]
     keyword = keyword_of(arm.retriever for arm in filtered)
-    parts = [] if keyword is None else keyword.empty_filters()
-    if not parts and all(arm.is_keyword for arm in filtered):
-        return []
-    together = ": each admits some, together they admit none" if keyword is not None else ""
-    return [f"no chunk passes the filters{': none has ' if parts else together}{', '.join(parts)}"]
+    if keyword is not None and (parts := keyword.empty_filters()):
+        return [f"no chunk passes the filters: none has {', '.join(parts)}"]
+    return [] if all(arm.is_keyword for arm in filtered) else ["no chunk passes the filters"]
 
 
 # Cut
@@ -261,7 +258,7 @@ def cut(fusion: Fusion, pool: Pool) -> list[NodeWithScore]:
             if (node := nodes.get(node_id)) is not None:
                 hit = NodeWithScore(node=node, score=scale * pool.scores[node_id])
                 is_compared = is_learned and len(results) < _COMPARED
-                is_again = is_compared and met.has(node.get_content(), day_of(node.metadata))
+                is_again = is_compared and met.has(node.get_content(), node.metadata)
                 (again if is_again else results).append(hit)
     lowest = results[-1].score or 0.0 if results else 0.0
     for hit in again[: most - len(results)]:

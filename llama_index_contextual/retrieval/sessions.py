@@ -22,18 +22,19 @@ figures, and what was tried besides, are in ``benchmarks/results/memory.md``.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable
 from pathlib import PurePosixPath
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from llama_index_contextual.metadata import HEADER_PATH
 from llama_index_contextual.retrieval.fusion import LEAST, Mode, Table, shipped_weights, stretch, trust_in
 from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date
 
     from llama_index_contextual.retrieval.fusion import Floats, Ranking
@@ -66,10 +67,10 @@ def sessions_of(
     A later day is as far away as an earlier one; None stands for a session without a day, or with a path that never
     ages (``ageless`` are globs).
     """
-    sessions, ages = list["Hashable"](), dict["Hashable", "int | None"]()
+    sessions, ages = list[Hashable](), dict[Hashable, int | None]()
     for node_id, record in zip(reads.ids, reads.records, strict=True):
         path, day = (node_id, None) if record is None else (record.path, record.day)
-        session = (path or node_id, day or (record and record.dated.get(HEADER_PATH)))
+        session = (path or node_id, day or (record and record.section))
         sessions.append(session)
         if session not in ages:
             aged = day is not None and not any(PurePosixPath(path).match(one) for one in ageless)
@@ -85,7 +86,6 @@ def fuse_sessions(
     *,
     half_life_days: float = HALF_LIFE_DAYS,
     ageless: Sequence[str] = (),
-    weights: Mapping[str, float] | None = None,
 ) -> Table:
     """Rankings of chunks fused by their sessions.
 
@@ -96,40 +96,32 @@ def fuse_sessions(
         today: The day of the message.
         half_life_days: After so many days the feature age is one half.
         ageless: Globs of paths that never age.
-        weights: Of the features; default the shipped ones.
 
     Returns:
         ``raw`` is the log-odds of a chunk's session, halved for each chunk of it that comes before, and ``score`` is
         ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0; the score of ``age`` are the
         days of the session, or -1.
     """
-    weights = weights or shipped_weights("messages")
+    table, features = chunk_features(query, rankings, reads)
     sessions, ages = sessions_of(reads, today, ageless)
     known = {one: 0.5 ** (age / half_life_days) for one, age in ages.items() if age is not None}
     middle = median(known.values()) if known else 0.0  # the newness of a session without an age
-    table, features = chunk_features(query, rankings, reads)
-    chunk_scores = features @ [weights[name] for name in FEATURES[:-1]]
-    members: dict[Hashable, list[int]] = {}
-    for row in np.argsort(-chunk_scores, kind="stable").tolist():
-        members.setdefault(sessions[row], []).append(row)
-    values, days = np.zeros((len(reads.ids), len(FEATURES))), np.full(len(reads.ids), -1.0)
-    totals = dict["Hashable", "tuple[float, float]"]()
+    members, credits_ = defaultdict[Hashable, list[int]](list), dict[Hashable, list[float]]()
+    for row in np.argsort(-features.sum(axis=1), kind="stable").tolist():
+        members[sessions[row]].append(row)
     for session, rows in members.items():
         best = -np.sort(-features[rows], axis=0)
-        of_session = [*best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS, best[0, 2], known.get(session, middle)]
-        values[rows], age = of_session, ages[session]
-        days[rows] = -1.0 if age is None else age
-        summands = [weights[name] * value for name, value in zip(FEATURES, of_session, strict=True)]
-        totals[session] = math.fsum(summands), math.fsum(summands[:-1])
-    lifted = np.zeros(len(reads.ids))
+        age = shipped_weights("messages")["age"] * known.get(session, middle)
+        credits_[session] = [*(best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS).tolist(), float(best[0, 2]), age]
+    added, days = np.zeros((len(reads.ids), len(FEATURES) + 1)), np.full(len(reads.ids), -1.0)
+    totals = {session: (math.fsum(parts), math.fsum(parts[:-1])) for session, parts in credits_.items()}
     for session, total in _in_turn(totals).items():
-        rows = members[session]
-        lifted[rows] = total - totals[session][0]
+        rows, age_days = members[session], ages[session]
+        added[rows] = [*credits_[session], total - totals[session][0]]
+        days[rows] = -1.0 if age_days is None else age_days
         table.raw[rows] = total * _FURTHER ** np.arange(len(rows))
-    table.columns.append(("turn", 0, lifted, lifted, None))
-    for at, name in enumerate(FEATURES):
-        shown = days if name == "age" else values[:, at]
-        table.columns.append((name, 0, shown, weights[name] * values[:, at], None))
+    for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
+        table.columns.append((name, 0, days if name == "age" else column, column, None))
     table.scores = np.maximum(table.raw / max(float(table.raw.max(initial=0.0)), LEAST), LEAST)
     return table
 
@@ -145,28 +137,30 @@ def _in_turn(totals: Mapping[Hashable, tuple[float, float]]) -> dict[Hashable, f
 
 
 def chunk_features(query: str, rankings: Sequence[Ranking], reads: PoolReads) -> tuple[Table, Floats]:
-    """The candidates with their ranks, which add nothing by themselves, and all features but age, one a column."""
-    whole = [one for one in rankings if one.query == 0]
-    table, trust = Table(whole), trust_in(query, rankings, reads)
-    for ranking in whole:
-        table.add_ranking(ranking, np.zeros(len(ranking.in_ranks[0])))
-    vectors, matches = ([one for one in whole if one.is_keyword is kind] for kind in (False, True))
-    sentences = [one for one in rankings if one.query and not one.is_keyword] or vectors
-    unit = _RANGE * max(
-        (float(np.std(one.in_ranks[1][: one.compared])) for one in vectors if one.candidates), default=0
-    )
+    """The candidates with their ranks, which add nothing by themselves, and all features but age, one a column.
 
-    def weighted(several: Sequence[Ranking], scaled: Callable[[Ranking], Floats]) -> Floats:
-        total = math.fsum(one.weight for one in several) or 1.0
-        shares = [trust.get(one.arm, 1.0) * one.weight / total * table.spread(one, scaled(one)) for one in several]
-        return np.sum(shares, axis=0) if shares else np.zeros(len(table.ids))
-
-    features = np.zeros((len(table.ids), len(FEATURES) - 1))
-    features[:, 0] = weighted(vectors, lambda one: stretch(one.in_ranks[1], Mode.LEARNED, one.compared))
-    features[:, 1] = weighted(matches, lambda one: np.minimum(one.in_ranks[1] / (reads.weight or 1.0), 1.0))
-    for ranking in sentences if unit else ():
-        ids, scores = ranking.in_ranks
-        last = scores[: ranking.compared][-1] if len(ids) else 0.0
-        above = trust.get(ranking.arm, 1.0) * (scores - last) / unit
+    A feature is in log-odds: its value times its weight.
+    """
+    whole, trust = [one for one in rankings if one.query == 0], trust_in(query, rankings, reads)
+    table, shares = Table(whole), Counter[bool]()
+    features, spread = np.zeros((len(table.ids), len(FEATURES) - 1)), 0.0
+    for one in whole:
+        shares[one.is_keyword] += one.weight  # type: ignore[assignment]
+    for one in whole:
+        scores = one.in_ranks[1]
+        table.add_ranking(one, np.zeros(len(scores)))
+        if one.is_keyword:
+            values = np.minimum(scores / (reads.weight or 1.0), 1.0)
+        else:
+            values = stretch(scores, Mode.LEARNED, one.compared)
+            spread = max(spread, float(np.std(scores[: one.compared])) if len(scores) else 0.0)
+        features[:, int(one.is_keyword)] += table.spread(one, trust.get(one.arm, 1.0) * one.weight * values)
+    for kind, share in shares.items():
+        features[:, int(kind)] /= share or 1.0
+    vectors = [one for one in rankings if not one.is_keyword]
+    for ranking in ([one for one in vectors if one.query] or vectors) if spread else ():
+        scores = ranking.in_ranks[1]
+        last = scores[: ranking.compared][-1] if len(scores) else 0.0
+        above = trust.get(ranking.arm, 1.0) * (scores - last) / (_RANGE * spread)
         features[:, 2] = np.maximum(features[:, 2], table.spread(ranking, above))
-    return table, features
+    return table, features * [shipped_weights("messages")[name] for name in FEATURES[:-1]]

@@ -15,9 +15,8 @@ depend on the question, the :class:`ChunkRecord`, is read once for each chunk an
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,15 +28,12 @@ import numpy.typing as npt
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import (
-    DATE,
-    DATE_TS,
     HEADER_PATH,
     HEADING_LEVEL,
     PATH,
     TITLE,
     day_of,
     heading_titles,
-    prefixed_key,
 )
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 from llama_index_contextual.text import fold, normalise
@@ -59,35 +55,29 @@ _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
 _READ: Final = 1000  # characters of a chunk that may be headings
 LONGEST_NAME: Final = 200  # characters of a name
 NAMING: Final = (TITLE, "aliases", "alias")  # metadata keys of names of a document
-_OURS: Final = (DATE, DATE_TS, HEADER_PATH, HEADING_LEVEL, PATH)
-_DATED: Final = (*_OURS, *map(prefixed_key, _OURS), "file_path", "file_name")
 _FIRST: Final = 50  # candidates whose openings are read
 _NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
 
 
-@dataclass(frozen=True)
-class ChunkRecord:
+class ChunkRecord(NamedTuple):
     """What the ranking reads of a chunk, whatever the question is.
 
     Args:
         path: Of its file; "" where it has none.
+        section: Its header path.
         names: What it is called, folded, by the value of each: names of its document, and its headings.
         opening: The headings with which it begins.
         code: Names in it, where it is of a source file.
-        dated: The part of its metadata that may name its day.
+        day: The day of its note.
     """
 
     path: str
+    section: str
     names: Mapping[str, float]
     opening: str
     code: CodeRecord | None
-    dated: Mapping[str, Any]
-
-    @cached_property
-    def day(self) -> date | None:
-        """The day of its note."""
-        return day_of(self.dated)
+    day: date | None
 
 
 def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> ChunkRecord:
@@ -95,9 +85,9 @@ def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> Chu
     path = str(metadata.get(PATH) or metadata.get("file_path") or "")
     code = code_record(analyzer, path, text)
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
-    names = _names_of(path, headings, *(str(metadata.get(key) or "") for key in (HEADER_PATH, *NAMING)))
-    dated = {key: metadata[key] for key in _DATED if key in metadata}
-    return ChunkRecord(path, names, "" if code else opening_of(text), code, dated)
+    section, *naming = (str(metadata.get(key) or "") for key in (HEADER_PATH, *NAMING))
+    names = _names_of(path, headings, section, *naming)
+    return ChunkRecord(path, section, names, "" if code else opening_of(text), code, day_of(metadata))
 
 
 class PoolReads(NamedTuple):
@@ -240,18 +230,18 @@ def name_shares(query: str, records: Sequence[ChunkRecord | None], raw: Floats) 
 
 
 class NearDuplicates:
-    """The pairs of words of the texts so far, each with its day: notes of different days repeat nothing."""
+    """The pairs of words of the texts so far; notes of different days repeat nothing."""
 
     def __init__(self) -> None:
-        self._met: list[tuple[frozenset[tuple[str, ...]], object]] = []
+        self._met: list[tuple[frozenset[tuple[str, ...]], Mapping[str, Any]]] = []
 
-    def has(self, text: str, day: object = None) -> bool:
+    def has(self, text: str, metadata: Mapping[str, Any]) -> bool:
         """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
         words = text.casefold().split()
-        pairs = frozenset(pairwise(words)) or frozenset([tuple(words)])
-        for others, other_day in self._met:
+        pairs = frozenset[tuple[str, ...]](pairwise(words)) or frozenset([tuple(words)])
+        for others, of_other in self._met:
             both = len(pairs & others)
-            if day == other_day and both >= _SAME * (len(pairs) + len(others) - both):
+            if both >= _SAME * (len(pairs) + len(others) - both) and day_of(metadata) == day_of(of_other):
                 return True
-        self._met.append((pairs, day))
+        self._met.append((pairs, metadata))
         return False

@@ -15,7 +15,7 @@ def test_a_raised_score_is_1_at_most_in_an_entry():
 
 def near_duplicates(texts):
     met = NearDuplicates()
-    return {position for position, text in enumerate(texts) if met.has(text)}
+    return {position for position, text in enumerate(texts) if met.has(text, {})}
 
 
 def test_near_duplicates_are_dropped_after_the_first():

@@ -75,34 +75,30 @@ def test_it_serialises(arms):
     assert {one["arm"]: one["rank"] for one in data["hits"][0]["credits"]}["bm25"] == 1
 
 
-def test_variants_reach_the_keyword_arm_only(arms):
-    retriever = ContextualFusionRetriever(arms)
-    explanation = retriever.explain("Cookie", "carrots", "sofa")
+class Variants(MockLLM):
+    def complete(self, prompt, formatted=False, **kwargs):
+        response = super().complete(prompt, formatted, **kwargs)
+        response.text = "carrots\nsofa\nhouse"
+        return response
+
+    async def acomplete(self, prompt, formatted=False, **kwargs):
+        return self.complete(prompt, formatted, **kwargs)
+
+
+def test_variants_that_an_llm_writes_reach_the_keyword_arm_only(arms):
+    retriever = ContextualFusionRetriever(arms, num_queries=3, llm=Variants())
+    explanation = retriever.explain("Cookie")
+    assert explanation.queries == ("Cookie", "carrots", "sofa")
     credits_ = [one for hit in explanation for one in hit.credits]
     assert {one.query for one in credits_ if one.arm == "vector"} == {0}
     assert {one.query for one in credits_ if one.arm == "bm25"} == {0, 1, 2}
+    assert pairs(asyncio.run(retriever.aretrieve("Cookie"))) == pairs(retriever.retrieve("Cookie"))
 
 
 def test_variants_find_more(arms):
-    retriever = ContextualFusionRetriever(arms[1:])
-    assert [one.node.node_id for one in retriever.retrieve("Cookie")] == ["dog"]
-    explanation = retriever.explain("Cookie", "carrots", "sofa")
-    assert {hit.node_id for hit in explanation} == {"dog", "cat"}
-
-
-def test_an_llm_may_write_the_variants(arms):
-    class Variants(MockLLM):
-        def complete(self, prompt, formatted=False, **kwargs):
-            response = super().complete(prompt, formatted, **kwargs)
-            response.text = "carrots\nsofa\nhouse"
-            return response
-
-        async def acomplete(self, prompt, formatted=False, **kwargs):
-            return self.complete(prompt, formatted, **kwargs)
-
-    retriever = ContextualFusionRetriever(arms, num_queries=3, llm=Variants())
-    assert retriever.explain("Cookie").queries == ("Cookie", "carrots", "sofa")
-    assert pairs(asyncio.run(retriever.aretrieve("Cookie"))) == pairs(retriever.retrieve("Cookie"))
+    assert [one.node.node_id for one in ContextualFusionRetriever(arms[1:]).retrieve("Cookie")] == ["dog"]
+    retriever = ContextualFusionRetriever(arms[1:], num_queries=3, llm=Variants())
+    assert {hit.node_id for hit in retriever.explain("Cookie")} == {"dog", "cat"}
 
 
 def test_recency_acts_on_the_pool_before_the_cut(arms):

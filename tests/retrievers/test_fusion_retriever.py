@@ -142,11 +142,6 @@ def test_all_arms_failing_is_an_error():
         ContextualFusionRetriever(arms[1:]).retrieve("q")
 
 
-def test_equal_query_strings_count_once(arms):
-    ours = ContextualFusionRetriever(arms)
-    assert pairs(ours.explain("carrots", "carrots").nodes) == pairs(ours.retrieve("carrots"))
-
-
 # What it promises
 
 

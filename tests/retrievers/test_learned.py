@@ -204,11 +204,10 @@ def test_any_arms_will_do(nodes, arms):
 
 
 def test_arms_of_one_kind_share_its_feature():
-    weights = {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0}
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = ranked(fuse_learned("q", [Ranking("x", 0, 0.7, candidates)], weights=weights))
+    one = ranked(fuse_learned("q", [Ranking("x", 0, 0.7, candidates)]))
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = ranked(fuse_learned("q", rankings, weights=weights))
+    two = ranked(fuse_learned("q", rankings))
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
 
 
@@ -272,11 +271,11 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
-    weights = {"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0, "date": 0.0}
     words = reads(["a", "b"], [0.0, 0.0])
     keyword = Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)], is_keyword=True)
-    found = ranked(fuse_learned("q", [keyword], words, weights=weights))
-    assert {one.node_id: one.raw for one in found} == pytest.approx({"a": 0.75, "b": 0.25})
+    found = ranked(fuse_learned("q", [keyword], words))
+    values = {one.node_id: credit.score for one in found for credit in one.credits if credit.arm == "match"}
+    assert values == pytest.approx({"a": 0.75, "b": 0.25})
 
 
 def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
