@@ -120,8 +120,8 @@ def test_a_page_of_chunks_holds_each_text_once():
             '<p><a href="@[[B#x]]" rel="noopener noreferrer">B &gt; x</a></p>',
         ),
         ("![[b.PNG|200]]", '<p><span class="image">b.PNG</span></p>'),
-        ("# H", '<p class="title level1">H</p>'),
-        ("```html\n<b>\n```", "<pre><code>&lt;b&gt;\n</code></pre>"),
+        ("# H", "<h1>H</h1>"),
+        ("```html\n<b>\n```", '<pre><code class="language-html">&lt;b&gt;\n</code></pre>'),
     ],
 )
 def test_markdown_becomes_html_that_runs_and_loads_nothing(text, html):
@@ -144,7 +144,7 @@ def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp
     with ContextualIndex.open(tmp_path, embed_model="none", files=files) as index:
         index.refresh()
         pages = {node.metadata["path"]: node_html(node, str) for node in index.nodes()}
-    assert '<p class="title level1">Tides</p>' in pages["page.html"]
+    assert "<h1>Tides</h1>" in pages["page.html"]
     assert "<td>7</td>" in pages["fees.csv"]
     assert pages["plain.txt"].startswith("<pre># Tides")
 
@@ -152,7 +152,8 @@ def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp
 def test_later_pieces_of_tables_and_fences_are_shown_as_such():
     table = rendered("| 1 | 2 |\n| 3 | 4 |", {"path": "a.md", "continues": "| a | b |"}, str)
     assert (table.count("<th>"), table.count("<td>")) == (2, 4)
-    assert rendered("*x*", {"path": "a.md", "continues": "python"}, str) == "<pre><code>*x*</code></pre>\n"
+    code = rendered("*x*", {"path": "a.md", "continues": "python"}, str)
+    assert code == '<pre><code class="language-python">*x*</code></pre>\n'
     assert rendered("*x*", {"path": "a.py"}, str) == "<pre>*x*</pre>"
 
 
@@ -169,7 +170,7 @@ def test_later_pieces_of_tables_and_fences_are_shown_as_such():
 )
 def test_a_chunk_of_code_shows_as_code_what_stands_in_its_fences(text, code):
     html = rendered(text, {"path": "a.md", "content_type": "code"}, str)
-    assert re.findall("<pre><code>(.*?)</code></pre>", html, re.DOTALL) == code
+    assert re.findall("<pre><code[^>]*>(.*?)</code></pre>", html, re.DOTALL) == code
 
 
 def test_whole_words_are_marked_and_parts_of_texts_without_spaces():

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import json
 import os
 import socket
@@ -64,24 +63,9 @@ async def test_over_http_on_loopback(folder):
             assert await status_of(port, Origin=origin) == 403, origin
 
 
-def test_sessions_over_http_end(index):
-    """Each keeps memory, and a client may go without a word."""
-    server = mcp_server.NotesServer(index)
-    mcp_server._http_app(server, 8765)
-    assert server.session_manager.session_idle_timeout == mcp_server._SESSION_IDLE <= 3600  # not the SDK's own
-    assert server.session_manager.max_sessions == mcp_server._MOST_SESSIONS <= 1000
-
-
 def test_a_port_that_is_taken_is_named(folder):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(SettingError, match=r"port=\d+ cannot be used .* Cure: another port"):
             mcp_server.serve(folder, transport="http", port=taken.getsockname()[1])
-
-
-def test_while_it_serves_imports_are_out_of_garbage_collection(folder, monkeypatch):
-    frozen = []
-    monkeypatch.setattr(mcp_server, "run_app", lambda *_: frozen.append(gc.get_freeze_count()))
-    mcp_server.serve(folder, transport="http", port=8765)
-    assert frozen[0] > 10_000 > gc.get_freeze_count()

@@ -171,8 +171,8 @@ async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
     (folder / "empty.md").touch()
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for arguments, said in [
-            ({"path": "binary.md"}, "the note 'binary.md' is not a text file"),
-            ({"path": "MEMORY.md", "from_line": 99}, "from_line=99 is too high: 'MEMORY.md' has 3 lines"),
+            ({"path": "binary.md"}, "'binary.md' cannot be read"),
+            ({"path": "MEMORY.md", "from_line": 99}, "'MEMORY.md' has no lines 99 to 298. Cure: some of its 3"),
         ]:
             result = await client.call_tool("read", arguments)
             assert result.is_error
@@ -213,7 +213,7 @@ async def test_a_page_of_a_document_is_read_by_its_citation(folder, index):
         assert page.strip() == index.read("report.pdf#page=2").strip() != index.read("report.pdf#page=1").strip()
         result = await client.call_tool("read", {"path": "report.pdf#page=99"})
         assert result.is_error
-        assert "'report.pdf' has no page '99'" in result.content[0].text
+        assert "'report.pdf#page=99' cannot be read" in result.content[0].text
 
 
 async def test_tools_have_titles_only_read_and_describe_their_answers(index):
@@ -255,8 +255,8 @@ async def test_get_takes_what_any_tool_cites(folder, index):
             assert (part["path"], part["from_line"], part["to_line"]) == ("people/ana.md", first, last), target
         for target, error in {
             "[[Bob]]": "no note that [[Bob]] means", "[[Ana#Dogs]]": "no heading 'Dogs'",
-            "people/ana.md#L9": "from_line=9 is too high", "[[.secret]]": "no note",
-            "people/bob.md#L3": "there is no note", "people/ana.md#L7-L6": "names no lines",
+            "people/ana.md#L9": "has no lines 9 to 9", "[[.secret]]": "no note",
+            "people/bob.md#L3": "there is no note", "people/ana.md#L7-L6": "has no lines 7 to 6",
             "note:///../outside.md": "there is no note",
         }.items():  # fmt: skip
             answer = await client.call_tool("read", {"path": target})
@@ -271,9 +271,7 @@ async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
         long = (await client.call_tool("read", {"path": "long.md"})).content[0].text
         assert long == "x" * 50_000 + "\n\n(lines 1 to 1 of 2)"
         line = await client.call_tool("read", {"path": "line.md"})
-        assert line.content[0].text.endswith(
-            "zz\n\n(lines 1 to 1 of 1; line 1 is cut, it is longer than 64,000 characters)"
-        )
+        assert line.content[0].text == "z" * 64_000 + " …"
 
 
 async def test_several_queries_are_asked_at_once(index):
@@ -293,36 +291,6 @@ async def test_several_queries_are_asked_at_once(index):
         twice = await found("carrots", "color", "Cookie carrots")
         assert twice[0] == "memory/2026-04-09.md"
         assert (await client.call_tool("search", {"queries": []})).is_error
-
-
-async def test_an_error_is_one_sentence_without_links_of_a_library(index):
-    async with mcp.Client(mcp_server.NotesServer(index)) as client:
-        for tool, arguments in [
-            ("search", {"query": "x", "max_results": 0}), ("memory_context", {}), ("read", {"path": 3}),
-            ("read", {"path": "none.md"}), ("no_such_tool", {}),
-            ("search", {"queries": [3]}),
-        ]:  # fmt: skip
-            [content] = (await client.call_tool(tool, arguments)).content
-            assert "\n" not in content.text
-            assert "http" not in content.text
-            assert "Error executing tool" not in content.text
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
-    [
-        ("search", {"query": "x", "folder": "a"}, "search takes no folder. Cure: query, "),
-        ("list", {"verbose": True}, "list takes no verbose. Cure: path"),
-        ("search", {"queries": [{"query": "x"}]}, "queries.0: Input should be a valid string"),
-    ],
-)
-async def test_what_a_tool_does_not_take_is_refused_by_its_name(folder, index, tool, arguments, said):
-    before = {path: path.read_bytes() for path in folder.rglob("*.md")}
-    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
-        answer = await client.call_tool(tool, arguments)
-    assert answer.is_error
-    assert said in answer.content[0].text
-    assert {path: path.read_bytes() for path in folder.rglob("*.md")} == before
 
 
 async def test_the_list_leaves_out_what_could_not_be_read(folder, index):

@@ -182,8 +182,6 @@ def mcp(target: Target, **how: Any) -> None:
 @as_json
 def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> None:
     """Show the chunks of a file with their lines and contexts."""
-    from rich.console import Console
-
     from llama_index_contextual.app.serve.html import chunk_data, preview_of
 
     file = file.resolve()
@@ -195,10 +193,8 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
         result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
     if html:
         options.write_page(html, result.to_html())
-    elif as_json:
-        options.print_json(chunk_data(result.nodes))
     else:
-        Console(highlight=False).print(result)
+        options.print_report(chunk_data(result.nodes), str(result), as_json=as_json)
 
 
 @command(folder="folder")

@@ -10,17 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from os.path import normpath
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from llama_index_contextual import metadata
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.keyword import items_of
 from llama_index_contextual.memory import LINES_GAP, SPLIT, choose_snippet, shown_path
-from llama_index_contextual.text import WIKI_LINK, caseless, counted, is_markdown, lines_of, readable
+from llama_index_contextual.retrieval.signals import NAMING, document_names, folded_name
+from llama_index_contextual.text import WIKI_LINK, caseless, is_markdown, lines_of, readable
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
@@ -46,7 +45,7 @@ _MOST_LISTED: Final = 500
 _MOST_LABELS: Final = 50  # of one kind in a list
 _SUGGESTED: Final = 3
 _MOST_CHARS: Final = 64_000  # of one answer
-_CITED_LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
+_CITED_LINES: Final = re.compile(r"L(\d{1,9})(?:-L?(\d{1,9}))?")
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
 
 
@@ -97,6 +96,11 @@ class ShownHit:
     def name(self) -> str:
         """The title of its document, else the name of the file."""
         return note_name(self.node)
+
+    @property
+    def date(self) -> str:
+        """Its day; "" for none."""
+        return str(metadata.value_of(self.node.metadata, metadata.DATE) or "")
 
     @property
     def headings(self) -> str:
@@ -198,30 +202,26 @@ def few_of_each(
     return [(item, (counts[key] - shown[key]) * (last[key] == at)) for at, (key, item) in enumerate(kept)]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some lines of a note; both ends are included, and count from 1. ``is_cut``: the last line goes on."""
+class Part(NamedTuple):
+    """Some lines of a note; both ends are included, and count from 1."""
 
     path: str
     from_line: int
     to_line: int
     total_lines: int
     text: str
-    is_cut: bool = False
 
     @property
     def extent(self) -> str:
         """Which lines of how many it has; "" for a whole note."""
-        if self.from_line == 1 and self.to_line >= self.total_lines and not self.is_cut:
-            return ""
-        cut = f"; line {self.to_line} is cut, it is longer than {_MOST_CHARS:,} characters" if self.is_cut else ""
-        return f"lines {self.from_line} to {self.to_line} of {self.total_lines}{cut}"
+        is_whole = self.from_line == 1 and self.to_line >= self.total_lines
+        return "" if is_whole else f"lines {self.from_line} to {self.to_line} of {self.total_lines}"
 
 
 def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | None = None) -> Part:
     """The part of a note that a citation names: the note, lines or a page of it, a name in double brackets.
 
-    Of more than 64,000 characters as many whole lines as fit are returned.
+    Of more than 64,000 characters as many whole lines as fit are returned; a longer line is cut, with a mark.
 
     Args:
         index: Of the notes.
@@ -232,70 +232,53 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
     Raises:
         DocumentError: There is no such note, page, heading or line, or it is no text.
     """
-    path, place = _resolve(index, target.strip())
+    path, place = _resolve(index, target)
+    if metadata.split_page(f"{path}#{place}")[1]:
+        path, place = f"{path}#{place}", ""
     text = index.read(path)
     if text is None:
-        file, page = metadata.split_page(path)
-        cure = f"{file!r} has no page {page!r}. Cure: the name without it"
-        raise DocumentError(cure if page else f"the note {path!r} is not a text file")
+        raise DocumentError(f"{path!r} cannot be read: it is no text, or has no such page. Cure: the name alone")
     lines = [line.rstrip("\r\n") for line in lines_of(text)]
-    if lines_named := _CITED_LINES.fullmatch(place):
-        first, last = int(lines_named[1]), int(lines_named[2] or lines_named[1])
-        if not 0 < first <= last:
-            raise DocumentError(f"{target!r} names no lines. Cure: the first, from 1, then the last: #L3-L9")
+    last = len(lines) if count is None else first + count - 1
+    if cited := _CITED_LINES.fullmatch(place):
+        first, last = int(cited[1]), int(cited[2] or cited[1])
     elif place:
         first, last = _section(text, place.rpartition("#")[2].strip(), len(lines))
-    else:
-        last = len(lines) if count is None else first + count - 1
-    if first > max(len(lines), 1):
-        raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
-    wanted = lines[first - 1 : last]
-    shown, is_cut = "\n".join(wanted), False
+    if first > max(len(lines), 1) or (cited and not 0 < first <= last):
+        raise DocumentError(f"{path!r} has no lines {first} to {last}. Cure: some of its {len(lines)}, as in #L3-L9")
+    shown = "\n".join(lines[first - 1 : last])
     if len(shown) > _MOST_CHARS:
-        is_cut = len(wanted[0]) > _MOST_CHARS
-        shown = shown[:_MOST_CHARS] if is_cut else shown[: shown.rindex("\n", 0, _MOST_CHARS + 1)]
+        shown = shown[:_MOST_CHARS].rpartition("\n")[0] or f"{shown[:_MOST_CHARS]} …"
     last = first + shown.count("\n") if lines else 0
-    return Part(shown_path(path), first, last, len(lines), shown, is_cut)
+    return Part(shown_path(path), first, last, len(lines), shown)
 
 
 def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
-    """The path that a citation or a name means, perhaps with a page, and the lines or headings after ``#``, or ""."""
-    inner = target.strip("![]").partition("|")[0].strip()
-    lines = _CITED_LINES.search(inner)
-    file, page = metadata.split_page(inner)
-    name = inner[: lines.start()] if lines else file if page else inner.partition("#")[0]
-    for wanted in (target, name):
-        if wanted in index.files(wanted):
-            return (inner, "") if page else (wanted, inner[len(wanted) :])
+    """The path of the note that a citation or a name means, and the lines, page or heading after its ``#``, or ""."""
+    inner = target.strip("![] ").partition("|")[0].strip()
+    parts = inner.split("#")
+    ways = [("#".join(parts[:at]).strip(), "#".join(parts[at:])) for at in range(len(parts), 0, -1)]
+    for name, place in ways:
+        if name in index.files(name):
+            return name, place
     names = _names(index)
-    for wanted in (target, inner, name):  # "Meeting, C# too" is a title
-        if path := names.get(_folded(wanted)):
-            return (f"{path}{inner[len(wanted) :]}", "") if page else (path, inner[len(wanted) :])
-    similar = get_close_matches(_folded(PurePosixPath(name).name), [one for one in names if "/" not in one], 9, 0.5)
+    for name, place in ways:  # "Meeting, C# too" is a title
+        if path := names.get(folded_name(name)):
+            return path, place
+    similar = get_close_matches(folded_name(ways[-1][0]), names, 9, 0.5)
     paths = [*dict.fromkeys(names[one] for one in similar)] or [*names.values()]
     cure = ", ".join(map(shown_path, paths[:_SUGGESTED])) or "index the folder first"
     raise DocumentError(f"there is no note that {target} means. Cure: {cure}")
 
 
 def _names(index: ContextualIndex) -> dict[str, str]:
-    """The path that each name means: ends of paths with and without suffix, of short ones first; titles; aliases."""
-    names: dict[str, str] = {}
-    for path in sorted(index.files(), key=lambda path: (path.count("/"), not is_markdown(path), path)):
-        for end in (path, shown_path(path)):
-            parts = PurePosixPath(end).parts
-            for at in range(len(parts)):
-                below = PurePosixPath(*parts[at:])
-                names.setdefault(_folded(str(below)), path)
-                names.setdefault(_folded(str(below.with_suffix(""))), path)
-    for key in (metadata.TITLE, "aliases", "alias") if index.exists else ():
-        for value, path in zip(index.values(key), index.values(metadata.PATH), strict=True):
-            for name in items_of(value):
-                names.setdefault(_folded(str(name)), str(path))
-    return names
-
-
-def _folded(name: str) -> str:
-    return caseless(normpath(name.strip()).lstrip("/"))
+    """The path that each name, folded, means: ends of paths, of short ones first; then titles and aliases."""
+    paths = sorted(index.files(), key=lambda path: (path.count("/"), not is_markdown(path), path))
+    named = [(name, path) for path in paths for name in document_names(path, path)]
+    for key in NAMING if index.exists else ():
+        pairs = {*zip(index.values(key), index.values(metadata.PATH), strict=True)}
+        named += [(name, path) for titles, path in pairs if titles for name in document_names("", titles, titles)]
+    return {folded_name(name): path for name, path in reversed(named)}
 
 
 def _section(text: str, heading: str, end: int) -> tuple[int, int]:
@@ -317,11 +300,11 @@ def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
     """The tags of each document, and the keys of its front matter, by path."""
     labels: dict[str, tuple[set[str], set[str]]] = {}
     for node in index.nodes() if index.exists else ():
-        meta = node.metadata
-        tags, keys = labels.setdefault(metadata.path_of(meta), (set(), set()))
-        written = (str(metadata.value_of(meta, key) or "").split(",") for key in (metadata.TAGS, metadata.INLINE_TAGS))
-        tags.update(tag for part in written for one in part if (tag := one.strip().lstrip("#")))
-        keys.update(meta.keys() - NAMES_TAKEN)
+        tags, keys = labels.setdefault(metadata.path_of(node.metadata), (set(), set()))
+        for key in (metadata.TAGS, metadata.INLINE_TAGS):
+            written = str(metadata.value_of(node.metadata, key) or "").split(",")
+            tags.update(tag for one in written if (tag := one.strip().lstrip("#")))
+        keys.update(node.metadata.keys() - NAMES_TAKEN)
     return labels
 
 
@@ -329,21 +312,19 @@ def listing(index: ContextualIndex, below: str = "") -> tuple[str, int]:
     """The paths of the readable notes, all or those below a folder, with what narrows a search; and their number."""
     failed = index.failed() if index.exists else {}
     start = f"{below.strip('/')}/".lstrip("/")
-    readable = [path for path in index.files() if path not in failed]
-    paths = [path for path in readable if f"{shown_path(path)}/".startswith(start)]
+    paths = [path for path in index.files() if path not in failed and f"{shown_path(path)}/".startswith(start)]
     if start and not paths:
-        folders = sorted({str(parent) for path in readable for parent in PurePosixPath(shown_path(path)).parents})
-        nearest = get_close_matches(start, folders, _SUGGESTED, 0.3) or folders[:_SUGGESTED]
-        raise DocumentError(f"no note is in a folder {below!r}. Cure: {', '.join(nearest) or 'index the folder first'}")
-    labels = labels_of(index)
+        raise DocumentError(f"no note is in a folder {below!r}. Cure: one that the list of all notes names")
+    labels, nothing = labels_of(index), (set[str](), set[str]())
     counts = {
         "Folders": Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name),
-        "Tags": Counter(tag for path in paths for tag in labels.get(path, ((), ()))[0]),
-        "Front matter": Counter(key for path in paths for key in labels.get(path, ((), ()))[1]),
+        "Tags": Counter(tag for path in paths for tag in labels.get(path, nothing)[0]),
+        "Front matter": Counter(key for path in paths for key in labels.get(path, nothing)[1]),
     }
-    most = {name: count.most_common(_MOST_LABELS) for name, count in counts.items() if count}
-    lines = [f"{name}: {', '.join(f'{key} {number}' for key, number in keys)}" for name, keys in most.items()]
+    lines = [*map(shown_path, paths[:_MOST_LISTED]), ""]
     if len(paths) > _MOST_LISTED:
-        lines.insert(0, f"({_MOST_LISTED} of {len(paths)}; name a folder for the others)")
-    shown = [*map(shown_path, paths[:_MOST_LISTED])]
-    return "\n".join([*shown, *([""] if lines and shown else []), *lines]) or "(no notes)", len(paths)
+        lines.append(f"({_MOST_LISTED} of {len(paths)}; name a folder for the others)")
+    for name, count in counts.items():
+        if most := count.most_common(_MOST_LABELS):
+            lines.append(f"{name}: {', '.join(f'{key} {number}' for key, number in most)}")
+    return "\n".join(lines).strip() or "(no notes)", len(paths)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from html import escape
+from html import escape, unescape
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -17,22 +17,19 @@ from urllib.parse import unquote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from llama_index.core.schema import MetadataMode, TextNode
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markupsafe import Markup
-from rich.console import Group
-from rich.panel import Panel
-from rich.text import Text
 
 from llama_index_contextual import metadata
 from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.memory import SPLIT, marked
-from llama_index_contextual.text import WIKI_LINK, counted, is_markdown, printable, readable
+from llama_index_contextual.text import WIKI_LINK, counted, is_markdown, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
+    from markdown_it.renderer import RendererHTML
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
 _WEB: Final = ("http://", "https://", "mailto:")
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
+_FACTS: Final = {"continues": "continues", LEFT_OUT: "left out:"}  # of a chunk, and what stands before each
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
@@ -86,8 +84,9 @@ def node_html(
     is_converted = values.get(metadata.HEADER_PATH) or values.get(metadata.CONTENT_TYPE) == "table"
     if not is_markdown(path) and not is_converted:
         return Markup("<pre>{}</pre>").format(marked_html(text, terms))
-    environment = {"terms": terms, "address": address, "path": path}
-    return Markup(_markdown().render(_whole(text, values), environment))  # noqa: S704  html is off
+    html = _markdown().render(_whole(text, values), {"address": address, "path": path})
+    parts = re.split(r"(<[^>]*>)", html)  # of tags alone: those of a text are escaped
+    return Markup().join(Markup(part) if part[:1] == "<" else marked_html(unescape(part), terms) for part in parts)  # noqa: S704
 
 
 def _whole(text: str, values: Mapping[str, Any]) -> str:
@@ -104,71 +103,43 @@ def _whole(text: str, values: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
+    markdown.add_render_rule("image", _image)
+    markdown.add_render_rule("link_open", _link)
     return markdown
 
 
-class _Renderer(RendererHTML):
-    """Writes the tokens of Markdown as HTML: a method for each kind that looks other than usual."""
-
-    def text(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        return str(marked_html(tokens[at].content, env["terms"]))
-
-    def code_inline(self, *where: Any) -> str:
-        return f"<code>{self.text(*where)}</code>"
-
-    def code_block(self, *where: Any) -> str:
-        return f"<pre>{self.code_inline(*where)}</pre>\n"
-
-    def fence(self, *where: Any) -> str:
-        return self.code_block(*where)
-
-    def image(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        return _image(tokens[at].content or unquote(str(tokens[at].attrGet("src") or "")), env)
-
-    def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
-        """A heading as a paragraph that looks like one: the outline of the page is the page's own."""
-        return f'<p class="title level{tokens[at].tag[1:]}">'
-
-    def heading_close(self, *_: Any) -> str:
-        return "</p>\n"
-
-    def link_open(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        target = str(tokens[at].attrGet("href") or "")
-        if target.lower().startswith(_WEB):
-            return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
-        path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
-        leads_out = _SCHEME.match(target) or target.startswith(("/", "#")) or path.startswith("..")
-        return _link("" if leads_out else env["address"](path))
-
-    def wiki_link(self, tokens: Sequence[Token], at: int, _: Any, env: Mapping[str, Any]) -> str:
-        name, heading, text = tokens[at].meta["parts"]
-        if tokens[at].content.startswith("!") and name.lower().endswith(_PICTURES):
-            return _image(name, env)
-        shown = marked_html(text or " > ".join(filter(None, (name, *heading.split("#")))), env["terms"])
-        return _link(env["address"](f"[[{name or env['path']}{heading}]]")) + f"{shown}</a>"
-
-
-def _image(name: str, env: Mapping[str, Any]) -> str:
-    return f'<span class="image">{marked_html(name, env["terms"])}</span>'
-
-
-def _link(address: str) -> str:
-    """The opening tag of a link to another document; of one that leads nowhere where there is no address."""
-    return f'<a href="{escape(address)}" rel="noopener noreferrer">' if address else '<a class="nowhere">'
-
-
 def _read_wiki_link(state: StateInline, silent: bool) -> bool:
-    """Read ``[[Name]]`` or ``![[Name]]`` where it stands."""
+    """Read ``[[Name]]`` or ``![[Name]]`` where it stands, as a link or as a picture."""
     match = WIKI_LINK.match(state.src, state.pos, state.posMax)
     if match is None or not (match[1].strip() or match[2]) or match[1].startswith(" "):  # "[[ -f x ]]" is code
         return False
     if not silent:
-        token = state.push("wiki_link", "", 0)
-        token.content, token.meta = match[0], {"parts": [(part or "").strip() for part in match.groups()]}
+        name, heading, text = ((part or "").strip() for part in match.groups())
+        if match[0].startswith("!") and name.lower().endswith(_PICTURES):
+            state.push("image", "img", 0).content = name
+        else:
+            state.push("link_open", "a", 1).attrs = {"href": f"[[{name or state.env['path']}{heading}]]"}
+            state.push("text", "", 0).content = text or " > ".join(filter(None, (name, *heading.split("#"))))
+            state.push("link_close", "a", -1)
     state.pos = match.end()
     return True
+
+
+def _image(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
+    return f'<span class="image">{escape(tokens[at].content or unquote(str(tokens[at].attrGet("src") or "")))}</span>'
+
+
+def _link(_: RendererHTML, tokens: Sequence[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    """The opening tag of a link to a page of the web or to another document, or of one that leads nowhere."""
+    target = str(tokens[at].attrGet("href") or "")
+    if target.lower().startswith(_WEB):
+        return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
+    path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
+    leads_out = _SCHEME.match(target) or target.startswith(("/", "#")) or path.startswith("..")
+    place = target if target.startswith("[[") else "" if leads_out else path
+    return f'<a href="{escape(env["address"](place))}" rel="noopener noreferrer">' if place else '<a class="nowhere">'
 
 
 # Chunks of a file
@@ -208,22 +179,9 @@ def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
     return chunks
 
 
-def _panel(chunk: dict[str, Any]) -> Panel:
-    """A chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
-    title = Text(f"{chunk['number']} ", style="bold")
-    title.append(printable(chunk["headings"], one_line=True) or "(no heading)")
-    facts = [chunk["citation"].rpartition("#")[2], counted(chunk["tokens"], "token"), chunk[metadata.CONTENT_TYPE]]
-    facts += [chunk[metadata.DATE], chunk[metadata.CONTINUES] and f"continues {chunk[metadata.CONTINUES]}"]
-    facts += ["over chunk_size"] if chunk["over_budget"] else []
-    subtitle = Text(" · ".join(printable(fact, one_line=True) for fact in facts if fact), style="dim")
-    body = Text(printable(f"{chunk['embedded']}\n\n") if chunk["context_source"] else "", style="green")
-    body.append(printable(chunk["overlap"]), style="dim italic").append(printable(chunk["text"]), style="default")
-    return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right")
-
-
 @dataclass(frozen=True)
 class Preview:
-    """The chunks of one file. ``rich`` draws them in a terminal.
+    """The chunks of one file.
 
     Attributes:
         name: The file's path.
@@ -235,25 +193,22 @@ class Preview:
     nodes: tuple[TextNode, ...] = field(repr=False)
     budget: int | None
 
-    @property
-    def left_out(self) -> str:
-        """What the chunks lack of the file: ``"2 pictures; 1 script"``; "" where it is all in them."""
-        return next((str(parts) for node in self.nodes if (parts := node.metadata.get(LEFT_OUT))), "")
-
     def to_html(self) -> str:
         """A self-contained page: boundaries, overlaps and contexts. It holds each text once."""
-        remark = f"Left out: {self.left_out}" if self.left_out else ""
-        values = {"budget": self.budget, "remark": remark, "chunks": chunk_data(self.nodes)}
-        return render("chunks.html", title=self.name, **values)
+        return render("chunks.html", title=self.name, budget=self.budget, chunks=chunk_data(self.nodes))
 
-    def __rich__(self) -> Group:
+    def __str__(self) -> str:
         chunks = chunk_data(self.nodes)
         tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
-        summary = f"{counted(len(chunks), 'chunk')}, {tokens}" if chunks else "no text, no chunks"
-        heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")
-        if self.left_out:
-            heading.append(f"; left out: {printable(self.left_out, one_line=True)}", style="yellow")
-        return Group(heading, *map(_panel, chunks))
+        lines = [f"{self.name}: {counted(len(chunks), 'chunk')}, {tokens}" if chunks else f"{self.name}: no text"]
+        for chunk in chunks:
+            facts = [chunk["citation"].rpartition("#")[2], counted(chunk["tokens"], "token"), chunk["content_type"]]
+            facts += [chunk["date"], "over chunk_size" * chunk["over_budget"]]
+            facts += [f"{words} {chunk[key]}" for key, words in _FACTS.items() if chunk[key]]
+            lines += ["", f"── {chunk['number']} {chunk['headings']} ── {' · '.join(filter(None, facts))}"]
+            lines += [f"+ {chunk['embedded']}"] if chunk["context_source"] else []
+            lines.append(chunk["overlap"] + chunk["text"])
+        return "\n".join(lines)
 
 
 def preview_of(

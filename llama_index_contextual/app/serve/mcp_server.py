@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 import sys
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import wraps
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.app.serve import LOOPBACK, few_of_each, listing, part_of, run_app
-from llama_index_contextual.errors import ContextualError, SettingError, needs, whole
+from llama_index_contextual.errors import ContextualError, SettingError, needs
 from llama_index_contextual.memory import (
     HEADER,
     NOTHING,
@@ -35,7 +34,7 @@ from llama_index_contextual.memory import (
 
 with needs("The MCP SDK (mcp 2)", "app"):
     from mcp.server.mcpserver import MCPServer
-    from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.transport_security import TransportSecuritySettings
     from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.settings import Refreshing
     from llama_index_contextual.memory import MemoryEntry
 
-_SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
-_SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
-_MOST_SESSIONS: Final = 100
 _MAX_RESULTS: Final = 50
 _MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedding busy for a minute
 _POOL: Final = 30  # hits of which those of one note are counted
@@ -89,7 +85,8 @@ class NotesServer(MCPServer[None]):
 
     Args:
         index: The notes.
-        refresh: Whether a question brings the index up to date.
+        refresh: Whether a question brings the index up to date: in the background, where an answer waits for that at
+            most 0.1 s and says what is not indexed yet; never; or before the answer.
     """
 
     def __init__(self, index: ContextualIndex, refresh: Refreshing = "auto") -> None:
@@ -118,21 +115,6 @@ class NotesServer(MCPServer[None]):
             yield None
         finally:
             await asyncio.to_thread(self.keeper.close, wait=_ENDING)
-
-    async def call_tool(self, name: str, arguments: dict[str, Any], *more: Any, **others: Any) -> Any:
-        """Call a tool; what is wrong with a call is one sentence.
-
-        The SDK drops arguments that it does not know, and an agent would take the answer for one to its question.
-        """
-        names = {tool.name: [*tool.input_schema.get("properties", {})] for tool in await self.list_tools()}
-        if unknown := [key for key in arguments or {} if name in names and key not in names[name]]:
-            raise ToolError(f"{name} takes no {', '.join(unknown)}. Cure: {', '.join(names[name])}")
-        try:
-            return await super().call_tool(name, arguments, *more, **others)
-        except UnexpectedToolError:  # the SDK logs it
-            raise
-        except ToolError as error:
-            raise ToolError(_sentence(name, error)) from error.__cause__
 
     def fresh(self, ask: Callable[[], MemoryDigest]) -> MemoryDigest:
         """The digest of a question after a short look at the folder, with what it does not know yet."""
@@ -171,17 +153,16 @@ class NotesServer(MCPServer[None]):
 
         def ask() -> MemoryDigest:
             found = [self.memory.search(text, max_results=pool, filters=filters) for text in wanted]
-            return _few(_merged(found), per_file, max_results)
+            return _best(found, per_file, max_results)
 
         digest = await asyncio.to_thread(self.fresh, ask)
-        heading, _, others = digest.markdown.partition("\n")
-        heading = {HEADER: "## Found in the notes", NOTHING: "(Nothing found.)"}[heading]
-        return _answer(f"{heading}\n{others}".rstrip("\n"), **_hits(digest))
+        text = digest.markdown.replace(HEADER, "## Found in the notes", 1).replace(NOTHING, "(Nothing found.)", 1)
+        return _answer(text, **_hits(digest))
 
     async def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
         """Read what search cited: some lines, a page or a section of a note, or all of it."""
         part = await asyncio.to_thread(part_of, self._index, path, from_line, lines)
-        data = {name: value for name, value in asdict(part).items() if name != "text"}
+        data = {name: value for name, value in part._asdict().items() if name != "text"}
         return _answer(f"{part.text}\n\n({part.extent})" if part.extent else part.text, **data)
 
     async def _list(self, path: Below = "") -> CallToolResult:
@@ -204,35 +185,22 @@ def _explained(tool: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., 
     return call
 
 
-def _sentence(tool: str, error: ToolError) -> str:
-    """What is wrong with a call as one sentence: the SDK's holds lines, classes and a link of its library."""
-    if not isinstance(error.__cause__, ValidationError):
-        return str(error).removeprefix(f"Error executing tool {tool}: ")
-    wrong: dict[str, str] = {}
-    for fault in error.__cause__.errors():  # of a union's place the SDK names the class, too
-        place = ".".join(str(part) for part in fault["loc"] if str(part).islower() or isinstance(part, int))
-        wrong[place] = fault["msg"]
-    return f"{tool} cannot be called so: " + "; ".join(f"{name}: {text}" for name, text in wrong.items())
-
-
-def _merged(digests: Sequence[MemoryDigest]) -> MemoryDigest:
-    """The hits of several searches: the best of each search, then the second of each, …; each hit once."""
+def _best(digests: Sequence[MemoryDigest], per_file: int, most: int) -> MemoryDigest:
+    """The hits of several searches, few of each note: the best of each search, then the second ones."""
     entries: dict[str, MemoryEntry] = {}
     for ranked in zip_longest(*(digest.entries for digest in digests)):
         for entry in filter(None, ranked):
             entries.setdefault(entry.id, entry)
-    notes = dict.fromkeys(note for digest in digests for note in digest.notes)
-    left_out = sum(digest.left_out for digest in digests)
-    return replace(digests[0], entries=tuple(entries.values()), notes=tuple(notes), left_out=left_out)
-
-
-def _few(digest: MemoryDigest, per_file: int, most: int) -> MemoryDigest:
-    """The best entries of a digest, few of each note; a line counts the others."""
-    shown = few_of_each(digest.entries, lambda entry: entry.path, per_file, most)
+    shown = few_of_each(entries.values(), lambda entry: entry.path, per_file, most)
     more = ", ".join(f"{count} more in {shown_path(entry.path)}" for entry, count in shown if count)
-    notes = (*digest.notes, *([f"{more}; per_file=0 shows them"] if more else []))
-    left_out = digest.left_out + len(digest.entries) - len(shown)
-    return replace(digest, entries=tuple(entry for entry, _ in shown), notes=notes, left_out=left_out)
+    notes = dict.fromkeys(note for digest in digests for note in digest.notes)
+    left_out = sum(digest.left_out for digest in digests) + len(entries) - len(shown)
+    return replace(
+        digests[0],
+        entries=tuple(entry for entry, _ in shown),
+        notes=(*notes, *([f"{more}; per_file=0 shows them"] if more else [])),
+        left_out=left_out,
+    )
 
 
 def _hits(digest: MemoryDigest) -> dict[str, Any]:
@@ -250,7 +218,6 @@ def serve(
     *,
     transport: Literal["stdio", "http"] = "stdio",
     port: int = 8765,
-    refresh: Refreshing | None = None,
     **options: Any,
 ) -> None:
     """Serve a folder of notes until the client leaves (stdio) or the process is stopped (Ctrl-C).
@@ -261,9 +228,6 @@ def serve(
         folder: The notes. None is the folder that ``storage=`` was made from.
         transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://127.0.0.1:PORT/mcp``.
         port: 1 to 65535.
-        refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.1 s and
-            says what is not indexed yet. ``"never"`` only says so. ``"wait"`` waits. Default: what the configuration
-            of the index says, else ``"auto"``.
         **options: Of ``ContextualIndex.open``.
 
     Raises:
@@ -271,14 +235,11 @@ def serve(
         SettingError: The port is taken.
         ContextualError: The index cannot be opened.
     """
-    sys.setswitchinterval(_SWITCH)
-    port = whole("port", port, most=65535)
+    sys.setswitchinterval(0.001)  # while a refresh computes, an answer gets its turn five times as soon as by default
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)
-        server = NotesServer(index, refresh or index.settings.configuration["memory.refresh"] or "auto")
-    gc.collect()
-    gc.freeze()  # all that was imported: to look through it for garbage made every sixtieth answer or so .1 s later
+        server = NotesServer(index, index.settings.configuration["memory.refresh"] or "auto")
     try:
         if transport == "stdio":
             if threading.current_thread() is threading.main_thread():
@@ -287,7 +248,6 @@ def serve(
         else:
             run_app(lambda port: _http_app(server, port), port, "/mcp")
     finally:
-        gc.unfreeze()
         if not is_refreshing():  # else it would lose the store under its feet
             index.close()
 
@@ -295,11 +255,6 @@ def serve(
 def _http_app(server: NotesServer, port: int) -> Starlette:
     """The server over HTTP, for clients that name this machine and for no web page."""
     hosts = [f"{name}:{port}" for name in LOOPBACK]
-    return server.streamable_http_app(
-        host=LOOPBACK[0],
-        session_idle_timeout=_SESSION_IDLE,
-        max_sessions=_MOST_SESSIONS,
-        transport_security=TransportSecuritySettings(
-            allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts]
-        ),
-    )
+    origins = [f"http://{name}" for name in hosts]
+    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+    return server.streamable_http_app(host=LOOPBACK[0], transport_security=security)

@@ -23,8 +23,8 @@ from llama_index_contextual.app.serve import LOOPBACK, ShownHit, ask, labels_of,
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
-from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, needs, whole
+from llama_index_contextual.app.settings.local import LocalModel
+from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, needs
 from llama_index_contextual.memory import SPLIT, note_filters
 
 with needs("starlette", "app"):
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
+    from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.retrieval import Explanation
 
 _NOTES: Final = 8
@@ -56,7 +57,7 @@ _RECENT: Final = 6
 _EXAMPLES: Final = 3
 _LATEST: Final = 30  # documents whose headings are looked at for examples
 _LOOK_SECONDS: Final = 0.3
-_FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # run at every letter; others when a question is whole
+_FREE: Final = (LocalModel, NoEmbedding)  # run at every letter; others when a question is whole
 _STATIC: Final = {
     "/": ("static/page.html", "text/html"),
     "/page.js": ("static/page.js", "text/javascript"),
@@ -91,7 +92,6 @@ def serve(folder: str | Path | None, *, llm: str | LLM | None = None, port: int 
         SettingError: The address or the port cannot be used.
         ContextualError: The index cannot be opened.
     """
-    port = whole("port", port, least=0, most=65535)
     with ContextualIndex.open(folder, create=False, **options) as index:
         api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)
@@ -191,17 +191,17 @@ class PageApi:
             **self._overview[1],
         }
 
-    def _overview_of(self, documents: Mapping[str, Any]) -> dict[str, Any]:
+    def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
         """Folders, tags and days to narrow by; the notes that changed last; questions made of their headings."""
         folders = {f"{parent}/" for path in documents for parent in PurePosixPath(path).parents if parent.name}
         tags = {tag for found, _ in labels_of(self._index).values() for tag in found}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         recent, questions = list[dict[str, str]](), list[str]()
         for path in sorted(documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True)[:_LATEST]:
-            if (nodes := self._index.nodes(path)) and (len(recent) < _RECENT or len(questions) < _EXAMPLES):
-                name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
-                recent.append({"path": path, "name": name, "folder": _folder(path)})
-                questions += [f"{name} {titles[-1]}"] if titles and titles[-1] != name else []
+            nodes = self._index.nodes(path)
+            name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
+            recent.append({"path": path, "name": name, "folder": path.rpartition("/")[0]})
+            questions += [f"{name} {titles[-1]}"] if titles and titles[-1] != name else []
         return {
             "folders": sorted(folders)[:_MOST_CHOICES],
             "tags": sorted(tags)[:_MOST_CHOICES],
@@ -236,7 +236,7 @@ class PageApi:
             yield {"error": str(error)}
 
     def document(self, fields: Mapping[str, str]) -> dict[str, Any]:
-        """An indexed document as HTML, each chunk a band that has its lines.
+        """A document as HTML: its chunks in order, each in a band with its lines.
 
         Args:
             fields: ``path`` of the document, or its name in a note, ``[[Name#Heading]]``; ``id`` of a chunk that is to
@@ -253,11 +253,11 @@ class PageApi:
         nodes = sorted(self._index.nodes(path), key=_position)
         if not nodes:
             raise DocumentError(f"there is no document {path!r} in the index. Cure: search again")
-        places, first = list(map(_place, nodes)), section.get("first", -1)
+        places, first = list(map(place_of, nodes)), section.get("first", -1)
         around = (at for at, one in enumerate(places) if one["id"] == node_id or one["first"] <= first <= one["last"])
         start = max(0, min(next(around, 0) - _BANDS // 2, len(nodes) - _BANDS))
         band, terms = nodes[start : start + _BANDS], set(SPLIT(question[:_MOST_CHARS]))
-        chunks = [(_place(node), node_html(node, address, terms, text)) for node, _, text in chunk_views(band)]
+        chunks = [(place_of(node), node_html(node, address, terms, text)) for node, _, text in chunk_views(band)]
         part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
         html = render("document.html", chunks=chunks, part=part)
         return {"html": html, "path": path, "name": note_name(nodes[0]), **section}
@@ -268,25 +268,8 @@ def _found(
 ) -> dict[str, Any]:
     """Notes with their hits as HTML."""
     lines = [line for line in explanation.remarks if "min_score" not in line]  # that, the page shows by itself
-    html = render("found.html", notes=_cards(notes), lines=lines, least=_cards(least))
+    html = render("found.html", notes=notes, lines=lines, least=least, marked=marked_html, place_of=place_of)
     return {"html": html, "count": len(notes)}
-
-
-def _cards(notes: Sequence[Sequence[ShownHit]]) -> list[dict[str, Any]]:
-    """Notes as the page shows them: the best hit of each, and the others folded."""
-    return [
-        {
-            "number": number,
-            "hit": best,
-            "headings": marked_html(best.headings, best.terms),
-            "date": str(metadata.value_of(best.node.metadata, metadata.DATE) or ""),
-            "folder": _folder(best.path),
-            "place": _place(best.node),
-            "lines": [marked_html(line, best.terms) for line in best.excerpt],
-            "others": [(_place(one.node), marked_html(line, one.terms)) for one in others for line in one.excerpt[:1]],
-        }
-        for number, (best, *others) in enumerate(notes, 1)
-    ]
 
 
 def _position(node: BaseNode) -> tuple[int, int]:
@@ -295,17 +278,12 @@ def _position(node: BaseNode) -> tuple[int, int]:
     return int(page) if page.isdecimal() else 0, getattr(node, "start_char_idx", None) or 0
 
 
-def _place(node: BaseNode) -> dict[str, Any]:
+def place_of(node: BaseNode) -> dict[str, Any]:
     """A chunk as the page addresses it: path, id, lines, and the lines or page in words."""
+    path = metadata.path_of(node.metadata)
     first, last = (metadata.value_of(node.metadata, key) or 0 for key in (metadata.START_LINE, metadata.END_LINE))
-    words = metadata.citation_of(node.metadata).rpartition("#")[2].replace("-L", "–")
-    return {
-        "path": metadata.path_of(node.metadata),
-        "id": node.node_id,
-        "first": first,
-        "last": last,
-        "words": words if first or "=" in words else "",
-    }
+    words = metadata.citation_of(node.metadata).removeprefix(path).lstrip("#").replace("-L", "–")
+    return {"path": path, "id": node.node_id, "first": first, "last": last, "words": words}
 
 
 def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | None]:
@@ -327,8 +305,3 @@ def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
     for hit in hits:
         notes.setdefault(hit.path or hit.node.node_id, []).append(hit)
     return list(notes.values())
-
-
-def _folder(path: str) -> str:
-    parent = PurePosixPath(path).parent.as_posix()
-    return "" if parent == "." else f"{parent}/"
