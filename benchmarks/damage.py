@@ -173,7 +173,7 @@ def files_of(folder: Path) -> dict[str, list[Path]]:
     """Files of an index by their names without the keys of parts."""
     storage, found = folder / ".contextual", defaultdict[str, list[Path]](list)
     for file in sorted(storage.rglob("*.*")):
-        if file.suffix.startswith((".sqlite3", ".npy", ".json")):
+        if file.suffix.startswith((".sqlite3", ".arrays")):
             found[re.sub(r"-[0-9a-f]{12}-", "-KEY-", str(file.relative_to(storage)))].append(file)
     return found
 

@@ -31,7 +31,6 @@ from llama_index_contextual.keyword.filters import (
 from llama_index_contextual.keyword.node_index import (
     KeywordIndex,
     KeywordView,
-    holding_words,
     lexical_text,
 )
 from llama_index_contextual.keyword.query import (

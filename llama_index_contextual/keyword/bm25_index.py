@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -105,8 +105,8 @@ class TermArrays(RowArrays):
     """Terms of some rows.
 
     Args:
-        ids: Number of each row, ascending.
-        lengths: Terms of each row, repetitions included.
+        ids: Number of each row.
+        bounds: Where the tokens of each row begin, and where the last ones end.
         terms: Numbers of all distinct terms, ascending.
         tokens: The terms of all rows in their order, each as its place in ``terms``.
         starts: Where the postings of each term begin, and where the last ones end.
@@ -114,7 +114,7 @@ class TermArrays(RowArrays):
         counts: Postings: how often the row holds the term.
     """
 
-    lengths: Numbers
+    bounds: Ints
     terms: Numbers
     tokens: Numbers
     starts: Numbers
@@ -126,70 +126,46 @@ class TermArrays(RowArrays):
         """Arrays of rows, by the terms of each in their order."""
         place = defaultdict[str, int]()
         place.default_factory = place.__len__
-        found, lengths = array("i"), array("i")
+        found, bounds = array("i"), array("q", [0])
         for terms in texts:
-            before = len(found)
             found.extend(map(place.__getitem__, terms))
-            lengths.append(len(found) - before)
-        if len(lengths) != len(ids):
-            raise ValueError(f"{len(ids)} rows have {len(lengths)} texts")
+            bounds.append(len(found))
+        if len(bounds) != len(ids) + 1:
+            raise ValueError(f"{len(ids)} rows have {len(bounds) - 1} texts")
         numbers = np.fromiter(map(term_number, place), np.uint64, len(place))
         vocabulary, rank = np.unique(numbers, return_inverse=True)
-        return cls._of(ids, np.array(lengths, np.int32), vocabulary, rank[np.frombuffer(found, np.int32)])
+        return cls._from_tokens(ids, np.array(bounds), vocabulary, rank[np.frombuffer(found, np.int32)])
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> TermArrays:
-        """The living rows of some parts as one."""
-        terms = np.unique(np.concatenate([part.arrays.terms for part in parts]))
-        every = [(part.arrays, part.live) for part in parts]
-        ids = np.concatenate([one.ids[live] for one, live in every])
-        lengths = np.concatenate([one.lengths[live] for one, live in every])
-        tokens = np.concatenate(
-            [terms.searchsorted(one.terms)[one.tokens[np.repeat(live, one.lengths)]] for one, live in every]
-        )
-        if (np.diff(ids) < 0).any():  # where a copy of a database was put back
-            order, starts = np.argsort(ids), np.cumsum(lengths, dtype=np.int64) - lengths
-            ids, lengths, tokens = ids[order], lengths[order], tokens[_runs(starts[order], lengths[order])]
-        return cls._of(ids, lengths, terms, tokens)
+        """Those rows of some arrays that live, as one."""
+        terms = np.unique(np.concatenate([one.terms for one, _ in parts]))
+        ids, lengths, tokens = [], [np.zeros(1, np.int64)], []
+        for one, live in parts:
+            of_rows = np.diff(one.bounds)
+            ids.append(one.ids[live])
+            lengths.append(of_rows[live])
+            tokens.append(terms.searchsorted(one.terms)[one.tokens[np.repeat(live, of_rows)]])
+        bounds = np.cumsum(np.concatenate(lengths))
+        return cls._from_tokens(np.concatenate(ids), bounds, terms, np.concatenate(tokens))
 
     @classmethod
-    def _of(cls, ids: Ints, lengths: Numbers, terms: Numbers, tokens: Numbers) -> TermArrays:
-        """Arrays of rows with ascending numbers; terms that no row holds are left out."""
-        rows = np.repeat(np.arange(len(ids)), lengths)
-        postings, counts = np.unique(tokens * max(len(ids), 1) + rows, return_counts=True)
-        owners, places = np.divmod(postings, max(len(ids), 1))
+    def _from_tokens(cls, ids: Ints, bounds: Ints, terms: Numbers, tokens: Numbers) -> TermArrays:
+        """Arrays of rows; terms that no row holds are left out."""
+        rows, size = np.repeat(np.arange(len(ids)), np.diff(bounds)), max(len(ids), 1)
+        postings, counts = np.unique(tokens * size + rows, return_counts=True)
+        owners, places = np.divmod(postings, size)
         starts = owners.searchsorted(np.arange(len(terms) + 1))
         used = np.diff(starts) > 0
         return cls(
             np.asarray(ids, np.int64),
-            lengths,
+            bounds,
             terms[used],
             (np.cumsum(used) - 1)[tokens].astype(np.int32),
             np.append(starts[:-1][used], len(places)),
             places.astype(np.int32),
             counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
         )
-
-    def is_sound(self) -> bool:
-        """Whether the arrays fit together."""
-        rows, postings = len(self.ids), len(self.places)
-        return bool(
-            all((one := getattr(self, field.name)).ndim == 1 and one.dtype.kind in "iu" for field in fields(self))
-            and self.terms.dtype == np.uint64
-            and (len(self.lengths), len(self.counts), len(self.starts)) == (rows, postings, len(self.terms) + 1)
-            and (self.starts[0], self.starts[-1], self.token_starts[-1]) == (0, postings, len(self.tokens))
-            and all((np.diff(one) >= 0).all() for one in (self.starts, self.token_starts))
-            and (not postings or (self.places.min() >= 0 and self.places.max() < rows))
-            and (not len(self.tokens) or (self.tokens.min() >= 0 and self.tokens.max() < len(self.terms)))
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    @cached_property
-    def token_starts(self) -> Ints:
-        """Where the tokens of each row begin, and where the last ones end."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
 
     def numbers_of(self, group: Group) -> list[int]:
         """Places in ``terms`` of those of a term's alternatives that a row holds."""
@@ -210,15 +186,17 @@ class TermArrays(RowArrays):
 
     def closeness(self, places: Ints, groups: Sequence[Group]) -> Floats:
         """1 / the smallest distance of each neighbouring pair of terms in some rows, 0 if it is too large."""
-        lengths = self.lengths[places].astype(np.int64)
-        tokens = self.tokens.take(_runs(self.token_starts[places], lengths))
+        starts = self.bounds[places]
+        lengths = self.bounds[places + 1] - starts
+        ends = np.cumsum(lengths)
+        tokens = self.tokens.take(np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths))
         numbers = np.zeros(len(self.terms), dtype=np.uint8)
         for number, group in enumerate(groups, start=1):
             numbers[self.numbers_of(group)] = number
         numbers_at = numbers.take(tokens)  # faster than numbers[tokens]
         at = np.flatnonzero(numbers_at != 0)  # faster than of numbers
         terms = numbers_at[at].astype(np.int16)
-        owners = np.cumsum(lengths).searchsorted(at, side="right")
+        owners = ends.searchsorted(at, side="right")
         at += owners * _REACH  # so that tokens of different rows are out of each other's reach
         closeness = np.zeros((len(places), len(groups) - 1))
         for lag in range(1, _REACH + 1):  # between two tokens at most _REACH apart there are fewer than _REACH others
@@ -227,12 +205,6 @@ class TermArrays(RowArrays):
             near = np.flatnonzero((distance <= _REACH) & (np.abs(left - right) == 1))
             np.maximum.at(closeness, (owners[near], np.minimum(left, right)[near] - 1), 1 / distance[near])
         return closeness
-
-
-def _runs(starts: Numbers, lengths: Numbers) -> Ints:
-    """Numbers of runs one after the other: each from its start, so many as its length."""
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
 
 
 class Bm25Index(ArrayIndex):
@@ -245,34 +217,27 @@ class Bm25Index(ArrayIndex):
     made_of = TermArrays
 
     def __init__(
-        self, parts: Iterable[Part] = (), analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B
+        self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B, parts: Sequence[Part] = ()
     ) -> None:
         super().__init__(parts)
         self.analyzer = analyzer or Analyzer()
         self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
         self._recent: dict[Group, tuple[Ints, Floats]] = {}
+        lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(arrays.bounds) for arrays, _ in parts)])
+        average = int(lengths[self.live].sum()) / max(len(self), 1) or 1.0
+        self._norms = length_norm(lengths, average, self.k1, self.b)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_recent": {}}  # a copy, while other threads ask
-
-    def _of(self, parts: Iterable[Part]) -> Bm25Index:
-        return Bm25Index(parts, self.analyzer, k1=self.k1, b=self.b)
+    def _of(self, parts: Sequence[Part]) -> Bm25Index:
+        return Bm25Index(self.analyzer, k1=self.k1, b=self.b, parts=parts)
 
     def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> Bm25Index:
-        """Index with more rows, whose numbers ascend; a row that is there already gets the new text.
+        """Index with more rows; a row that is there already gets the new text.
 
         Raises:
             ValueError: There are fewer texts than rows.
         """
         ids = np.asarray(rows, np.int64)
-        return self.with_arrays(TermArrays.build(ids, map(self.analyzer.tokens, texts))) if len(ids) else self
-
-    @cached_property
-    def _norms(self) -> Floats:
-        """Length norm of each row of :attr:`every`."""
-        lengths = np.concatenate([np.empty(0, np.int32), *(part.arrays.lengths for part in self.parts)])
-        average = int(lengths[self.live].sum()) / max(len(self), 1) or 1.0
-        return length_norm(lengths, average, self.k1, self.b)
+        return self.changed(ids, TermArrays.build(ids, map(self.analyzer.tokens, texts))) if len(ids) else self
 
     def search(self, groups: Iterable[Group], top_k: int, among: Ints | None = None) -> tuple[Ints, Floats]:
         """The best rows with at least one matching term, best first, and their scores.
@@ -337,11 +302,11 @@ class Bm25Index(ArrayIndex):
         if (known := self._recent.get(group)) is not None:  # a question needs them three times
             return known
         found, start = [(self.every[:0], np.empty(0))], 0
-        for part in self.parts:
-            places, tf = part.arrays.postings(group)
-            alive = slice(None) if len(self) == len(self.every) else part.live[places]  # mostly all rows live
+        for arrays, live in self.parts:
+            places, tf = arrays.postings(group)
+            alive = slice(None) if len(self) == len(self.every) else live[places]  # mostly all rows live
             found.append((places[alive] + start, tf[alive].astype(np.float64)))
-            start += len(part.live)
+            start += len(live)
         places, tf = map(np.concatenate, zip(*found, strict=True))
         self._recent = {**self._recent, group: (places, tf)} if len(self._recent) < _RECENT else {group: (places, tf)}
         return places, tf

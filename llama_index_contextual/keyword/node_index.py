@@ -10,7 +10,6 @@ import re
 import threading
 from abc import abstractmethod
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.arrays import DAMAGE
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate
 from llama_index_contextual.keyword.filters import Column, admitted
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_DOC_ID, path_of, value_of
@@ -29,7 +27,6 @@ from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -41,7 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REMEMBERED: Final = 64  # what was found among all nodes
-_KIND: Final = "bm25"
+_FILE: Final = "bm25.arrays"
+_WRITING: Final = threading.Lock()  # writers take turns
 _MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
 _MOST_READ: Final = 5000  # texts that are read for a phrase; beyond them its words need not be adjacent
 _SINGLE_WORD: Final = re.compile(r"\w+")
@@ -63,22 +61,6 @@ def lexical_text(node: BaseNode) -> str:
 def _spaced(text: str) -> str:
     """Folded words of a text, each between single spaces."""
     return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
-
-
-def holding_words(engine: Bm25Index, words_filter: MetadataFilter, texts: Callable[[Ints], Iterable[str]]) -> Ints:
-    """Rows that hold the words of a filter on ``WORDS``, for TEXT_MATCH side by side.
-
-    Args:
-        engine: BM25 over the rows.
-        words_filter: The filter.
-        texts: Gives the texts of rows, as :func:`lexical_text` makes them, in the order of the rows.
-    """
-    rows = engine.holding(engine.analyzer.query_groups(str(words_filter.value)))
-    if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:
-        return rows
-    phrase = _spaced(str(words_filter.value))
-    side_by_side = (phrase in _spaced(text) for text in texts(rows))
-    return rows[np.fromiter(side_by_side, dtype=np.bool_, count=len(rows))]
 
 
 def _copy(node: BaseNode) -> BaseNode:
@@ -138,13 +120,17 @@ class KeywordView:
         """Numbers of the nodes that filters admit, ascending."""
         if filters is None:
             return self.rows
-        holding = partial(holding_words, self.engine, texts=self.texts)
         question = f"filters {filters.model_dump()!r}"  # not as JSON, where inf, -inf and nan are all null
-        return self.answer(question, lambda: admitted(filters, self.rows, self.column, holding))
+        return self.answer(question, lambda: admitted(filters, self.rows, self.column, self._holding))
 
-    def count(self, filters: MetadataFilters | None = None) -> int:
-        """Number of nodes that filters admit."""
-        return len(self.admitted(filters))
+    def _holding(self, words_filter: MetadataFilter) -> Ints:
+        """Rows that hold the words of a filter on ``WORDS``, for TEXT_MATCH side by side."""
+        words = str(words_filter.value)
+        rows, phrase = self.engine.holding(self.engine.analyzer.query_groups(words)), _spaced(words)
+        if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:
+            return rows
+        side_by_side = (phrase in _spaced(text) for text in self.texts(rows))
+        return rows[np.fromiter(side_by_side, dtype=np.bool_, count=len(rows))]
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Ids of the nodes that filters admit, in the order in which they were added."""
@@ -228,6 +214,12 @@ class State(KeywordView):
         """Rows of the nodes of a document."""
         return [row for row, node in self.stored.items() if _document_of(node) == path]
 
+    def without(self, node_ids: Iterable[str]) -> State:
+        """The state without some nodes."""
+        deleted = set(self.rows_of(node_ids).values())
+        stored = {row: node for row, node in self.stored.items() if row not in deleted}
+        return State(self.engine.changed([*deleted]), stored) if deleted else self
+
     def column(self, key: str) -> Column:
         """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""
         default = "ref_doc_id" if key == REF_DOC_ID else ""
@@ -244,30 +236,10 @@ class KeywordIndex:
         engine: BM25 without rows: an analyzer, k1 and b.
     """
 
+    snapshot = nullcontext  # the next question may read another state
+
     def __init__(self, engine: Bm25Index | None = None) -> None:
         self.state = State(Bm25Index() if engine is None else engine, {})
-        self._writing = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"state": State(self.engine, self.state.stored)}  # without what it remembers
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._writing = threading.Lock()  # a copy is changed apart from the original
-
-    @property
-    def engine(self) -> Bm25Index:
-        """The engine of the present state."""
-        return self.state.engine
-
-    @property
-    def analyzer(self) -> Analyzer:
-        """What makes the terms."""
-        return self.engine.analyzer
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """A context that changes nothing: the next question may read another state."""
-        return nullcontext()
 
     def ask(self, work: Callable[[State], T]) -> T:
         """Result of ``work`` for the present state."""
@@ -276,30 +248,24 @@ class KeywordIndex:
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes. One whose id is indexed already replaces the old one; only these nodes are analysed."""
         unique = {node.node_id: node for node in nodes}
-        with self._writing:
-            now = self._without(unique)
-            first = next(reversed(now.stored), -1) + 1
+        with _WRITING:
+            now = self.state.without(unique)
+            first = int(now.engine.every.max(initial=-1)) + 1
             new = {row: _copy(node) for row, node in enumerate(unique.values(), first)}
             engine = now.engine.with_texts(list(new), map(lexical_text, new.values()))
             self.state = State(engine, {**now.stored, **new})
 
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id; the number of those that were there. Unknown ids are ignored."""
-        with self._writing:
-            before = len(self.engine)
-            self.state = self._without(set(node_ids))
-            return before - len(self.engine)
-
-    def _without(self, node_ids: Iterable[str]) -> State:
-        now = self.state
-        deleted = set(now.rows_of(node_ids).values())
-        stored = {row: node for row, node in now.stored.items() if row not in deleted}
-        return State(now.engine.without(deleted), stored) if deleted else now
+        with _WRITING:
+            before = self.state
+            self.state = before.without(set(node_ids))
+            return len(before.rows) - len(self.state.rows)
 
     # Keeping it on disk
 
     def save(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Write what is new of the arrays, and all nodes; a crash leaves the old or the new state.
+        """Write the arrays and all nodes; a crash leaves the old or the new state.
 
         Args:
             folder: Made where it is missing.
@@ -308,14 +274,10 @@ class KeywordIndex:
         Raises:
             StorageError: The folder cannot be written.
         """
-        state, engine = self.state, self.engine
+        state, engine = self.state, self.state.engine
         nodes = [(row, node.get_type(), node.model_dump(mode="json")) for row, node in state.stored.items()]
-        scoring = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
-        content = {"settings": settings, "scoring": scoring, "terms": engine.analyzer.fingerprint, "nodes": nodes}
-        written = engine.save(folder, _KIND, content)
-        with self._writing:
-            if self.state is state:  # the next time these are not written again
-                self.state = State(written, state.stored)
+        scoring, analyzer = {"k1": engine.k1, "b": engine.b}, engine.analyzer
+        engine.save(folder / _FILE, [settings, scoring, analyzer.settings, analyzer.fingerprint, nodes])
 
     @classmethod
     def load(cls, folder: Path) -> tuple[KeywordIndex, dict[str, Any]]:
@@ -327,19 +289,13 @@ class KeywordIndex:
         """
         cure = "Cure: build it again from the vector store, which holds all that it needs"
         try:
-            loaded, content = Bm25Index().load(folder, _KIND)
-            scoring = content["scoring"]
-            analyzer = Analyzer(**scoring.pop("analyzer"))
-            engine = Bm25Index(loaded.parts, analyzer, **scoring)
-            stored = {row: json_to_doc({DATA_KEY: data, TYPE_KEY: kind}) for row, kind, data in content["nodes"]}
-            engine = engine.without(np.setdiff1d(engine.rows, np.fromiter(stored, np.int64, len(stored))))
-            is_outdated = content["terms"] != analyzer.fingerprint
-            settings = dict(content["settings"])
-        except FileNotFoundError as error:
-            raise StorageError(f"{folder} holds no complete keyword index: {error}. {cure}.") from error
-        except DAMAGE as error:
-            raise StorageError(f"{folder} holds a damaged keyword index: {error!r}. {cure}.") from error
-        if is_outdated:
+            loaded, content = Bm25Index().load(folder / _FILE)
+            settings, scoring, options, fingerprint, nodes = content
+            engine = Bm25Index(Analyzer(**options), **scoring, parts=loaded.parts)
+            stored = {row: json_to_doc({DATA_KEY: data, TYPE_KEY: kind}) for row, kind, data in nodes}
+        except Exception as error:
+            raise StorageError(f"{folder} holds no keyword index, or a damaged one: {error!r}. {cure}.") from error
+        if fingerprint != engine.analyzer.fingerprint:
             raise FingerprintError(f"{folder} holds terms of another version of the analyzer. Cure: build it again.")
         index = cls()
         index.state = State(engine, stored)

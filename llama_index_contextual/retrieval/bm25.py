@@ -103,7 +103,7 @@ class ContextualBM25Retriever(BM25Retriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._reader: Any = KeywordIndex(Bm25Index((), self.analyzer, k1=k1, b=b))
+        self._reader: Any = KeywordIndex(Bm25Index(self.analyzer, k1=k1, b=b))
         if nodes is not None:
             self.add(nodes)
 
@@ -226,7 +226,7 @@ class ContextualBM25Retriever(BM25Retriever):
         parsed = parse_query(text, self.analyzer, self.may_exclude)
         filters = both(self.filters, parsed.filters)
         matches = store.keyword_query(self.groups(parsed.text), top_k, filters)
-        if matches or not parsed.operators or store.count(filters):
+        if matches or not parsed.operators or len(store.admitted(filters)):
             return matches, filters
         return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters), self.filters
 
@@ -246,7 +246,7 @@ class ContextualBM25Retriever(BM25Retriever):
     # Reading nodes and terms
 
     def __len__(self) -> int:
-        return int(self.ask(lambda store: store.count()))
+        return int(self.ask(lambda store: len(store.rows)))
 
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which everything that is read comes from one state of the store."""
@@ -286,7 +286,7 @@ class ContextualBM25Retriever(BM25Retriever):
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
 
         def work(store: Any) -> list[str]:
-            empty = [part for part in parts if not store.count(MetadataFilters(filters=[part]))]
+            empty = [part for part in parts if not len(store.admitted(MetadataFilters(filters=[part])))]
             metas = [node.metadata for node in store.nodes(store.selected_ids()).values()] if empty else []
             return list(dict.fromkeys(filter_in_words(part) + nearest_values(part, metas) for part in empty))
 
@@ -327,7 +327,7 @@ class ContextualBM25Retriever(BM25Retriever):
         index, settings = KeywordIndex.load(Path(path))
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
-        retriever = cls(analyzer=index.analyzer, **{**settings, **overrides})
+        retriever = cls(analyzer=index.state.engine.analyzer, **{**settings, **overrides})
         retriever._reader = index
         return retriever
 

@@ -174,7 +174,7 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
         assert not index.settings.database.state().choices.keys() & choices.keys() - {"files.include"}
 
 
-@pytest.mark.parametrize("link", [".contextual", ".contextual/index.sqlite3", ".contextual/cache/bm25.json"])
+@pytest.mark.parametrize("link", [".contextual", ".contextual/index.sqlite3", ".contextual/cache/bm25.arrays"])
 def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_path, link):
     mine = tmp_path / "mine"
     shutil.copytree(indexed(folder) / ".contextual", mine)

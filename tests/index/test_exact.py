@@ -10,7 +10,7 @@ import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.app.index.caches import Caches, VectorIndex
+from llama_index_contextual.app.index.caches import Caches, UnitVectors, VectorIndex, unit_vectors
 from llama_index_contextual.app.settings.models import model_id
 from llama_index_contextual.errors import FingerprintError
 from llama_index_contextual.retrieval.stores import run
@@ -110,7 +110,7 @@ def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothi
     cache = copy_of(index)
     before = {path.name: path.read_bytes() for path in cache.iterdir()}
     index.close()
-    [vectors] = cache.glob("*-units.npy")
+    vectors = cache / "vectors.arrays"
     if harm == "gone":
         shutil.rmtree(cache)
     elif harm in ("cut", "changed"):
@@ -129,7 +129,7 @@ def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothi
     assert {path.name: path.read_bytes() for path in cache.glob("*")} == there
     (folder / "more.md").write_text("# More\n\nA rabbit eats carrots as well.\n", "utf-8")
     opened().refresh()
-    assert len(VectorIndex().load(cache, "vectors")[0]) >= 5
+    assert len(VectorIndex().load(cache / "vectors.arrays")[0]) >= 5
     assert_exact(opened(), embedding)
 
 
@@ -185,8 +185,8 @@ def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
     rng = np.random.default_rng(3)
     vectors = made(rng, 3000)
     rows = np.arange(10, 3010)
-    index = VectorIndex().with_vectors(rows[:2000], vectors[:2000]).with_vectors(rows[2000:], vectors[2000:])
-    index = index.without(rows[::7])
+    index = VectorIndex().changed((), UnitVectors(rows[:2000], unit_vectors(vectors[:2000])))
+    index = index.changed((), UnitVectors(rows[2000:], unit_vectors(vectors[2000:]))).changed(rows[::7])
     kept = np.setdiff1d(rows, rows[::7])
     units = vectors.astype(np.float64) / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     units = units.astype(np.float32).astype(np.float64)

@@ -4,55 +4,49 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.keyword import holding_words
-from llama_index_contextual.keyword.bm25_index import Bm25Index
+from llama_index_contextual.keyword import KeywordIndex
 from llama_index_contextual.keyword.filters import REF_DOC_ID, WORDS, Column, admits, admitted
 
 FAR = 2**40
 TEXTS = {
-    3: "The database of plums.",
-    FAR: "Plums: a database, databases and dates.",
-    FAR + 1: "La organización de las ciruelas",
-    FAR + 9: "Nothing of it",
+    "a": "The database of plums.",
+    "b": "Plums: a database, databases and dates.",
+    "c": "La organización de las ciruelas",
+    "d": "Nothing of it",
 }
-
-
-@pytest.fixture
-def engine():
-    engine = Bm25Index()
-    for row, text in TEXTS.items():  # each in a segment of its own, until they are merged
-        engine = engine.with_texts([row], [text])
-    return engine
-
-
-def texts_of(rows):
-    return (TEXTS[row] for row in rows.tolist())
-
-
-@pytest.mark.parametrize(
-    ("operator", "value", "expected"),
-    [
-        ("contains", "plums database", [3, FAR]),
-        ("text_match", "database of plums", [3]),
-        ("text_match", "DATABASE, and dates", []),
-        ("text_match", "a database", [FAR]),
-        ("contains", "zebra plums", []),
-        ("contains", "…", []),
-    ],
-)
-def test_rows_that_hold_the_words_of_a_filter(engine, operator, value, expected):
-    one = MetadataFilter(key=WORDS, value=value, operator=operator)
-    assert holding_words(engine, one, texts_of).tolist() == expected
-
-
 METADATA = [
     {REF_DOC_ID: "a.md", "tag": "x", "n": 1},
     {REF_DOC_ID: "b.md", "doc_id": "own", "n": 2.0},
     {REF_DOC_ID: "c.md", "tag": ["x", "y"]},
     {REF_DOC_ID: None},
 ]
+
+
+@pytest.fixture
+def state():
+    index = KeywordIndex()
+    for (name, text), metadata in zip(TEXTS.items(), METADATA, strict=True):  # one by one, so that there are two parts
+        index.add([TextNode(id_=name, text=text, metadata=metadata, excluded_embed_metadata_keys=[*metadata])])
+    return index.state
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "expected"),
+    [
+        ("contains", "plums database", ["a", "b"]),
+        ("text_match", "database of plums", ["a"]),
+        ("text_match", "DATABASE, and dates", []),
+        ("text_match", "a database", ["b"]),
+        ("contains", "zebra plums", []),
+        ("contains", "…", []),
+    ],
+)
+def test_rows_that_hold_the_words_of_a_filter(state, operator, value, expected):
+    one = MetadataFilter(key=WORDS, value=value, operator=operator)
+    assert state.selected_ids(MetadataFilters(filters=[one])) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,15 +75,8 @@ def test_filters_over_columns_admit_the_rows_that_they_admit_one_by_one(filters)
         assert found.tolist() == expected
 
 
-def test_words_and_metadata_are_combined(engine):
-    rows = engine.rows
+def test_words_and_metadata_are_combined(state):
     words = MetadataFilter(key=WORDS, value="database", operator="contains")
     tag = MetadataFilter(key="tag", value="x", operator="contains")
-    column = Column.encode([one.get("tag") for one in METADATA])
-
-    def found(condition):
-        filters = MetadataFilters(filters=[words, tag], condition=condition)
-        return admitted(filters, rows, lambda _: column, lambda one: holding_words(engine, one, texts_of)).tolist()
-
-    assert found("and") == [3]
-    assert found("or") == [3, FAR, FAR + 1]
+    assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="and")) == ["a"]
+    assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="or")) == ["a", "b", "c"]

@@ -270,9 +270,9 @@ def test_scores_after_any_edits_equal_those_of_a_rebuild(edits):
 def test_mostly_deleted_parts_are_compacted(nodes):
     retriever = ContextualBM25Retriever(nodes)
     retriever.delete(["dog", "cat"])
-    assert [len(part.live) for part in retriever.index.engine.parts] == [6]
+    assert [len(live) for _, live in retriever.index.state.engine.parts] == [6]
     retriever.delete(["code", "config"])
-    assert [len(part.live) for part in retriever.index.engine.parts] == [2]
+    assert [len(live) for _, live in retriever.index.state.engine.parts] == [2]
 
 
 def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_documents(index, nodes):

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from llama_index_contextual.app.index.rows import to_node
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
-from llama_index_contextual.keyword.arrays import DAMAGE, ArrayIndex, RowArrays
+from llama_index_contextual.keyword.arrays import ArrayIndex, RowArrays
 from llama_index_contextual.sqlite_file import AMONG
 from llama_index_contextual.sqlite_store import COLUMNS, SQLiteKVStore, is_sound
 from llama_index_contextual.text import counted, short_hash
@@ -43,7 +43,7 @@ Singles = npt.NDArray[np.float32]
 
 SETTINGS: Final = "settings"  # the collection of the index's own
 _ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
-_PART: Final = 16_384  # rows that are in memory while arrays are derived
+_SHARE: Final = 50  # arrays are written anew where every fiftieth row is another; below that a reader derives the rest
 _TEXTS: Final = 1000  # nodes that are in memory at once
 _REMEMBERED: Final = 50_000  # rows whose ids, or values of a metadata key, are remembered: some 15 MB
 
@@ -130,12 +130,9 @@ class Caches:
         self.analyzer = Analyzer()
         self._lock = threading.Lock()
         self._moment: Moment | None = None
-        self._saved = dict[str, tuple[str, int]]()  # the revision on disk, by kind
+        self._makers = {"bm25": self.analyzer.fingerprint, "vectors": model}
+        self._saved: dict[str, Ints] = {}  # the rows on disk, by kind
         self._values: dict[str, dict[int, Any]] = {}
-        self._kinds: dict[str, tuple[str, Any, Callable[..., Any]]] = {
-            "bm25": (self.analyzer.fingerprint, Bm25Index((), self.analyzer), _with_texts),
-            "vectors": (model, VectorIndex(), self._with_vectors),
-        }
 
     def at(self, snapshot: Snapshot) -> Moment:
         """What is derived at a moment of the index. That of an earlier one than before is made for this call."""
@@ -146,40 +143,65 @@ class Caches:
                 return now
             rows = snapshot.rows()
             if now is None or now.revision[0] != wanted[0]:
-                words, vectors = (self._load(kind, snapshot, rows) for kind in self._kinds)
-                now = Moment((wanted[0], 0), words, vectors, {})
+                words = self._load("bm25", Bm25Index(self.analyzer), snapshot, len(rows))
+                now = Moment((wanted[0], 0), words, self._load("vectors", VectorIndex(), snapshot, len(rows)), {})
             embedded = rows if snapshot.state.model == self.model else rows[:0]
-            words = self._derived("bm25", now.words, snapshot, rows)
-            made = Moment(wanted, words, self._derived("vectors", now.vectors, snapshot, embedded), {})
+            lacking, unembedded = (
+                np.setdiff1d(some, index.rows) for some, index in ((rows, now.words), (embedded, now.vectors))
+            )
+            words = now.words.changed(np.setdiff1d(now.words.rows, rows))
+            words = words.with_texts(lacking, (lexical_text(to_node(one)) for one in snapshot.nodes(lacking)))
+            vectors = now.vectors.changed(np.setdiff1d(now.vectors.rows, embedded))
+            made = Moment(wanted, words, vectors.changed((), *self._vectors_of(snapshot, unembedded)), {})
             if wanted >= now.revision:
                 self._moment = made
             return made
 
-    def _load(self, kind: str, snapshot: Snapshot, rows: Rows) -> Any:
+    def _load(self, kind: str, empty: Any, snapshot: Snapshot, size: int) -> Any:
         """The arrays on disk, where they are of this index; else those of no rows."""
-        made_with, empty, _ = self._kinds[kind]
-        self._saved.pop(kind, None)
+        self._saved[kind] = empty.rows
         try:
-            index, content = empty.load(self._folder, kind)
-            identity, change = content["revision"]
-            makers, size = (content["made_with"], identity), int(content["rows"])
-        except DAMAGE:
+            index, content = empty.load(self._path_of(kind))
+            makers, change, rows = content
+        except Exception:  # noqa: BLE001  whatever is wrong, it is derived again
             return empty
-        if makers != (made_with, snapshot.state.identity):
+        if makers != [self._makers[kind], snapshot.state.identity]:
             return empty
-        if change == snapshot.state.change and len(rows) < size:
+        if change == snapshot.state.change and size < rows:
             snapshot.refuse("it lacks chunks that its caches have")
-        self._saved[kind] = identity, change
+        self._saved[kind] = index.rows
         return index
 
-    def _derived(self, kind: str, index: Any, snapshot: Snapshot, rows: Rows) -> Any:
-        """Arrays of some rows, from those of others."""
-        add = self._kinds[kind][2]
-        index = index.without(np.setdiff1d(index.rows, rows, assume_unique=True))
-        lacking = np.setdiff1d(rows, index.rows, assume_unique=True)
-        for start in range(0, len(lacking), _PART):
-            index = add(index, snapshot, lacking[start : start + _PART])
-        return index
+    def _path_of(self, kind: str) -> Path:
+        return self._folder / f"{kind}.arrays"
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep the arrays on disk where they changed much. Where that fails, the next process derives them."""
+        now = self.at(snapshot)
+        identity, change = now.revision
+        for kind, index in (("bm25", now.words), ("vectors", now.vectors)):
+            if len(index) < _SHARE * len(np.setxor1d(index.rows, self._saved[kind])):
+                with contextlib.suppress(StorageError):
+                    index.save(self._path_of(kind), [[self._makers[kind], identity], change, len(index)])
+                    self._saved[kind] = index.rows
+
+    def _vectors_of(self, snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
+        """Vectors of some rows."""
+        found, units, length = list[int](), list[Singles](), self._paid.dimensions(self.model)
+        for start in range(0, len(rows), _TEXTS):
+            part = rows[start : start + _TEXTS]
+            hashes = snapshot.column("embed_hash", part)
+            known = dict(self._paid.vectors(self.model, dict.fromkeys(hashes)))
+            pairs = zip(part.tolist(), map(known.get, hashes), strict=True)
+            whole = {row: vector for row, vector in pairs if vector is not None and len(vector) == length}
+            found += whole
+            units.append(unit_vectors([*whole.values()]).reshape(len(whole), length))
+        if len(found) < len(rows):
+            lost = counted(len(rows) - len(found), "chunk")
+            logger.warning(
+                "%s: the vector is lost, so that only words find it. Cure: llama-index-contextual index", lost
+            )
+        return [UnitVectors(np.array(found, np.int64), np.concatenate(units))] if found else []
 
     def values(self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]) -> list[Any]:
         """What ``read`` makes of each of some rows, once for each.
@@ -195,39 +217,6 @@ class Caches:
         if missing := sorted({row for row in rows if row not in known}):
             known.update(zip(missing, read(key, np.array(missing, np.int64)), strict=True))
         return [known[row] for row in rows]
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Bring the arrays up to date and keep them on disk. Where that fails, the next process derives them."""
-        now, kept = self.at(snapshot), dict[str, Any]()
-        for kind, index in (("bm25", now.words), ("vectors", now.vectors)):
-            if len(index) and self._saved.get(kind) != now.revision:
-                content = {"made_with": self._kinds[kind][0], "revision": now.revision, "rows": len(index)}
-                with contextlib.suppress(StorageError):
-                    kept[kind] = index.save(self._folder, kind, content)
-                    self._saved[kind] = now.revision
-        with self._lock:
-            self._moment = now._replace(words=kept.get("bm25", now.words), vectors=kept.get("vectors", now.vectors))
-
-    def _with_vectors(self, index: VectorIndex, snapshot: Snapshot, rows: Rows) -> VectorIndex:
-        found = 0
-        for start in range(0, len(rows), _TEXTS):
-            part = rows[start : start + _TEXTS]
-            hashes, length = snapshot.column("embed_hash", part), self._paid.dimensions(self.model)
-            known = dict(self._paid.vectors(self.model, dict.fromkeys(hashes)))
-            pairs = zip(part.tolist(), map(known.get, hashes), strict=True)
-            whole = {row: vector for row, vector in pairs if vector is not None and len(vector) == length}
-            index = index.with_vectors(np.array([*whole], np.int64), [*whole.values()])
-            found += len(whole)
-        if found < len(rows):
-            lost = counted(len(rows) - found, "chunk")
-            logger.warning(
-                "%s: the vector is lost, so that only words find it. Cure: llama-index-contextual index", lost
-            )
-        return index
-
-
-def _with_texts(index: Bm25Index, snapshot: Snapshot, rows: Rows) -> Bm25Index:
-    return index.with_texts(rows, (lexical_text(to_node(row)) for row in snapshot.nodes(rows)))
 
 
 # Vectors
@@ -250,19 +239,11 @@ class UnitVectors(RowArrays):
 
     units: Singles
 
-    def is_sound(self) -> bool:
-        """Whether the arrays fit together."""
-        return self.units.dtype == np.float32 and self.units.ndim == 2 and len(self.units) == len(self.ids)  # noqa: PLR2004
-
 
 class VectorIndex(ArrayIndex):
     """Unit vectors by row number."""
 
     made_of = UnitVectors
-
-    def with_vectors(self, rows: Ints, vectors: npt.ArrayLike) -> VectorIndex:
-        """Index with more rows, whose numbers ascend."""
-        return self.with_arrays(UnitVectors(rows, unit_vectors(vectors))) if len(rows) else self
 
     def nearest(
         self, questions: Sequence[Sequence[float]], top_k: int, among: Ints | None = None
@@ -282,7 +263,7 @@ class VectorIndex(ArrayIndex):
         if not len(places) or top_k <= 0:
             return [(self.every[:0], np.empty(0)) for _ in questions]
         for length in {len(question) for question in questions}:
-            if wanted := {part.arrays.units.shape[1] for part in self.parts} - {length}:
+            if wanted := {arrays.units.shape[1] for arrays, _ in self.parts} - {length}:
                 raise FingerprintError(
                     f"a vector of {length} dimensions does not compare with vectors of {wanted.pop()}. Cure: the "
                     "embedding that the index was made with."
@@ -292,7 +273,7 @@ class VectorIndex(ArrayIndex):
     def _nearest_to(self, question: Singles, top_k: int, places: Ints) -> tuple[Ints, Floats]:
         """The nearest of the rows at some places, and their cosines."""
         if len(places) > top_k:
-            near = np.concatenate([np.einsum("ij,j->i", part.arrays.units, question) for part in self.parts])[places]
+            near = np.concatenate([np.einsum("ij,j->i", arrays.units, question) for arrays, _ in self.parts])[places]
             places = places[near >= np.partition(near, len(near) - top_k)[len(near) - top_k] - 2 * _MARGIN]
         return self.best(self._cosines(question.astype(np.float64), places), top_k, places)
 
