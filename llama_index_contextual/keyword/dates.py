@@ -31,7 +31,7 @@ _MOST_DATES: Final = 4
 _SHORT: Final = 200  # characters in which stop words show the languages that a text may be in
 _FEW: Final = 4  # words of a text that may be a date alone
 _YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C ten times as fast
-_SLOT: Final = re.compile(r"\{(month|since|mm|weekday|unit|number|ordinal|day|first|year)\}")
+_SLOT: Final = re.compile(r"\{(month|mm|weekday|unit|number|ordinal|day|year)\}")
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 HAS_CJK: Final = re.compile(f"[{_CJK}]")
@@ -130,10 +130,9 @@ def _date_patterns(data: Mapping[str, Any]) -> Iterator[tuple[re.Pattern[str], s
         names = {form for name in data[f"{slot}s"] for form in (name, unaccented(name))}
         words = [re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))]
         slots[slot] = "|".join([*words, *digits.get(slot, [])])
-    slots |= {"first": slots["day"], "since": slots["month"]}
     for entry in data["dates"]:
-        number, pattern = count(), entry["pattern"].replace("{from}", data.get("from", ""))
-        body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(number)}>{slots[slot[1]]})", pattern)  # noqa: B023
+        number = count()
+        body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(number)}>{slots[slot[1]]})", entry["pattern"])  # noqa: B023
         before, after = ("", "") if HAS_CJK.search(body) else (r"(?<!\w)", r"(?!\w)")
         pattern = re.compile(f"{before}(?:{body}){after}", re.IGNORECASE)
         yield pattern, entry["means"], int(entry.get("value", 0))
@@ -230,91 +229,42 @@ def _months(start: int, size: int = 1) -> Range:
     return first, after - timedelta(days=1)
 
 
-def _from_monday(monday: date) -> Range:
-    return monday, monday + timedelta(days=6)
-
-
-def _days_ago(number: int, today: date) -> Range:
-    return today - timedelta(days=number), today - timedelta(days=number)
-
-
-def _calendar_unit(unit: str, back: int, today: date) -> Range:
-    """The whole day, week (Monday first), month, quarter or year that lies so many before the current one."""
+def _unit(slots: Slots, value: int, today: date) -> Range:
+    """The whole day, week (Monday first), weekend, month, quarter or year that lies so many before the current one."""
+    unit, back = slots.get("unit", "day"), slots.get("number", value)
     if size := _MONTHS.get(unit):
         return _months(((today.year * 12 + today.month - 1) // size - back) * size, size)
-    if unit == "week":
-        return _from_monday(today - timedelta(days=today.weekday() + 7 * back))
-    return _days_ago(back, today)
-
-
-def _ago(slots: Slots, value: int, today: date) -> Range:
-    number = slots.get("number", value)
-    if slots["unit"] != "week":
-        return _calendar_unit(slots["unit"], number, today)
-    day = today - timedelta(days=7 * number)
-    return day - timedelta(days=3), day + timedelta(days=3)  # people round: half a week either side
-
-
-def _past(slots: Slots, _: int, today: date) -> Range:
-    if slots["unit"] == "week":
-        return today - timedelta(days=7 * slots["number"]), today
-    return _calendar_unit(slots["unit"], slots["number"], today)[0], today
-
-
-def _weekend(_: Slots, back: int, today: date) -> Range:
-    saturday = today - timedelta(days=today.weekday() - 5 + 7 * back)
-    return saturday, saturday + timedelta(days=1)
+    if unit == "day":
+        return today - timedelta(days=back), today - timedelta(days=back)
+    sunday = today + timedelta(days=6 - today.weekday() - 7 * back)
+    return sunday - timedelta(days=6 if unit == "week" else 1), sunday
 
 
 def _recent(slots: Slots, today: date, of_year: Callable[[int], Sequence[Range]]) -> Range:
-    """The first of a year's ranges; where a text names no year, the most recent that has begun.
-
-    It begins with the day or the month that stands before it: ``3 to 5 April``, ``January to April 2025``.
-    """
+    """The first of a year's ranges; where a text names no year, the most recent that has begun."""
     years = [slots["year"]] if "year" in slots else range(today.year, today.year - 9, -1)  # with a 29 February
-    every = (one for year in years for one in of_year(year) if "year" in slots or one[0] <= today)
-    first, last = next(every, (None, today))
-    if first is None:
-        raise ValueError("no such day")
-    if "first" in slots or "since" in slots:
-        first = last.replace(month=slots.get("since", last.month), day=slots.get("first", 1))
-    return first.replace(year=first.year - (first > last)), last
+    first, *_ = (one for year in years for one in of_year(year) if "year" in slots or one[0] <= today)
+    return first
 
 
 def _day(slots: Slots, _: int, today: date) -> Range:
-    month, day = slots.get("month") or slots["mm"], slots.get("day") or slots["number"]
-    return _recent(slots, today, lambda year: _existing(year, month, day))
+    """A day of a month; without a month, of the most recent one that has it."""
+    months = [slots.get("month") or slots["mm"]] if slots.keys() & {"month", "mm"} else range(12, 0, -1)
+    day = slots.get("day") or slots["number"]
+    return _recent(slots, today, lambda year: [one for month in months for one in _existing(year, month, day)])
 
 
-def _part_of_year(slots: Slots, size: int, today: date) -> Range:
-    """A month, or a part of so many months: ``April``, ``Q3 2025``, ``second half of 2025``."""
-    size, number = max(size, 1), slots.get("month") or slots["ordinal"]
-    if number * size > 12:  # noqa: PLR2004
-        raise ValueError("no such part of a year")
+def _part_of_year(slots: Slots, _: int, today: date) -> Range:
+    """A month or a quarter: ``April``, ``Q3 2025``."""
+    size, number = (1, slots["month"]) if "month" in slots else (3, slots["ordinal"])
     return _recent(slots, today, lambda year: [_months(year * 12 + (number - 1) * size, size)])
 
 
-def _week(slots: Slots, _: int, today: date) -> Range:
-    return _recent(slots, today, lambda year: [_from_monday(date.fromisocalendar(year, slots["number"], 1))])
-
-
-def _day_of_month(slots: Slots, _: int, today: date) -> Range:
-    months = range(12, 0, -1)
-    return _recent(slots, today, lambda year: [day for month in months for day in _existing(year, month, slots["day"])])
-
-
 MEANINGS: Final[Mapping[str, Callable[[Slots, int, date], Range]]] = {
-    "days_ago": lambda _, value, today: _days_ago(value, today),
-    "ago": _ago,
-    "past": _past,
-    "previous": lambda slots, _, today: _calendar_unit(slots["unit"], 1, today),
-    "current": lambda slots, _, today: _calendar_unit(slots["unit"], 0, today),
-    "weekend": _weekend,
-    "weekday": lambda slots, _, today: _days_ago((today.weekday() - slots["weekday"] - 1) % 7 + 1, today),
-    "weekday_of_week": lambda slots, back, today: _days_ago(today.weekday() + 7 * back - slots["weekday"], today),
+    "ago": _unit,
+    "past": lambda slots, value, today: (_unit(slots, value, today)[0], today),
+    "weekday": lambda slots, _, today: _unit({}, (today.weekday() - slots["weekday"] - 1) % 7 + 1, today),
     "day": _day,
     "month": _part_of_year,
-    "week": _week,
-    "day_of_month": _day_of_month,
     "year": lambda slots, _, __: _months(slots["year"] * 12, 12),
 }

@@ -70,8 +70,8 @@ def test_no_language_lacks_a_kind_of_words(code):
     counts = Counter(words.numbers.values())
     assert all(counts[number] >= 2 for number in range(1, 7)), "the months and the weekdays"
     assert all(counts[number] >= 1 for number in range(7, 13)), "the months"
-    assert set(words.units.values()) == {"day", "week", "month", "quarter", "year"}
-    assert {means for _, means, _ in words.date_patterns} >= set(MEANINGS) - {"week"}, "the ways to name a day"
+    assert set(words.units.values()) == {"day", "week", "weekend", "month", "quarter", "year"}
+    assert {means for _, means, _ in words.date_patterns} >= set(MEANINGS), "the ways to name a day"
 
 
 @pytest.mark.parametrize(("reason", "message"), [(kind, text) for kind, texts in SMALL_TALK.items() for text in texts])

@@ -24,10 +24,6 @@ en | this quarter | 2026-04-01/2026-06-30
 en | what did I do Monday? | 2026-04-06
 en | what did we talk about Monday morning? | 2026-04-06
 en | who called on Tuesday night | 2026-04-07
-en | what happened between March 3 and March 10? | 2026-03-03/2026-03-10
-en | from 3 to 5 March | 2026-03-03/2026-03-05
-en | March 3-5 | 2026-03-03/2026-03-05
-en | from January to March 2025 | 2025-01-01/2025-03-31
 en | March 2025 | 2025-03-01/2025-03-31
 en | what did I write in mid-March? | 2026-03-01/2026-03-31
 en | at the end of February | 2026-02-01/2026-02-28
@@ -41,22 +37,17 @@ en | from 2024 | 2024-01-01/2024-12-31
 en | 21 Jan 2025 | 2025-01-21
 en | Jan 21st | 2026-01-21
 en | last Monday | 2026-04-06
-en | a week ago | 2026-03-31/2026-04-06
+en | a week ago | 2026-03-30/2026-04-05
 en | the week of March 9 | 2026-03-09
-en | first half of 2025 | 2025-01-01/2025-06-30
-en | the past two weeks | 2026-03-27/2026-04-10
+en | the past two weeks | 2026-03-23/2026-04-10
 en | over the last month | 2026-03-01/2026-03-31
 en | earlier this week | 2026-04-06/2026-04-12
-en | at the weekend | 2026-04-04/2026-04-05
 en | yesterday evening | 2026-04-09
 de | was war am 21.1.? | 2026-01-21
 de | was haben wir am 21.1. beschlossen? | 2026-01-21
 de | was war am 21.01. | 2026-01-21
 de | Was geschah am 31.12.? | 2025-12-31
 de | Was steht im Protokoll vom 3.3.? | 2026-03-03
-de | Termine vom 3. bis 5. März | 2026-03-03/2026-03-05
-de | zwischen dem 3. und dem 10. März | 2026-03-03/2026-03-10
-de | von Januar bis März 2025 | 2025-01-01/2025-03-31
 de | Umsatz in Q3 2025 | 2025-07-01/2025-09-30
 de | was war im dritten Quartal 2025? | 2025-07-01/2025-09-30
 de | Was haben wir im 3. Quartal 2025 verkauft? | 2025-07-01/2025-09-30
@@ -68,8 +59,8 @@ de | was war Mitte März? | 2026-03-01/2026-03-31
 de | Ende Februar | 2026-02-01/2026-02-28
 de | Anfang März | 2026-03-01/2026-03-31
 de | was haben wir letzte Woche gemacht? | 2026-03-30/2026-04-05
-de | vor zwei Wochen | 2026-03-24/2026-03-30
-de | in den letzten zwei Wochen | 2026-03-27/2026-04-10
+de | vor zwei Wochen | 2026-03-23/2026-03-29
+de | in den letzten zwei Wochen | 2026-03-23/2026-04-10
 de | Was habe ich am Montag notiert? | 2026-04-06
 de | was war Montag? | 2026-04-06
 de | letzten Montag | 2026-04-06
@@ -81,22 +72,15 @@ de | im Jahr 2024 | 2024-01-01/2024-12-31
 de | im letzten Jahr | 2025-01-01/2025-12-31
 de | was war diese Woche? | 2026-04-06/2026-04-12
 de | heute Morgen | 2026-04-10
-de | in KW 12 | 2026-03-16/2026-03-22
-de | in der Kalenderwoche 12 | 2026-03-16/2026-03-22
-de | im ersten Halbjahr 2025 | 2025-01-01/2025-06-30
 de | am 5. März | 2026-03-05
 de | am 5. März 2025 | 2025-03-05
 de | letztes Wochenende | 2026-04-04/2026-04-05
-de | am Wochenende | 2026-04-04/2026-04-05
 de | vorige Woche | 2026-03-30/2026-04-05
 de | letzten Monat | 2026-03-01/2026-03-31
 es | ¿qué pasó el 21/1? | 2026-01-21
 es | ¿qué decidimos el 31/12? | 2025-12-31
 es | ¿qué decidimos el 21 de enero? | 2026-01-21
 es | notas del 3 de marzo | 2026-03-03
-es | del 3 al 5 de marzo | 2026-03-03/2026-03-05
-es | entre el 3 y el 10 de marzo | 2026-03-03/2026-03-10
-es | de enero a marzo de 2025 | 2025-01-01/2025-03-31
 es | ¿qué pasó en el tercer trimestre de 2025? | 2025-07-01/2025-09-30
 es | ventas del T3 2025 | 2025-07-01/2025-09-30
 es | en el Q3 de 2025 | 2025-07-01/2025-09-30
@@ -108,8 +92,8 @@ es | a mediados de marzo | 2026-03-01/2026-03-31
 es | a finales de febrero | 2026-02-01/2026-02-28
 es | a principios de marzo | 2026-03-01/2026-03-31
 es | la semana pasada | 2026-03-30/2026-04-05
-es | hace dos semanas | 2026-03-24/2026-03-30
-es | las últimas dos semanas | 2026-03-27/2026-04-10
+es | hace dos semanas | 2026-03-23/2026-03-29
+es | las últimas dos semanas | 2026-03-23/2026-04-10
 es | el lunes pasado | 2026-04-06
 es | ¿qué hicimos el lunes por la mañana? | 2026-04-06
 es | ayer por la tarde | 2026-04-09
@@ -119,7 +103,6 @@ es | objetivos de 2025 | 2025-01-01/2025-12-31
 es | el año pasado | 2025-01-01/2025-12-31
 es | esta semana | 2026-04-06/2026-04-12
 es | este mes | 2026-04-01/2026-04-30
-es | en el primer semestre de 2025 | 2025-01-01/2025-06-30
 es | el 5 de marzo del 2025 | 2025-03-05
 es | el fin de semana pasado | 2026-04-04/2026-04-05
 es | el mes pasado | 2026-03-01/2026-03-31
@@ -127,9 +110,6 @@ es | desde febrero | 2026-02-01/2026-02-28
 fr | que s'est-il passé le 21/1 ? | 2026-01-21
 fr | qu'avons-nous décidé le 21/01 ? | 2026-01-21
 fr | notes du 3 mars | 2026-03-03
-fr | du 3 au 5 mars | 2026-03-03/2026-03-05
-fr | entre le 3 et le 10 mars | 2026-03-03/2026-03-10
-fr | de janvier à mars 2025 | 2025-01-01/2025-03-31
 fr | que s'est-il passé au troisième trimestre 2025 ? | 2025-07-01/2025-09-30
 fr | les ventes du T3 2025 | 2025-07-01/2025-09-30
 fr | au 3e trimestre 2025 | 2025-07-01/2025-09-30
@@ -141,8 +121,8 @@ fr | à la mi-mars | 2026-03-01/2026-03-31
 fr | fin février | 2026-02-01/2026-02-28
 fr | début mars | 2026-03-01/2026-03-31
 fr | la semaine dernière | 2026-03-30/2026-04-05
-fr | il y a deux semaines | 2026-03-24/2026-03-30
-fr | ces deux dernières semaines | 2026-03-27/2026-04-10
+fr | il y a deux semaines | 2026-03-23/2026-03-29
+fr | ces deux dernières semaines | 2026-03-23/2026-04-10
 fr | lundi dernier | 2026-04-06
 fr | qu'a-t-on fait lundi matin ? | 2026-04-06
 fr | hier soir | 2026-04-09
@@ -153,19 +133,14 @@ fr | l'année dernière | 2025-01-01/2025-12-31
 fr | l'an dernier | 2025-01-01/2025-12-31
 fr | cette semaine | 2026-04-06/2026-04-12
 fr | ce mois-ci | 2026-04-01/2026-04-30
-fr | au premier semestre 2025 | 2025-01-01/2025-06-30
 fr | le 5 mars 2025 | 2025-03-05
 fr | le week-end dernier | 2026-04-04/2026-04-05
 fr | le mois dernier | 2026-03-01/2026-03-31
 fr | depuis février | 2026-02-01/2026-02-28
-fr | en semaine 12 | 2026-03-16/2026-03-22
 fr | le 1er mars | 2026-03-01
 it | cosa è successo il 21/1? | 2026-01-21
 it | cosa abbiamo deciso il 21 gennaio? | 2026-01-21
 it | note del 3 marzo | 2026-03-03
-it | dal 3 al 5 marzo | 2026-03-03/2026-03-05
-it | tra il 3 e il 10 marzo | 2026-03-03/2026-03-10
-it | da gennaio a marzo 2025 | 2025-01-01/2025-03-31
 it | cosa è successo nel terzo trimestre 2025? | 2025-07-01/2025-09-30
 it | nel terzo trimestre del 2025 | 2025-07-01/2025-09-30
 it | vendite del Q3 2025 | 2025-07-01/2025-09-30
@@ -177,8 +152,8 @@ it | a metà marzo | 2026-03-01/2026-03-31
 it | a fine febbraio | 2026-02-01/2026-02-28
 it | all'inizio di marzo | 2026-03-01/2026-03-31
 it | la settimana scorsa | 2026-03-30/2026-04-05
-it | due settimane fa | 2026-03-24/2026-03-30
-it | nelle ultime due settimane | 2026-03-27/2026-04-10
+it | due settimane fa | 2026-03-23/2026-03-29
+it | nelle ultime due settimane | 2026-03-23/2026-04-10
 it | lunedì scorso | 2026-04-06
 it | cosa abbiamo fatto lunedì mattina? | 2026-04-06
 it | ieri sera | 2026-04-09
@@ -188,7 +163,6 @@ it | obiettivi per il 2025 | 2025-01-01/2025-12-31
 it | l'anno scorso | 2025-01-01/2025-12-31
 it | questa settimana | 2026-04-06/2026-04-12
 it | questo mese | 2026-04-01/2026-04-30
-it | nel primo semestre 2025 | 2025-01-01/2025-06-30
 it | il 5 marzo 2025 | 2025-03-05
 it | lo scorso fine settimana | 2026-04-04/2026-04-05
 it | il mese scorso | 2026-03-01/2026-03-31
@@ -197,9 +171,6 @@ nl | wat gebeurde er op 21/1? | 2026-01-21
 nl | wat hebben we op 21-1 besloten? | 2026-01-21
 nl | wat hebben we op 21 januari besloten? | 2026-01-21
 nl | notities van 3 maart | 2026-03-03
-nl | van 3 tot 5 maart | 2026-03-03/2026-03-05
-nl | tussen 3 en 10 maart | 2026-03-03/2026-03-10
-nl | van januari tot maart 2025 | 2025-01-01/2025-03-31
 nl | wat gebeurde er in het derde kwartaal van 2025? | 2025-07-01/2025-09-30
 nl | omzet in Q3 2025 | 2025-07-01/2025-09-30
 nl | vorig kwartaal | 2026-01-01/2026-03-31
@@ -210,8 +181,8 @@ nl | half maart | 2026-03-01/2026-03-31
 nl | eind februari | 2026-02-01/2026-02-28
 nl | begin maart | 2026-03-01/2026-03-31
 nl | vorige week | 2026-03-30/2026-04-05
-nl | twee weken geleden | 2026-03-24/2026-03-30
-nl | de afgelopen twee weken | 2026-03-27/2026-04-10
+nl | twee weken geleden | 2026-03-23/2026-03-29
+nl | de afgelopen twee weken | 2026-03-23/2026-04-10
 nl | afgelopen maandag | 2026-04-06
 nl | wat deden we maandagochtend? | 2026-04-06
 nl | gisteravond | 2026-04-09
@@ -221,19 +192,14 @@ nl | doelen voor 2025 | 2025-01-01/2025-12-31
 nl | vorig jaar | 2025-01-01/2025-12-31
 nl | deze week | 2026-04-06/2026-04-12
 nl | deze maand | 2026-04-01/2026-04-30
-nl | in de eerste helft van 2025 | 2025-01-01/2025-06-30
 nl | op 5 maart 2025 | 2025-03-05
 nl | afgelopen weekend | 2026-04-04/2026-04-05
 nl | vorige maand | 2026-03-01/2026-03-31
 nl | sinds februari | 2026-02-01/2026-02-28
-nl | in week 12 | 2026-03-16/2026-03-22
 pt | o que aconteceu no dia 21/1? | 2026-01-21
 pt | o que decidimos em 21/01? | 2026-01-21
 pt | o que decidimos em 21 de janeiro? | 2026-01-21
 pt | notas de 3 de março | 2026-03-03
-pt | de 3 a 5 de março | 2026-03-03/2026-03-05
-pt | entre 3 e 10 de março | 2026-03-03/2026-03-10
-pt | de janeiro a março de 2025 | 2025-01-01/2025-03-31
 pt | o que aconteceu no terceiro trimestre de 2025? | 2025-07-01/2025-09-30
 pt | vendas do 3º trimestre de 2025 | 2025-07-01/2025-09-30
 pt | vendas do T3 2025 | 2025-07-01/2025-09-30
@@ -245,8 +211,8 @@ pt | em meados de março | 2026-03-01/2026-03-31
 pt | no final de fevereiro | 2026-02-01/2026-02-28
 pt | no início de março | 2026-03-01/2026-03-31
 pt | na semana passada | 2026-03-30/2026-04-05
-pt | há duas semanas | 2026-03-24/2026-03-30
-pt | nas últimas duas semanas | 2026-03-27/2026-04-10
+pt | há duas semanas | 2026-03-23/2026-03-29
+pt | nas últimas duas semanas | 2026-03-23/2026-04-10
 pt | na segunda-feira passada | 2026-04-06
 pt | o que fizemos na segunda de manhã? | 2026-04-06
 pt | ontem à noite | 2026-04-09
@@ -256,7 +222,6 @@ pt | metas para 2025 | 2025-01-01/2025-12-31
 pt | no ano passado | 2025-01-01/2025-12-31
 pt | esta semana | 2026-04-06/2026-04-12
 pt | este mês | 2026-04-01/2026-04-30
-pt | no primeiro semestre de 2025 | 2025-01-01/2025-06-30
 pt | 5 de março de 2025 | 2025-03-05
 pt | no fim de semana passado | 2026-04-04/2026-04-05
 pt | no mês passado | 2026-03-01/2026-03-31
@@ -265,9 +230,6 @@ ru | что было 21.01? | 2026-01-21
 ru | что мы решили 21.1.? | 2026-01-21
 ru | что мы решили 21 января? | 2026-01-21
 ru | заметки от 3 марта | 2026-03-03
-ru | с 3 по 5 марта | 2026-03-03/2026-03-05
-ru | между 3 и 10 марта | 2026-03-03/2026-03-10
-ru | с января по март 2025 | 2025-01-01/2025-03-31
 ru | что было в третьем квартале 2025 года? | 2025-07-01/2025-09-30
 ru | выручка за 3 квартал 2025 | 2025-07-01/2025-09-30
 ru | в прошлом квартале | 2026-01-01/2026-03-31
@@ -278,8 +240,8 @@ ru | в середине марта | 2026-03-01/2026-03-31
 ru | в конце февраля | 2026-02-01/2026-02-28
 ru | в начале марта | 2026-03-01/2026-03-31
 ru | на прошлой неделе | 2026-03-30/2026-04-05
-ru | две недели назад | 2026-03-24/2026-03-30
-ru | за последние две недели | 2026-03-27/2026-04-10
+ru | две недели назад | 2026-03-23/2026-03-29
+ru | за последние две недели | 2026-03-23/2026-04-10
 ru | в прошлый понедельник | 2026-04-06
 ru | что мы делали в понедельник утром? | 2026-04-06
 ru | вчера вечером | 2026-04-09
@@ -289,7 +251,6 @@ ru | цели на 2025 год | 2025-01-01/2025-12-31
 ru | в прошлом году | 2025-01-01/2025-12-31
 ru | на этой неделе | 2026-04-06/2026-04-12
 ru | в этом месяце | 2026-04-01/2026-04-30
-ru | в первом полугодии 2025 | 2025-01-01/2025-06-30
 ru | 5 марта 2025 | 2025-03-05
 ru | на прошлых выходных | 2026-04-04/2026-04-05
 ru | в прошлом месяце | 2026-03-01/2026-03-31
@@ -297,9 +258,6 @@ ru | с февраля | 2026-02-01/2026-02-28
 zh | 1月21日我们决定了什么？ | 2026-01-21
 zh | 1月21号开了什么会 | 2026-01-21
 zh | 1/21 的会议 | 2026-01-21
-zh | 3月3日到5日 | 2026-03-03/2026-03-05
-zh | 3月3日到3月10日之间 | 2026-03-03/2026-03-10
-zh | 2025年1月到3月 | 2025-01-01/2025-03-31
 zh | 2025年第三季度的收入 | 2025-07-01/2025-09-30
 zh | 2025年三季度 | 2025-07-01/2025-09-30
 zh | 2025年Q3的销售 | 2025-07-01/2025-09-30
@@ -313,11 +271,10 @@ zh | 二月底 | 2026-02-01/2026-02-28
 zh | 三月初 | 2026-03-01/2026-03-31
 zh | 上周做了什么 | 2026-03-30/2026-04-05
 zh | 上个星期 | 2026-03-30/2026-04-05
-zh | 两周前 | 2026-03-24/2026-03-30
-zh | 最近两周 | 2026-03-27/2026-04-10
+zh | 两周前 | 2026-03-23/2026-03-29
+zh | 最近两周 | 2026-03-23/2026-04-10
 zh | 过去三天 | 2026-04-07/2026-04-10
 zh | 周一开了什么会 | 2026-04-06
-zh | 上周一 | 2026-03-30
 zh | 星期一早上 | 2026-04-06
 zh | 昨晚 | 2026-04-09
 zh | 今天早上 | 2026-04-10
@@ -328,7 +285,6 @@ zh | 前年 | 2024-01-01/2024-12-31
 zh | 这周 | 2026-04-06/2026-04-12
 zh | 本月 | 2026-04-01/2026-04-30
 zh | 这个月 | 2026-04-01/2026-04-30
-zh | 2025年上半年 | 2025-01-01/2025-06-30
 zh | 2025年3月5日 | 2025-03-05
 zh | 三月五日 | 2026-03-05
 zh | 上周末 | 2026-04-04/2026-04-05
@@ -337,9 +293,6 @@ zh | 3月以来 | 2026-03-01/2026-03-31
 zh | 三天前 | 2026-04-07
 ja | 1月21日に何を決めましたか | 2026-01-21
 ja | 1/21の会議 | 2026-01-21
-ja | 3月3日から5日まで | 2026-03-03/2026-03-05
-ja | 3月3日から3月10日の間 | 2026-03-03/2026-03-10
-ja | 2025年1月から3月まで | 2025-01-01/2025-03-31
 ja | 2025年第3四半期の売上 | 2025-07-01/2025-09-30
 ja | 2025年の第三四半期 | 2025-07-01/2025-09-30
 ja | 2025年Q3の売上 | 2025-07-01/2025-09-30
@@ -351,11 +304,10 @@ ja | 3月中旬 | 2026-03-01/2026-03-31
 ja | 2月末 | 2026-02-01/2026-02-28
 ja | 3月上旬 | 2026-03-01/2026-03-31
 ja | 先週何をしましたか | 2026-03-30/2026-04-05
-ja | 2週間前 | 2026-03-24/2026-03-30
-ja | ここ2週間 | 2026-03-27/2026-04-10
+ja | 2週間前 | 2026-03-23/2026-03-29
+ja | ここ2週間 | 2026-03-23/2026-04-10
 ja | 過去3日間 | 2026-04-07/2026-04-10
 ja | 月曜日に何をしましたか | 2026-04-06
-ja | 先週の月曜日 | 2026-03-30
 ja | 月曜の朝 | 2026-04-06
 ja | 昨晩 | 2026-04-09
 ja | 今朝 | 2026-04-10
@@ -365,7 +317,6 @@ ja | 昨年 | 2025-01-01/2025-12-31
 ja | 一昨年 | 2024-01-01/2024-12-31
 ja | 今週 | 2026-04-06/2026-04-12
 ja | 今月 | 2026-04-01/2026-04-30
-ja | 2025年上半期 | 2025-01-01/2025-06-30
 ja | 2025年3月5日 | 2025-03-05
 ja | 先週末 | 2026-04-04/2026-04-05
 ja | 先月 | 2026-03-01/2026-03-31
