@@ -26,7 +26,7 @@ from llama_index_contextual.keyword.filters import (
     condition_of,
     filter_in_words,
     items_of,
-    nearest_values,
+    nearest_names,
 )
 from llama_index_contextual.keyword.node_index import (
     KeywordIndex,

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from difflib import get_close_matches
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,7 +25,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, PATH, REF_DOC_ID, TAGS, path_of, typed
+from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, REF_DOC_ID, TAGS, typed
 from llama_index_contextual.text import caseless
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ WORDS: Final = "(words)"
 # Before a key: the filter is on the items of a value ("work, home" has two, and is one, too), whatever their case, and
 # numbers by value. CONTAINS asks for an item or one below it: "health" for "health/running".
 ITEMS: Final = "(items)"
-_NEAREST: Final = 3  # tags, folders or keys that a message names
+_NEAREST: Final = 3  # tags or keys that a message names
 
 
 # Filters on tags and items, and in words
@@ -67,41 +66,29 @@ def _tag_of(part: MetadataFilter | MetadataFilters) -> str | None:
 
 
 def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
-    """A filter as a message names it: ``'people/' in its path``, ``the tag 'sqlite'``, ``date >= 2026-04-09``."""
+    """A filter as a message names it: ``path containing 'people/'``, ``the tag 'sqlite'``, ``date >= 2026-04-09``."""
     if (tag := _tag_of(part)) is not None:
         return f"the tag {tag!r}"
     if isinstance(part, MetadataFilters):
         return f"({f' {(part.condition or FilterCondition.AND).value} '.join(map(filter_in_words, part.filters))})"
-    if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE:
-        return f"{part.value!r} in its {part.key}"
     if part.key == DATE_TS and isinstance(part.value, (int, float)):
         return f"date {part.operator.value} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
-    key = part.key.removeprefix(ITEMS)
-    if part.operator == FilterOperator.EQ or (key != part.key and part.operator == FilterOperator.CONTAINS):
-        return f"{part.value!r} as its {key}"
-    return f"no {key}" if part.operator == FilterOperator.IS_EMPTY else f"{key} {part.operator.value} {part.value!r}"
+    how = "containing" if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else part.operator.value
+    return f"{part.key.removeprefix(ITEMS)} {how} {'' if part.value is None else repr(part.value)}".strip()
 
 
-def nearest_values(part: MetadataFilter | MetadataFilters, metas: Sequence[Mapping[str, Any]]) -> str:
-    """The tags, folders, keys or values of metadata that are nearest to those of a filter, as the end of a sentence."""
-    tag = _tag_of(part)
-    while isinstance(part, MetadataFilters) and part.filters:
-        part = part.filters[0]
-    if isinstance(part, MetadataFilters) or part.key in (WORDS, DATE_TS):
+def nearest_names(part: MetadataFilter | MetadataFilters, metas: Sequence[Mapping[str, Any]]) -> str:
+    """The tags or keys of metadata nearest to that of a filter, as the end of a sentence; "" for a known key."""
+    kind, wanted, found = "tags", _tag_of(part), Counter[str]()
+    if wanted is not None:
+        texts = [str(meta[key]) for meta in metas for key in (TAGS, INLINE_TAGS) if key in meta]
+        found.update(tag.strip() for text in texts for tag in text.split(","))
+    elif isinstance(part, MetadataFilter) and part.key not in (WORDS, DATE_TS):
+        kind, wanted = "keys", part.key.removeprefix(ITEMS)
+        found.update(key for meta in metas for key in meta.keys() - NAMES_TAKEN)
+    if wanted is None or wanted in found:
         return ""
-    key, wanted = part.key.removeprefix(ITEMS), str(part.value if tag is None else tag)
-    if tag is None and key == PATH:
-        folders = (one for meta in metas for one in PurePosixPath(path_of(meta)).parents)
-        kind, found = "folders", [f"{one}/" for one in folders if one.name]
-    elif tag is None and not any(key in meta for meta in metas):
-        kind, wanted, found = "keys", key, [one for meta in metas for one in meta.keys() - NAMES_TAKEN]
-    else:
-        kind = "tags" if tag is not None else f"values of {key}"
-        values = (meta.get(one) for meta in metas for one in ((key,) if tag is None else (TAGS, INLINE_TAGS)))
-        listed = (one if isinstance(one, list | tuple) else str(one).split(",") for one in values if one is not None)
-        found = [str(one).strip() for several in listed for one in several if one]
-    counts = Counter(found)
-    near = [*get_close_matches(wanted, counts, _NEAREST, 0.5), *(one for one, _ in counts.most_common(2 * _NEAREST))]
+    near = [*get_close_matches(wanted, found, _NEAREST, 0.5), *(one for one, _ in found.most_common(2 * _NEAREST))]
     shown = list(dict.fromkeys(near))[: 2 * _NEAREST]
     return f" ({kind} that there are: {', '.join(shown)})" if shown else f" (there are no {kind})"
 

@@ -25,7 +25,7 @@ from llama_index_contextual.keyword import (
     both,
     check_filters,
     filter_in_words,
-    nearest_values,
+    nearest_names,
     parse_query,
 )
 from llama_index_contextual.retrieval.signals import LONGEST_NAME, NAMING, document_names, folded_name
@@ -288,7 +288,7 @@ class ContextualBM25Retriever(BM25Retriever):
         def work(store: Any) -> list[str]:
             empty = [part for part in parts if not len(store.admitted(MetadataFilters(filters=[part])))]
             metas = [node.metadata for node in store.nodes(store.selected_ids()).values()] if empty else []
-            return list(dict.fromkeys(filter_in_words(part) + nearest_values(part, metas) for part in empty))
+            return list(dict.fromkeys(filter_in_words(part) + nearest_names(part, metas) for part in empty))
 
         return self.ask(work)
 

@@ -8,7 +8,6 @@ query is repeated for more until there are enough or no more.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import sys
 import warnings
@@ -17,7 +16,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from llama_index.core.schema import BaseNode, ObjectType
-from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from llama_index.vector_stores.chroma import ChromaVectorStore
     from typing_extensions import Self
 
-logger = logging.getLogger(__name__)
 T = TypeVar("T")
 MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number
 _PAGE: Final = 1000  # nodes that are read by id at a time
@@ -50,9 +47,7 @@ _UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
 # Modes in which similarity_top_k is the number of hits.
 _COUNTED: Final = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR})
 _CANNOT_LIST: Final = (NotImplementedError, AssertionError, ValueError, TypeError)
-_EVERYWHERE: Final = frozenset(
-    {FilterOperator.EQ, FilterOperator.IN, *(FilterOperator(sign) for sign in (">", ">=", "<", "<="))}
-)
+_EVERYWHERE: Final = (FilterOperator.EQ, FilterOperator.IN, *map(FilterOperator, (">", ">=", "<", "<=")))
 
 
 def run(flow: Coroutine[Any, Any, T]) -> T:
@@ -189,7 +184,7 @@ class AnyStore:
                 return []
             except Exception as error:
                 if parts or query.node_ids:
-                    logger.info("%s refuses filters (%s); its hits are filtered", type(self.store).__name__, error)
+                    # It refuses them; its hits are filtered.
                     parts, query = [], replace(query, node_ids=None)
                     continue
                 if size == top_k:
@@ -209,24 +204,19 @@ class AnyStore:
             size = min(size * _MORE, MOST)
 
     def _query(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
-        return self.store.query(query, **self._arguments(query))
+        return self.store.query(query, **self._options)
 
     async def _aquery(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
         """The answer of a store; by its other query, in a thread, where it has or was made with no async client."""
         if not self.asks_async:
             return await asyncio.to_thread(self._query, query)
         try:
-            return await self.store.aquery(query, **self._arguments(query))
+            return await self.store.aquery(query, **self._options)
         except Exception as error:  # noqa: BLE001  it is raised again
             try:
                 return await asyncio.to_thread(self._query, query)
             except Exception:  # noqa: BLE001  the first one counts
                 raise error from None
-
-    def _arguments(self, query: VectorStoreQuery) -> dict[str, Any]:
-        """Keyword arguments of a query; LlamaIndex's Chroma takes ids as one of them."""
-        by_ids = query.node_ids is not None and is_chroma(self.store)
-        return {**self._options, "ids": query.node_ids} if by_ids else self._options
 
     def _candidates(self, query: VectorStoreQuery, result: VectorStoreQueryResult) -> list[Candidate]:
         """The hits of a store with their nodes."""
@@ -247,15 +237,9 @@ class AnyStore:
             Candidate(nodes[node_id].node_id, score, nodes[node_id]) for node_id, score in zip(ids, scores, strict=True)
         ]
 
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that exist, and that the store can read by id."""
-        ids = list(node_ids)
-        if not self.store.stores_text:
-            return self._kept(ids)
-        try:
-            return self._completed({node.node_id: node for node in stored_nodes(self.store, ids)} if ids else {})
-        except SettingError:  # it cannot list its nodes; its hits come with them
-            return {}
+    def nodes(self, _: Iterable[str]) -> dict[str, BaseNode]:
+        """No nodes: its hits come with them."""
+        return {}
 
     def _completed(self, nodes: dict[str, BaseNode]) -> dict[str, BaseNode]:
         """The same nodes, with those that are no text as they were when they were inserted."""
@@ -292,24 +276,18 @@ def chroma_cosines(
     return [1.0 + math.log(similarity) / halve for similarity in similarities]
 
 
-def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None = None) -> list[BaseNode]:
-    """Nodes of a vector store that holds text, all or those with some ids; of Chroma by their ids.
+def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
+    """All nodes of a vector store that holds text, by their ids.
 
     Raises:
         SettingError: The store cannot list its nodes.
     """
     try:
-        parts = iter_batch(node_ids, _PAGE) if node_ids is not None else _pages_of_ids(store)
-        nodes = [node for part in parts for node in store.get_nodes(part)]
-    except Exception as error:
-        if isinstance(error, NotImplementedError) or (node_ids is None and isinstance(error, _CANNOT_LIST)):
-            cure = "Cure: pass nodes= or docstore="
-            raise SettingError(f"{type(store).__name__} cannot list its nodes ({error!r}). {cure}.") from error
-        if node_ids is None:
-            raise
-        # LanceDB's adapter takes ids for names of columns.
-        nodes = [node for node in store.get_nodes(None) if node.node_id in set(node_ids)]
-    return sorted(nodes, key=lambda node: node.node_id) if is_chroma(store) else nodes
+        nodes = [node for page in _pages_of_ids(store) for node in store.get_nodes(page)]
+    except _CANNOT_LIST as error:
+        cure = "Cure: pass nodes= or docstore="
+        raise SettingError(f"{type(store).__name__} cannot list its nodes ({error!r}). {cure}.") from error
+    return sorted(nodes, key=lambda node: node.node_id)
 
 
 def _pages_of_ids(store: BasePydanticVectorStore) -> Iterator[list[str] | None]:
@@ -324,23 +302,20 @@ def _pages_of_ids(store: BasePydanticVectorStore) -> Iterator[list[str] | None]:
 def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
     """Those members of AND filters that every store takes as we do, so that it returns no fewer nodes.
 
-    They are equality, IN and comparisons of numbers, with values that need no quoting. To some stores a boolean is a
+    They are equality, IN and comparisons, with integers or texts that need no quoting. To some stores a boolean is a
     number and to some not, so filters that admit one stay here.
     """
-    if filters is None or filters.condition == FilterCondition.NOT:
-        return []
-    if filters.condition == FilterCondition.OR and len(filters.filters) > 1:
+    if filters is None or filters.condition not in {None, FilterCondition.AND}:
         return []
     parts = (portable_parts(one) if isinstance(one, MetadataFilters) else [one] for one in filters.filters)
-    return [one for several in parts for one in several if _is_portable(one)]
+    return [one for several in parts for one in several if not one.key.startswith(ITEMS) and _is_portable(one)]
 
 
 def _is_portable(part: MetadataFilter) -> bool:
+    is_list = isinstance(part.value, list)
     values: list[Any] = part.value if isinstance(part.value, list) else [part.value]
-    is_list, compares = part.operator == FilterOperator.IN, part.operator in {FilterOperator.EQ, FilterOperator.IN}
-    if part.key.startswith(ITEMS) or part.operator not in _EVERYWHERE or isinstance(part.value, list) != is_list:
+    if is_list != (part.operator == FilterOperator.IN) or part.operator not in _EVERYWHERE or not values:
         return False
-    texts, numbers = ([one for one in values if isinstance(one, str) is kind] for kind in (True, False))
-    is_plain = all(isinstance(one, int) or (isinstance(one, float) and one.is_integer()) for one in numbers)
-    is_plain = is_plain and not (texts and not compares) and not set("".join(texts)) & set("'\"\\\0%")
-    return bool(values) and is_plain and not any(map(condition_of(part), (True, False)))
+    if all(isinstance(one, str) for one in values):
+        return part.operator in _EVERYWHERE[:2] and not set("".join(values)) & set("'\"\\\0%")
+    return all(isinstance(one, int) for one in values) and not any(map(condition_of(part), (True, False)))

@@ -192,12 +192,6 @@ def test_a_store_without_text_needs_its_index(on):
         ContextualVectorRetriever(on("simple").vector_store)
 
 
-@pytest.mark.parametrize("kind", STORES)
-def test_nodes_are_read_by_id(on, kind):
-    found = ContextualVectorRetriever(on(kind)).nodes([key("3"), key("0"), key("gone")])
-    assert {node_id: node.metadata["n"] for node_id, node in found.items()} == {key("3"): 3, key("0"): 0}
-
-
 def test_a_vector_whose_text_is_gone_is_named(embedding, tmp_path):
     index = index_on("simple", tmp_path, embedding, notes())
     index.docstore.delete_document(key("3"))
