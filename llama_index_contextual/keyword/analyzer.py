@@ -14,26 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 import Stemmer
 
 from llama_index_contextual.text import (
-    DATE_LANGUAGES,
     LANGUAGE_NAMES,
     fold,
-    month_name,
     normalise,
     resolve_language,
     short_hash,
     stop_words,
-    take_dates,
     tell_language,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
-_VERSION: Final = 8  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_VERSION: Final = 9  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
-_BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs
-_PARAGRAPH_LANGUAGE: Final = 80  # characters of a paragraph that says itself which language it is in
 _REMEMBERED: Final = 50_000  # words, 24 MB at most
 
 # A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
@@ -95,7 +90,7 @@ class Analyzer:
     """Turn text into terms for keyword search. It is thread-safe, can be pickled, and is compared by its settings.
 
     Args:
-        language: ``"auto"`` chooses among ``languages`` for each paragraph and each query; else a code or name
+        language: ``"auto"`` chooses among ``languages`` for each chunk and each query; else a code or name
             (``"de"``, ``"german"``) that has a Snowball stemmer.
         languages: What ``"auto"`` chooses from, the first where nothing tells them apart. In English and Spanish a word
             is its stem, and stop words are left out. In the others it is two terms, the word and its stem, and stop
@@ -135,11 +130,8 @@ class Analyzer:
 
     def tokens(self, text: str) -> list[str]:
         """Terms of a document in order, each as often as it occurs."""
-        lookup, terms = self._lookup, list[str]()
-        for code, paragraph in self._by_language(text):
-            for word in words_of(paragraph):
-                terms += lookup(code, word)
-        return terms
+        lookup, code = self._lookup, self.language_of(text)
+        return [term for word in words_of(text) for term in lookup(code, word)]
 
     def query_groups(self, text: str, language: str | None = None) -> list[tuple[str, ...]]:
         """Terms of a query, each with its alternatives in other languages of an ``"auto"`` analyzer.
@@ -182,20 +174,11 @@ class Analyzer:
         return any(not words.isdisjoint(stop_words(code)) for code in codes)
 
     def language_of(self, text: str) -> str:
-        """Language in which the analyzer takes a query, or a paragraph."""
+        """Language in which the analyzer takes a text."""
         if self.language != "auto":
             return self.language
         code = tell_language(text)
         return code if code in self.languages else self.languages[0]
-
-    def _by_language(self, text: str) -> Iterator[tuple[str, str]]:
-        """Paragraphs of a text, each with its language; a short one has that of the whole text."""
-        whole = self.language_of(text)
-        if self.language != "auto" or len(text) < _PARAGRAPH_LANGUAGE:
-            yield whole, text
-            return
-        for paragraph in _BLANK.split(text):
-            yield self.language_of(paragraph) if len(paragraph) >= _PARAGRAPH_LANGUAGE else whole, paragraph
 
     @cached_property
     def _lookup(self) -> Callable[..., tuple[str, ...]]:
@@ -215,15 +198,7 @@ class Analyzer:
         word = word.strip("_")
         if word.isalpha() and (word.islower() or word.istitle() or word.isupper()) and not _CJK.search(word):
             return self._finish([word], code, stopped)
-        dates, word = take_dates(word)
         terms: list[str] = []
-        for date in dates:
-            months = (
-                term
-                for lang in DATE_LANGUAGES
-                for term in self._terms(month_name(date.month, lang), lang if self.language == "auto" else code)
-            )
-            terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := _bigrams(word):
             terms += pairs
             word = _CJK.sub("-", word).strip("-")
