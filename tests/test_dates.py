@@ -12,7 +12,6 @@ from llama_index_contextual.text import (
     month_name,
     month_words,
     parse_date,
-    take_dates,
     weekday_words,
 )
 
@@ -157,8 +156,3 @@ def test_every_language_has_names_for_twelve_months_and_seven_days():
     assert month_name(4) == "april"
     assert month_name(4, "es") == "abril"
     assert month_words("zh") == weekday_words("zh") == {}
-
-
-def test_dates_are_taken_out_of_a_word():
-    assert take_dates("report-2026-04-09.pdf") == ([date(2026, 4, 9)], "report--.pdf")
-    assert take_dates("2026-02-31") == ([], "2026-02-31")

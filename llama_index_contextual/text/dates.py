@@ -18,7 +18,6 @@ from llama_index_contextual.text.normalize import plain_digits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ISO: Final = re.compile(r"(?<!\d)(\d{4})[-_/.](\d{1,2})[-_/.](\d{1,2})(?!\d)")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 _AMBIGUOUS: Final = re.compile(rf"(?<![\w./-])(?P<day>\d\d?)/(?P<month>\d\d?)/{_YEAR}(?![\d]|[./-]\d)")
@@ -93,14 +92,6 @@ def date_in_words(iso: object) -> str:
         return ""
     weekday = _names("weekdays", "en")[day.weekday()][0]  # the language of strftime depends on the machine
     return f"{weekday.capitalize()}, {day.day} {month_name(day.month).capitalize()} {day.year}"
-
-
-def take_dates(word: str) -> tuple[list[date], str]:
-    """The dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
-    found = [(match.span(), _date(*map(int, match.groups()))) for match in _ISO.finditer(word)]
-    for (start, end), day in reversed(found):
-        word = f"{word[:start]}-{word[end:]}" if day else word
-    return [day for _, day in found if day], word.strip("-")
 
 
 def date_from_path(path: str) -> date | None:

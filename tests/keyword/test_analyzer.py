@@ -59,8 +59,6 @@ def test_one_name_in_every_convention_shares_the_whole_and_the_parts(name):
 @pytest.mark.parametrize(
     ("document", "query"),
     [
-        ("notes of 2026-04-09", "what happened in April?"),
-        ("memory/2026-04-09.md", "¿qué pasó el 9 de abril?"),
         ("on April 9, 2026 we met", "2026-04-09"),
         ("las organizaciones", "organización"),
         ("la organizacion", "organizaciones"),
@@ -74,10 +72,6 @@ def test_a_query_finds_a_document(document, query):
     analyzer = Analyzer()
     terms = set(analyzer.tokens(document))
     assert any(terms & set(group) for group in analyzer.query_groups(query))
-
-
-def test_an_impossible_date_is_no_date():
-    assert "februari" not in Analyzer().tokens("2026-02-31")
 
 
 def test_a_spanish_stem_is_not_mistaken_for_an_english_word():
@@ -119,7 +113,6 @@ GERMAN = "Das Gericht hat die Kündigungen der Angestellten für unwirksam erkl�
         (GERMAN, "Wann ist eine Kündigung unwirksam?"),
         ("Les réunions de mardi sont annulées pour toute l'équipe.", "Quand la réunion est-elle annulée ?"),
         ("Врач рассказал про новые лекарства для пациентов.", "Про какое лекарство рассказал врач?"),
-        ("Die Frist endet am 2026-04-09 im Büro.", "Was war im April?"),
     ],
 )
 def test_a_question_finds_other_forms_of_its_words_in_its_language(document, query):
@@ -136,15 +129,6 @@ def test_the_exact_word_counts_for_more_than_another_form_of_it():
         for text in (GERMAN.replace("Kündigungen", "Kündigung"), GERMAN)
     )
     assert exact == other + 1
-
-
-def test_a_note_in_two_languages_is_read_in_both():
-    english = "The gateway times out after sixty seconds, and the connections of all the clients are closed at once."
-    spanish = "Las conexiones de los clientes se cierran cuando la pasarela no responde en sesenta segundos o más."
-    german = "Die Verbindungen der Kunden werden geschlossen, wenn die Schnittstelle sechzig Sekunden nicht antwortet."
-    terms = Analyzer().tokens(f"{english}\n\n{spanish}\n\n{german}\n")
-    assert {"connect", "es:conexion", "de:verbind", "verbindungen"} <= set(terms)
-    assert not {"of", "los", "es:los"} & set(terms)
 
 
 def test_a_short_question_in_another_language_finds_the_words_as_they_are_written():
