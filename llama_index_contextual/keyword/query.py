@@ -78,40 +78,31 @@ def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool
     if len(text) > _LONGEST or not any(mark in text for mark in ('"', "“", "„", "-", "path:", "tag:", "collection:")):
         return ParsedQuery(text)
     fields, rest = list(_FIELD.finditer(text)), _FIELD.sub("", text)
-    quoted, excluded = list[re.Match[str]](), list[re.Match[str]]()
+    found = [(match[0], _of_field(match)) for match in fields]
     if not analyzer.has_stop_words(_QUOTED.sub(" ", rest)):
-        quoted = list(_QUOTED.finditer(rest))
+        found += [(match[0], _words(match[2], FilterOperator.TEXT_MATCH)) for match in _QUOTED.finditer(rest)]
         rest = _QUOTED.sub(lambda match: "" if match[1] else match[2], rest)
         if not _is_command(rest.split(), may_exclude):
-            excluded, rest = list(_EXCLUDED.finditer(rest)), _EXCLUDED.sub("", rest)
-    pairs = [(match[2], match[3] or match[4]) for match in fields if not match[1]]
-    but = [(match[2], match[3] or match[4]) for match in fields if match[1]]
-    rest = " ".join(rest.split()) or " ".join(value for _, value in pairs)
-    operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
-    if not operators or not rest:
+            found += [(match[0], _words(match[1], FilterOperator.CONTAINS)) for match in _EXCLUDED.finditer(rest)]
+            rest = _EXCLUDED.sub("", rest)
+    rest = " ".join(rest.split()) or " ".join(match[3] or match[4] for match in fields if not match[1])
+    if not found or not rest:
         return ParsedQuery(text)
-    paths, unwanted_paths = (
-        [one for name, value in several if name == "path" for one in _path_filters(value)] for several in (pairs, but)
-    )
-    parts = [*_label_filters(pairs), *(_words(match[2], FilterOperator.TEXT_MATCH) for match in quoted if not match[1])]
-    if paths:
-        parts.append(MetadataFilters(filters=[*paths], condition=FilterCondition.OR))
-    hows = (FilterOperator.CONTAINS, FilterOperator.TEXT_MATCH)
-    values = [match[2] for match in quoted if match[1]] + [match[1] for match in excluded]
-    words = [_words(value, hows[len(value.split()) > 1]) for value in values]
-    if unwanted := [*words, *unwanted_paths, *_label_filters(but)]:
+    parts = [one for operator, one in found if not operator.startswith("-")]
+    if unwanted := [one for operator, one in found if operator.startswith("-")]:
         parts.append(MetadataFilters(filters=unwanted, condition=FilterCondition.NOT))
-    return ParsedQuery(rest, operators, MetadataFilters(filters=parts))
+    return ParsedQuery(rest, tuple(operator for operator, _ in found), MetadataFilters(filters=parts))
 
 
-def _path_filters(value: str) -> list[MetadataFilter]:
-    how = FilterOperator.TEXT_MATCH_INSENSITIVE
-    return [MetadataFilter(key=key, value=value, operator=how) for key in (PATH, _FILE_PATH)]
-
-
-def _label_filters(pairs: Sequence[tuple[str, str]]) -> list[MetadataFilter | MetadataFilters]:
-    collections = (MetadataFilter(key=COLLECTION, value=value) for name, value in pairs if name == "collection")
-    return [*(tag_filter(value) for name, value in pairs if name == "tag"), *collections]
+def _of_field(match: re.Match[str]) -> MetadataFilter | MetadataFilters:
+    """Filter of ``path:``, ``tag:`` or ``collection:``."""
+    name, value, how = match[2], match[3] or match[4], FilterOperator.TEXT_MATCH_INSENSITIVE
+    if name == "tag":
+        return tag_filter(value)
+    if name == "collection":
+        return MetadataFilter(key=COLLECTION, value=value)
+    either = [MetadataFilter(key=key, value=value, operator=how) for key in (PATH, _FILE_PATH)]
+    return MetadataFilters(filters=[*either], condition=FilterCondition.OR)
 
 
 def _is_command(tokens: Sequence[str], may_exclude: Callable[[str], bool]) -> bool:
@@ -123,7 +114,7 @@ def _is_command(tokens: Sequence[str], may_exclude: Callable[[str], bool]) -> bo
     return not all(_EXCLUDABLE.fullmatch(word) and may_exclude(word) for word in words)
 
 
-def _words(value: str, how: FilterOperator) -> MetadataFilter:
+def _words(value: str, how: FilterOperator) -> MetadataFilter | MetadataFilters:
     return MetadataFilter(key=WORDS, value=value, operator=how)
 
 

@@ -75,7 +75,7 @@ CASES = [
     ("budget house -kitchen -architects", set()),
     ('budget -"the kitchen"', {"meeting"}),
     ("budget path:notes/bud", {"budget"}),
-    ("budget path:notes/bud path:MEETING", {"budget", "meeting"}),
+    ("budget path:notes/ path:MEETING", {"meeting"}),
     ("the dog or the budget tag:home", {"dog"}),
     ("“Budget of the House” kitchen", {"meeting"}),
     ("budget -path:notes/bud", {"meeting"}),
