@@ -19,7 +19,6 @@ from llama_index_contextual.keyword.dates import (
 )
 from llama_index_contextual.keyword.filters import (
     ITEMS,
-    Column,
     admits,
     both,
     check_filters,

@@ -1,4 +1,4 @@
-"""Evaluate LlamaIndex's metadata filters: every operator, every condition, nested, over columns of metadata.
+"""Evaluate LlamaIndex's metadata filters: every operator, every condition, nested, over values of metadata.
 
 Vector stores differ in what they refuse (Chroma's adapter refuses ANY, ALL, CONTAINS, TEXT_MATCH, IS_EMPTY and NOT) and
 in how they treat a missing key. Both arms of a hybrid retriever must see the same documents, so filters are evaluated
@@ -11,16 +11,13 @@ no booleans. IN and NIN with a text instead of a list mean the text, and the par
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
@@ -200,30 +197,6 @@ def _folded(value: Any) -> Any:
 # Masks of rows
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The values of one key: ``values[codes[row]]`` is a row's value, and code -1 stands for none."""
-
-    codes: npt.NDArray[np.int32]
-    values: tuple[Any, ...]
-
-    def where(self, holds: Callable[[Any], bool]) -> Bools:
-        """Rows whose value (None where a row has none) satisfies a condition."""
-        verdicts = np.fromiter((holds(value) for value in (*self.values, None)), dtype=np.bool_)
-        return verdicts[self.codes]  # code -1 reads the last verdict: that of None
-
-    @classmethod
-    def encode(cls, values: Sequence[Any]) -> Column:
-        """Column of some values; equal values share a code, and 1, 1.0 and True are not equal."""
-        distinct: dict[Any, tuple[int, Any]] = {}
-        codes = np.full(len(values), -1, dtype=np.int32)
-        for row, value in enumerate(values):
-            if value is not None:
-                key = (type(value), value if isinstance(value, (str, int, float)) else json.dumps(value, default=str))
-                codes[row] = distinct.setdefault(key, (len(distinct), value))[0]
-        return cls(codes, tuple(value for _, value in distinct.values()))
-
-
 def _mask(filters: MetadataFilters, test: Callable[[MetadataFilter], Bools], size: int) -> Bools:
     """Mask of the rows that filters admit: any nesting of AND, OR and NOT (no member holds); without members all."""
     masks = [_mask(part, test, size) if isinstance(part, MetadataFilters) else test(part) for part in filters.filters]
@@ -238,7 +211,7 @@ def _mask(filters: MetadataFilters, test: Callable[[MetadataFilter], Bools], siz
 def admitted(
     filters: MetadataFilters,
     rows: Ints,
-    column_of: Callable[[str], Column],
+    column_of: Callable[[str], Sequence[Any]],
     holding: Callable[[MetadataFilter], Ints],
 ) -> Ints:
     """Those of some rows that filters admit, in their order.
@@ -253,10 +226,11 @@ def admitted(
     def test(part: MetadataFilter) -> Bools:
         if part.key == WORDS:
             return np.isin(rows, holding(part))
-        holds, column = condition_of(part), column_of(part.key.removeprefix(ITEMS))
+        holds, values = condition_of(part), column_of(part.key.removeprefix(ITEMS))
         if part.key in REF_DOC_ALIASES:
-            return np.where(column.codes >= 0, column.where(holds), column_of(REF_DOC_ID).where(holds))
-        return column.where(holds)
+            pairs = zip(values, column_of(REF_DOC_ID), strict=True)
+            values = [document if value is None else value for value, document in pairs]
+        return np.fromiter(map(holds, values), np.bool_, len(rows))
 
     return rows[_mask(filters, test, len(rows))]
 

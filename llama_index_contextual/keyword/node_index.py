@@ -21,7 +21,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate
-from llama_index_contextual.keyword.filters import Column, admitted
+from llama_index_contextual.keyword.filters import admitted
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_DOC_ID, path_of, value_of
 from llama_index_contextual.text import fold, normalise, readable
 
@@ -93,7 +93,7 @@ class KeywordView:
         """The numbers of nodes by id, without unknown ids."""
 
     @abstractmethod
-    def column(self, key: str) -> Column:
+    def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, one for each of :attr:`rows`."""
 
     @abstractmethod
@@ -220,10 +220,10 @@ class State(KeywordView):
         stored = {row: node for row, node in self.stored.items() if row not in deleted}
         return State(self.engine.changed([*deleted]), stored) if deleted else self
 
-    def column(self, key: str) -> Column:
+    def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""
         default = "ref_doc_id" if key == REF_DOC_ID else ""
-        return Column.encode([node.metadata.get(key, getattr(node, default, None)) for node in self.stored.values()])
+        return [node.metadata.get(key, getattr(node, default, None)) for node in self.stored.values()]
 
 
 class KeywordIndex:

@@ -131,9 +131,8 @@ def unknown_words_note(text: str, analyzer: Analyzer, terms: TermScores) -> str:
     language = analyzer.language_of(text)
     groups = {word: analyzer.query_groups(word, language) for word in words}
     unknown = [word for word, of_word in groups.items() if of_word and missing.issuperset(map(frozenset, of_word))]
-    named = [f'"{word}"' for word in unknown[:_NAMED]] + ["other words"] * (len(unknown) > _NAMED)
-    listed = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
-    return f"the index does not know {listed}" if named else ""
+    named = [f'"{word}"' for word in unknown[:_NAMED]]
+    return f"the index does not know {', '.join(named)}" if named else ""
 
 
 # Which notes

@@ -127,8 +127,8 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
     ("query", "said"),
     [
         ("schedlr", 'does not know "schedlr"'),
-        ("zzzqq schedlr", 'the index does not know "zzzqq" and "schedlr"'),
-        ("fnord flurbel gnix blarg", 'the index does not know "fnord", "flurbel", "gnix" and other words'),
+        ("zzzqq schedlr", 'the index does not know "zzzqq", "schedlr"'),
+        ("fnord flurbel gnix blarg", 'the index does not know "fnord", "flurbel", "gnix"'),
         ("gateway flurbel", 'the index does not know "flurbel"'),
     ],
 )

@@ -17,7 +17,7 @@ from llama_index_contextual.app.index.storage import WriteLock
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED
 from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
-from llama_index_contextual.keyword import Candidate, Column, KeywordView, lexical_text
+from llama_index_contextual.keyword import Candidate, KeywordView, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH, path_of
 from llama_index_contextual.retrieval import (
     POOL,
@@ -65,11 +65,9 @@ class IndexView(KeywordView):
         made = dict(zip(rows, self._caches.values(_RECORD, list(rows.values()), read), strict=True))
         return [made.get(node_id) for node_id in node_ids]
 
-    def column(self, key: str) -> Column:
+    def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, one for each node."""
-        return self.answer(
-            f"metadata {key}", lambda: Column.encode(self._caches.values(key, self.rows.tolist(), self._values))
-        )
+        return self.answer(f"metadata {key}", lambda: self._caches.values(key, self.rows.tolist(), self._values))
 
     def _values(self, key: str, rows: Rows) -> list[Any]:
         if key != COLLECTION or "" in self.snapshot.state.folders:
