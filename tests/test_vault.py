@@ -93,7 +93,6 @@ def found(index, question="dredging", **narrowed):
         ("published=true", {"plan.md"}),
         ("published=false", set()),
         ("zip=01234", {"plan.md"}),
-        ("tags=work", {"plan.md", "people/ana.md"}),
     ],
 )
 def test_front_matter_narrows_a_question(index, where, paths):

@@ -93,11 +93,9 @@ class ArrayIndex:
 
         Args:
             scores: Of each place.
-            top_k: How many.
+            top_k: How many, at least one.
             places: In :attr:`every`, of the rows that count.
         """
-        if top_k <= 0:
-            return self.every[:0], scores[:0]
         if len(scores) > top_k:
             kept = scores >= np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
             places, scores = places[kept], scores[kept]

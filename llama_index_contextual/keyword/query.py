@@ -22,7 +22,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.analyzer import words_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon_of
 from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filter
-from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
+from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, typed
 from llama_index_contextual.text import epoch_seconds
 
 if TYPE_CHECKING:
@@ -40,16 +40,7 @@ _EXCLUDABLE: Final = re.compile(r"[^\W\d_]\S{2,}")  # flags are shorter
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
 _CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)(?![=<>])([^\n]{0,300})")
-_OPERATORS: Final = {
-    "=": FilterOperator.EQ,
-    "==": FilterOperator.EQ,
-    "!=": FilterOperator.NE,
-    "<": FilterOperator.LT,
-    "<=": FilterOperator.LTE,
-    ">": FilterOperator.GT,
-    ">=": FilterOperator.GTE,
-    "~": FilterOperator.TEXT_MATCH_INSENSITIVE,
-}
+_OPERATORS: Final = {"=": FilterOperator.EQ, "~": FilterOperator.TEXT_MATCH_INSENSITIVE}  # others are LlamaIndex's
 _NAMED: Final = 3  # unknown words that a message names
 
 
@@ -182,14 +173,12 @@ def _condition(text: str) -> MetadataFilter | MetadataFilters:
     if match is None:
         raise SettingError("is no condition. Cure: KEY=VALUE, or with !=, <, <=, >, >= or ~ (a part).", where=text)
     key, operator, value = match[1].strip().lower(), match[2], match[3].strip()
-    if key == TAGS and operator == "=" and value:
-        return tag_filter(value)
     if not value and operator in ("=", "!="):
         empty = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
         return empty if operator == "=" else MetadataFilters(filters=[empty], condition=FilterCondition.NOT)
     wanted = value if operator == "~" else typed(value)
     wanted = int(wanted) if isinstance(wanted, bool) else wanted  # LlamaIndex's filters take no booleans
-    return item_filter(key, wanted, _OPERATORS[operator])
+    return item_filter(key, wanted, _OPERATORS.get(operator) or FilterOperator(operator))
 
 
 def days_filter(first: date | None, last: date | None) -> MetadataFilters:

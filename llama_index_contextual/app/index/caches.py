@@ -260,7 +260,7 @@ class VectorIndex(ArrayIndex):
         """
         live = self.live if among is None else self.live & np.isin(self.every, among)
         places = np.flatnonzero(live)
-        if not len(places) or top_k <= 0:
+        if not len(places):
             return [(self.every[:0], np.empty(0)) for _ in questions]
         for length in {len(question) for question in questions}:
             if wanted := {arrays.units.shape[1] for arrays, _ in self.parts} - {length}:
