@@ -34,7 +34,6 @@ K1: Final = 1.2
 B: Final = 0.75
 _RECENT: Final = 32  # terms whose postings it remembers
 _REACH: Final = 8  # terms apart that still count as near
-_MOST_NEAR: Final = 200  # terms of a query whose nearness counts; at most 255, which fit into a byte
 
 
 def idf(documents: int, document_frequency: int) -> float:
@@ -167,21 +166,18 @@ class TermArrays(RowArrays):
             counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
         )
 
-    def numbers_of(self, group: Group) -> list[int]:
+    def numbers_of(self, group: Group) -> Ints:
         """Places in ``terms`` of those of a term's alternatives that a row holds."""
-        numbers = [*map(term_number, dict.fromkeys(group))]
-        at = self.terms.searchsorted(np.array(numbers, np.uint64)).tolist()
-        known = zip(numbers, at, strict=True)
-        return [place for number, place in known if place < len(self.terms) and self.terms[place] == number]
+        return matches(self.terms, np.array([*map(term_number, dict.fromkeys(group))], np.uint64))[0]
 
     def postings(self, group: Group) -> tuple[Numbers, Numbers]:
         """Places of the rows that hold any of a term's alternatives, ascending, and how often each does."""
         found = [slice(int(self.starts[one]), int(self.starts[one + 1])) for one in self.numbers_of(group)]
-        if len(found) == 1:
-            return self.places[found[0]], self.counts[found[0]]
-        of_all = np.concatenate([self.places[:0], *(self.places[one] for one in found)])
-        places, inverse = np.unique(of_all, return_inverse=True)
+        places = np.concatenate([self.places[:0], *(self.places[one] for one in found)])
         counts = np.concatenate([self.counts[:0], *(self.counts[one] for one in found)])
+        if len(found) < 2:  # noqa: PLR2004
+            return places, counts
+        places, inverse = np.unique(places, return_inverse=True)
         return places, np.bincount(inverse, counts, len(places))
 
     def closeness(self, places: Ints, groups: Sequence[Group]) -> Floats:
@@ -190,12 +186,12 @@ class TermArrays(RowArrays):
         lengths = self.bounds[places + 1] - starts
         ends = np.cumsum(lengths)
         tokens = self.tokens.take(np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths))
-        numbers = np.zeros(len(self.terms), dtype=np.uint8)
+        numbers = np.zeros(len(self.terms), dtype=np.int16)
         for number, group in enumerate(groups, start=1):
             numbers[self.numbers_of(group)] = number
         numbers_at = numbers.take(tokens)  # faster than numbers[tokens]
         at = np.flatnonzero(numbers_at != 0)  # faster than of numbers
-        terms = numbers_at[at].astype(np.int16)
+        terms = numbers_at[at]
         owners = ends.searchsorted(at, side="right")
         at += owners * _REACH  # so that tokens of different rows are out of each other's reach
         closeness = np.zeros((len(places), len(groups) - 1))
@@ -259,10 +255,10 @@ class Bm25Index(ArrayIndex):
     def holding(self, groups: Iterable[Group]) -> Ints:
         """Rows that hold every term, ascending; none without terms."""
         distinct = tuple(dict.fromkeys(groups))
-        hits = np.zeros(len(self.every), np.int64)
+        rows = self.rows if distinct else self.rows[:0]
         for group in distinct:
-            hits[self._postings(group)[0]] += 1
-        return np.sort(self.every[hits == len(distinct)]) if distinct else self.every[:0]
+            rows = np.intersect1d(rows, self.every[self._postings(group)[0]])
+        return rows
 
     def term_scores(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> TermScores:
         """What each term adds to the score of each row; a row that is not there holds no term."""
@@ -270,13 +266,11 @@ class Bm25Index(ArrayIndex):
         frequencies = tuple(map(self.frequency, distinct))
         idfs = tuple(idf(len(self), one) for one in frequencies)
         places, found = self.find(rows)
-        of_rows = np.full(len(rows), -1, np.int64)
-        of_rows[found] = places
         scores = np.zeros((len(rows), len(distinct)))
-        for column, group in enumerate(distinct if len(rows) else ()):
+        for column, group in enumerate(distinct):
             holders, tf = self._postings(group)
-            at, rows_at = matches(holders, of_rows)
-            scores[rows_at, column] = saturation(tf[at], self._norms[holders[at]]) * idfs[column]
+            at, hits = matches(holders, places)
+            scores[found[hits], column] = saturation(tf[at], self._norms[holders[at]]) * idfs[column]
         return TermScores(distinct, frequencies, idfs, scores)
 
     def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Floats:
@@ -284,7 +278,7 @@ class Bm25Index(ArrayIndex):
 
         The mean over neighbouring terms of 1 / (their smallest distance in the row), weighted by the smaller idf.
         """
-        distinct, shares = tuple(dict.fromkeys(groups))[:_MOST_NEAR], np.zeros(len(rows))
+        distinct, shares = tuple(dict.fromkeys(groups)), np.zeros(len(rows))
         weights = np.array([idf(len(self), self.frequency(group)) for group in distinct], np.float64)
         pairs = np.minimum(weights[1:], weights[:-1])  # a pair is as rare as its more frequent term
         places, found = self.find(rows)
