@@ -34,7 +34,6 @@ from llama_index_contextual.metadata import REF_DOC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from llama_index.vector_stores.chroma import ChromaVectorStore
     from typing_extensions import Self
@@ -114,6 +113,7 @@ class AnyStore:
     """
 
     filters_words = False
+    snapshot = nullcontext  # the next question may read another state of the store
 
     def __init__(
         self, store: BasePydanticVectorStore, index: Any = None, options: Mapping[str, Any] | None = None
@@ -134,10 +134,6 @@ class AnyStore:
                 "Cure: pickle what makes the store, and make store and retriever where it arrives."
             )
         return dict(self.__dict__)
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """A context that changes nothing: the next question may read another state of the store."""
-        return nullcontext()
 
     def gives_cosines(self, query: VectorStoreQuery) -> bool:
         """Whether the scores are cosine similarities."""

@@ -125,8 +125,8 @@ def test_a_day_that_no_hit_is_of_is_said(memory):
 def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
     new, old = "memory/2026-04-02.md", "memory/2026-01-03.md"
     text = "We cooked leek soup with JC, and {} it."
-    texts = {old: text.format("ate all of"), new: text.format("sang about")}
-    nodes = [TextNode(text=text, metadata={"path": path}) for path, text in texts.items()]
+    texts = {old: text.format("sang about"), new: text.format("ate all of")}
+    nodes = [TextNode(id_=text, text=text, metadata={"path": path}) for path, text in sorted(texts.items())]
 
     def scores(**settings):
         memory = MemoryContext(ContextualBM25Retriever(nodes), **settings)
