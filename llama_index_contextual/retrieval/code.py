@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from llama_index_contextual.keyword import Analyzer, TermScores
+    from llama_index_contextual.keyword import Analyzer
+    from llama_index_contextual.retrieval.signals import PoolReads
 
     Floats = npt.NDArray[np.float64]
 
@@ -86,51 +87,48 @@ def _words_of(analyzer: Analyzer, name: str) -> frozenset[str]:
     return frozenset(analyzer.tokens(" ".join(_WORD.findall(name))))
 
 
-def code_signals(
-    query: str,
-    analyzer: Analyzer,
-    terms: TermScores,
-    records: Sequence[CodeRecord | None],
-    vectors: Floats,
-    order: Sequence[int],
-) -> dict[str, Floats]:
+def code_signals(query: str, reads: PoolReads, vectors: Floats, order: Sequence[int]) -> dict[str, Floats]:
     """Values of the candidates by signal; 0 for those that are of no source file.
 
     Args:
         query: The question.
-        analyzer: Of the keyword arm.
-        terms: Scores of the question's terms.
-        records: Of the candidates.
+        reads: Of the keyword arm.
         vectors: The stretched scores of the vector arm.
         order: Rows of all candidates, best first.
     """
     identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
-    words, whole, rarest = _words_of(analyzer, query), query.strip().lower(), max(terms.idfs, default=0.0) or 1.0
+    words, whole, terms = _words_of(reads.analyzer, query), query.strip().lower(), reads.terms
+    rarest = max(terms.idfs, default=0.0) or 1.0
     rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
-    mass, members = defaultdict[str, float](float), defaultdict[str, list[int]](list)
+    asks_for_tests = not words.isdisjoint(_words_of(reads.analyzer, " ".join(_TESTS)))
+    mass, members = defaultdict[str, float](float), defaultdict[str, dict[int, CodeRecord]](dict)
     for rank, row in enumerate(order):
-        if record := records[row]:
-            mass[record.path] += math.exp(-rank / _FADES)
-            members[record.path].append(row)
-    most, asks_for_tests = max(mass.values()), not words.isdisjoint(_words_of(analyzer, " ".join(_TESTS)))
-    signals = {name: np.zeros(len(records)) for name in SIGNALS}
-    for path, rows in members.items():
-        codes = [record for row in rows if (record := records[row])]
-        stem = codes[0].stem
-        defined = [_words_of(analyzer, name) for name in {name for code in codes for name in code.names}]
+        if code := code_of(reads, row):
+            mass[code.path] += math.exp(-rank / _FADES)
+            members[code.path][row] = code
+    signals, factor = {name: np.zeros(len(reads.records)) for name in SIGNALS}, PROSE if "?" in query else 1.0
+    for path, codes in members.items():
+        rows, first = [*codes], next(iter(codes.values()))
+        defined = [_words_of(reads.analyzer, name) for name in {name for code in codes.values() for name in code.names}]
         of_file = {
-            "file name": sum(0.5 + 0.5 * rarity.get(word, 1.0) for word in stem & words) / max(1, len(stem)),
+            "file name": sum(0.5 + 0.5 * rarity.get(one, 1.0) for one in first.stem & words) / max(1, len(first.stem)),
             "defines": max((_shared(name, words) for name in defined if name), default=0.0),
             "file vector": float(np.sort(vectors[rows])[::-1][:_SPEAKERS].sum()) / _SPEAKERS,
-            "file share": mass[path] / most,
-            "test": float(codes[0].is_test and not asks_for_tests),
+            "file share": mass[path] / max(mass.values()),
+            "test": float(first.is_test and not asks_for_tests),
         }
         for name, value in of_file.items():
-            signals[name][rows] = value
-        exact = [any(name in identifiers or name.lower() == whole for name in code.names) for code in codes]
-        signals["exact"][rows] = exact
-    factor = PROSE if "?" in query else 1.0
-    return {name: factor * values for name, values in signals.items()}
+            signals[name][rows] = factor * value
+        for row, code in codes.items():
+            is_exact = any(name in identifiers or name.lower() == whole for name in code.names)
+            signals["exact"][row] = factor * is_exact
+    return signals
+
+
+def code_of(reads: PoolReads, row: int) -> CodeRecord | None:
+    """The record of a candidate as a chunk of a source file; None where it is none."""
+    record = reads.records[row]
+    return None if record is None else record.code
 
 
 def _shared(name: frozenset[str], words: frozenset[str]) -> float:
@@ -139,11 +137,11 @@ def _shared(name: frozenset[str], words: frozenset[str]) -> float:
     return both / len(name) * min(1.0, both / min(2, len(words) or 1))
 
 
-def repeats(query: str, records: Sequence[CodeRecord | None], order: Sequence[int]) -> Floats:
+def repeats(query: str, reads: PoolReads, order: Sequence[int]) -> Floats:
     """The loss of each further chunk of a source file, in log-odds."""
-    loss, seen, lost = FURTHER["question" if "?" in query else "words"], Counter[str](), np.zeros(len(records))
+    loss, seen, lost = FURTHER["question" if "?" in query else "words"], Counter[str](), np.zeros(len(order))
     for row in order:
-        if record := records[row]:
-            lost[row] = loss * min(seen[record.path], _MOST_REPEATS)
-            seen[record.path] += 1
+        if code := code_of(reads, row):
+            lost[row] = loss * min(seen[code.path], _MOST_REPEATS)
+            seen[code.path] += 1
     return lost

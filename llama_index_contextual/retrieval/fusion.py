@@ -271,12 +271,11 @@ def fuse_learned(
         table.add("nearness", reads.nearness, weights["nearness"])
         table.add("date", date_shares(query, reads.records, today), weights["date"])
         table.add("names", name_shares(query, reads.records, table.raw), weights["names"])
-        order, codes = table.order(), [None if record is None else record.code for record in reads.records]
+        order = table.order()
         table.add("opening", opening_shares(reads, order), weights["opening"])
-        if any(codes):
-            for name, values in code_signals(query, reads.analyzer, reads.terms, codes, cosines, order).items():
-                table.add(name, values, weights[name])
-            table.add("further chunk", repeats(query, codes, table.order()), -1.0)
+        for name, values in code_signals(query, reads, cosines, order).items():
+            table.add(name, values, weights[name])
+        table.add("further chunk", repeats(query, reads, table.order()), -1.0)
     best = float(table.raw.max(initial=-math.inf))
     table.scores = np.maximum(table.raw / best, LEAST) if best > 0 else np.ones(len(table.ids))
     return table

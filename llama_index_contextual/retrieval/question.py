@@ -22,19 +22,8 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.keyword import TermEvidence, parse_query
-from llama_index_contextual.retrieval.arms import (
-    Arm,
-    ask_arms,
-    keyword_of,
-    read_nodes,
-)
-from llama_index_contextual.retrieval.explain import (
-    AUTO,
-    Explanation,
-    Hit,
-    judge,
-    min_score_for,
-)
+from llama_index_contextual.retrieval.arms import Arm, ask_arms, keyword_of, read_nodes
+from llama_index_contextual.retrieval.explain import AUTO, Explanation, Hit, judge, min_score_for
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, Table, candidate_ids, fuse, fuse_learned
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import NearDuplicates, read_pool

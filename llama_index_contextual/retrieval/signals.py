@@ -27,14 +27,7 @@ import numpy.typing as npt
 
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
-from llama_index_contextual.metadata import (
-    HEADER_PATH,
-    HEADING_LEVEL,
-    PATH,
-    TITLE,
-    day_of,
-    heading_titles,
-)
+from llama_index_contextual.metadata import HEADER_PATH, HEADING_LEVEL, PATH, TITLE, day_of, heading_titles
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 from llama_index_contextual.text import fold, normalise
 

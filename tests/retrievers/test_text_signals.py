@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,10 +80,14 @@ FILES = [
 CODE = [code_record(Analyzer(), *one) for one in FILES]
 
 
+def reads_of(codes, terms=None):
+    return SimpleNamespace(analyzer=Analyzer(), terms=terms, records=[SimpleNamespace(code=code) for code in codes])
+
+
 def test_the_signals_of_a_source_file():
     def found(question, **idfs):
         terms = TermScores(tuple((word,) for word in idfs), (1,) * len(idfs), tuple(idfs.values()), np.zeros((4, 2)))
-        return code_signals(question, Analyzer(), terms, CODE, np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3])
+        return code_signals(question, reads_of(CODE, terms), np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3])
 
     signals = found("how does the RetryQueue wait", retri=2.0, queue=2.0)
     assert signals["file name"].tolist() == [1.0, 1.0, 0.5, 0.0]
@@ -97,7 +102,7 @@ def test_the_signals_of_a_source_file():
 
 
 def test_further_chunks_of_a_file_lose_more_for_words_than_for_a_question():
-    words, question = (repeats(one, CODE, [0, 3, 1, 2]) for one in ("retry queue", "How does it retry?"))
+    words, question = (repeats(one, reads_of(CODE), [0, 3, 1, 2]) for one in ("retry queue", "How does it retry?"))
     assert np.flatnonzero(words).tolist() == np.flatnonzero(question).tolist() == [1]
     assert words[1] > 10 * question[1]
 
