@@ -214,9 +214,11 @@ def explained() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        first, *others = map(_explanation, error.errors(include_url=False))
-        first.args = (" ".join([first.args[0], *map(str, others)]),)
-        raise first from error
+        fault = error.errors(include_url=False)[0]
+        name = str(fault["loc"][0]) if fault["loc"] else "settings"
+        cure = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        text = f"cannot work. Cure: {cure[:1].lower()}{cure[1:]}."
+        raise SettingError(text, **{name: fault["input"]}) from error
 
 
 class Checked:
@@ -236,14 +238,6 @@ class Checked:
     def class_name(cls) -> str:
         """The name in what LlamaIndex writes down."""
         return cls.__name__
-
-
-def _explanation(fault: Any) -> SettingError:
-    name = str(fault["loc"][0]) if fault["loc"] else "settings"
-    if fault["type"] in ("list_type", "tuple_type") and isinstance(fault["input"], str):
-        return SettingError(f"is no list. Cure: {name}={[fault['input']]}.", **{name: fault["input"]})
-    cure = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return SettingError(f"cannot work. Cure: {cure[:1].lower()}{cure[1:]}.", **{name: fault["input"]})
 
 
 def without_credentials(spec: str) -> str:

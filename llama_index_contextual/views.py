@@ -58,7 +58,6 @@ def set_views(
     node: BaseNode,
     *,
     show_context_to_llm: bool = False,
-    keep_keys: Sequence[str] = (),
     leave_out_keys: Sequence[str] = (),
 ) -> None:
     """Let EMBED show the context and what it showed before, less what the context repeats; hide the context from LLM.
@@ -70,7 +69,6 @@ def set_views(
     Args:
         node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
-        keep_keys: Keys that EMBED shows although the context repeats them.
         leave_out_keys: More keys that EMBED does not show, also those that a later step writes. ``"*"`` is all that are
             there but the context.
     """
@@ -88,7 +86,7 @@ def set_views(
         if name in metadata and read.strip() and _is_repeated(name, metadata[name], embedded, read)
     ]
     hidden += [*_read_once(node), *(key for key in metadata if EVERY_KEY in leave_out_keys and key not in shown)]
-    left_out = [*about, *(key for key in hidden if key not in keep_keys), *leave_out_keys]
+    left_out = [*about, *hidden, *leave_out_keys]
     for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else shown)])):
         excluded = getattr(node, name)
         known = (key for key in dict.fromkeys(keys) if key in metadata or key in leave_out_keys)

@@ -55,7 +55,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
         descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the billing service"}``. Each
             becomes part of every context below it.
-        keep_keys: Metadata keys that stay embedded although the context repeats them.
         leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes;
             ``"*"`` leaves out all that are there.
         **settings: Those of the kind that ``context`` names, e.g. ``llm=Ollama(model="qwen3:0.6b")`` for ``"llm"``,
@@ -71,7 +70,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     root: str | None = Field(default=None, description="What absolute paths are shown relative to.")
     show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
     descriptions: dict[str, str] = Field(default={}, description="What folders and files hold, by path.")
-    keep_keys: tuple[str, ...] = Field(default=(), description="Keys that stay embedded though contexts repeat them.")
     leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")
     generator: Any = Field(default=None, description="Made of the context: what makes contexts; None for off.")
 
@@ -108,10 +106,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     def _mark(self) -> str:
         """What the descriptions add to the version of a context."""
         return f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
-
-    def key_lists(self) -> dict[str, tuple[str, ...]]:
-        """The metadata keys that are embedded against the rule, and those that are not, by the name of the setting."""
-        return {"keep_keys": self.keep_keys, "leave_out_keys": self.leave_out_keys}
 
     @property
     def usage(self) -> ContextUsage:
@@ -173,20 +167,20 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             views.set_views(node, leave_out_keys=views.headings_of_ours(node.metadata))
         return list(nodes)
 
-    def _postprocess_nodes(
-        self,
-        nodes: list[NodeWithScore],
-        query_bundle: QueryBundle | None = None,  # noqa: ARG002  a chunk's context does not depend on the question
-    ) -> list[NodeWithScore]:
+    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
         generator = None if self.generator is None else self.generator.at_query_time()
-        bare = [hit.node for hit in nodes if not views.has_context(hit.node.metadata)]
-        if generator is None or not bare:
+        if generator is None:
             return nodes
-        copies = [node.model_copy(update={"metadata": dict(node.metadata)}) for node in bare]  # the retriever's stay
+        hits, copies = list[NodeWithScore](), list[BaseNode]()
+        for hit in nodes:
+            node = hit.node
+            if not views.has_context(node.metadata):
+                node = node.model_copy(update={"metadata": dict(node.metadata)})  # the retriever's stays as it is
+                copies.append(node)
+            hits.append(NodeWithScore(node=node, score=hit.score))
         groups = group_by_document(copies, documents=self.documents, docstore=self.docstore, root=self.root)
         self._write(copies, groups, generator.generate_all(groups), required=False)
-        by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
-        return [NodeWithScore(node=by_object.get(id(hit.node), hit.node), score=hit.score) for hit in nodes]
+        return hits
 
     def _outdated(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> list[DocumentChunks]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
@@ -220,7 +214,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 text, version = "\n".join([context.text, *about]), f"{context.version}{mark}"
                 views.put_context(node.metadata, text, context.source, version, context.lexical)
         for node in nodes:
-            views.set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
+            views.set_views(node, show_context_to_llm=self.show_context_to_llm, leave_out_keys=self.leave_out_keys)
         if outdated := sum(_embedded(node) != embedded[id(node)] for node in nodes if id(node) in embedded):
             warnings.warn(
                 f"{counted(outdated, 'node')} had a vector before the context came, and the vector does not know it. "

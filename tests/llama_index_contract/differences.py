@@ -284,7 +284,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "said-once",
             "embeds path, file name, title, header path and date of each node",
-            "does not embed them again where the context says them; `keep_keys` does",
+            "does not embed them again where the context says them",
             "words that all chunks of a document share make their vectors alike",
         ),
     ),

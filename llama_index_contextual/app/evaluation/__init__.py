@@ -239,7 +239,7 @@ def evaluate(
         ContextError: The key of the language model is missing or refused.
     """
     depths = check_asking(questions, top_k)
-    known = {*signature(ContextualIndex.open).parameters, "files", "keep_keys", "leave_out_keys"}
+    known = {*signature(ContextualIndex.open).parameters, "files", "leave_out_keys"}
     general = {key: value for key, value in options.items() if key in known}
     settings = ContextualIndex.open(folder, **general, reindex=True).settings
     embedding = settings.embedding

@@ -105,7 +105,7 @@ class ContextualIndex:
                 index was made with.
             create: Whether an index that does not exist may be made; else it is an error.
             lock_timeout: Seconds to wait while another process writes.
-            **context_options: Of the context generator, such as ``llm=``; and ``keep_keys`` and ``leave_out_keys`` of
+            **context_options: Of the context generator, such as ``llm=``; and ``leave_out_keys`` of
                 :class:`ContextualNodePostprocessor`.
 
         Raises:

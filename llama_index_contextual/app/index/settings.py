@@ -205,7 +205,7 @@ class IndexSettings:
             "parser.revision": getattr(type(parser), "revision", None),
             "context.generator": contexts.fingerprint,
             "context.show_to_llm": contexts.show_context_to_llm,
-            **{f"context.{name}": keys for name, keys in contexts.key_lists().items() if keys},
+            **({"context.leave_out_keys": contexts.leave_out_keys} if contexts.leave_out_keys else {}),
             "embedding.model": self.model_id,
             "reading.readers": {name: type(one).__name__ for name, one in sorted(self.reading.readers.items())},
             **{f"files.{name}": value for name, value in self.reading.rules},
