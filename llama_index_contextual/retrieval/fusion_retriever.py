@@ -119,10 +119,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.mode: Any = Mode(mode) if mode in {*Mode} else FUSION_MODES(mode)
         self.rrf_k = amount("rrf_k", RRF_K if rrf_k is None else rrf_k, zero=True)
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        self.candidate_pool = whole("candidate_pool", candidate_pool)
-        if self.candidate_pool < self.similarity_top_k:
-            sizes = f"similarity_top_k={similarity_top_k}, candidate_pool={candidate_pool}"
-            raise SettingError(f"{sizes}. Cure: 1 <= similarity_top_k <= candidate_pool.")
+        self.candidate_pool = max(whole("candidate_pool", candidate_pool), self.similarity_top_k)
         self.num_queries = whole("num_queries", num_queries)  # the original query is one
         self.node_postprocessors = list(node_postprocessors)
         self.min_score = min_score if min_score == AUTO else amount("min_score", min_score, zero=True, most=1)

@@ -66,16 +66,10 @@ def apply_multipliers(scores: Sequence[float], multipliers: Sequence[float], *, 
     would then be its own baseline and could never win: so the baseline is at least half of the best score's size below
     the best. Plain products have no baseline, unless a score is negative.
     """
-    if not scores:
-        return []
-    best, lowest = max(scores), min(scores)
-    if is_plain and lowest >= 0:
-        return [score * multiplier for score, multiplier in zip(scores, multipliers, strict=True)]
-    baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
-    return [
-        baseline + (score - baseline) * multiplier if multiplier != 1 else score
-        for score, multiplier in zip(scores, multipliers, strict=True)
-    ]
+    best, lowest = max(scores, default=0.0), min(scores, default=0.0)
+    baseline = 0.0 if is_plain and lowest >= 0 else best - max(best - lowest, _LEAST_SPREAD * abs(best))
+    pairs = zip(scores, multipliers, strict=True)
+    return [baseline + (score - baseline) * multiplier if multiplier != 1 else score for score, multiplier in pairs]
 
 
 class RecencyPostprocessor(Checked, BaseNodePostprocessor):

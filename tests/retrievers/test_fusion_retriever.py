@@ -188,7 +188,6 @@ def test_empty_index_answers_nothing(store, embedding):
         {"retriever_weights": [-1]},
         {"rrf_k": -1},
         {"similarity_top_k": 0},
-        {"similarity_top_k": 101},
         {"num_queries": 0},
     ],
 )
