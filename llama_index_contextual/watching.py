@@ -49,7 +49,7 @@ class StepEvent(BaseEvent):
 
 
 @contextmanager
-def step(name: str, /, **facts: str | float) -> Iterator[dict[str, str | int | float]]:
+def step(name: str, /, **facts: str | float) -> Iterator[dict[str, Any]]:
     """Open a span for a step, and send its :class:`StepEvent` when it ends; yield its facts, to be added to.
 
     Args:
@@ -57,21 +57,19 @@ def step(name: str, /, **facts: str | float) -> Iterator[dict[str, str | int | f
         **facts: What is known when it begins.
     """
     span: dict[str, Any] = {"id_": f"contextual.{name}-{uuid.uuid4()}", "bound_args": _TAKES_ANY.bind(**facts)}
-    parent, facts_of_step = active_span_id.get(), dict(facts)
-    token = active_span_id.set(span["id_"])
-    _dispatcher.span_enter(**span, parent_id=parent)
-    began, reason = time.monotonic(), ""
+    _dispatcher.span_enter(**span, parent_id=active_span_id.get())
+    token, began, reason = active_span_id.set(span["id_"]), time.monotonic(), ""
     try:
-        yield facts_of_step
+        yield facts
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
         _dispatcher.span_drop(**span, err=error)
         raise
     else:
-        _dispatcher.span_exit(**span, result=facts_of_step)
+        _dispatcher.span_exit(**span, result=facts)
     finally:
         seconds = time.monotonic() - began
-        _dispatcher.event(StepEvent(step=name, seconds=seconds, facts=facts_of_step, error=reason))
+        _dispatcher.event(StepEvent(step=name, seconds=seconds, facts=facts, error=reason))
         active_span_id.reset(token)
 
 

@@ -149,20 +149,18 @@ def judge(text: str, subject: str, arms: Sequence[Arm], rankings: Sequence[Ranki
     vector = next((arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever)), None)
     originals = {one.arm: one for one in rankings if one.query == 0}
     answers = {id(arm.retriever): originals.get(arm.name) for arm in arms}
+    matches, nearest = answers.get(id(keyword)), answers.get(id(vector))
     ids, best, words, unknown = list(table.ranked())[: 3 if subject else 1], 0, None, ""
     if keyword is not None:
         terms = keyword.term_scores(subject or text, ids)
         shares, unknown = terms.shares() or [], unknown_words_note(text, keyword.analyzer, terms)
         best, words = max(range(len(shares)), key=shares.__getitem__, default=0), max(shares, default=0.0)
-    scores, lead = list[float](), 0.0
-    if (found := answers.get(id(keyword))) is not None:
-        scores = found.in_ranks[1][: found.compared].tolist()
-    if scores and scores[0] > 0:
-        lead = 1 - (scores[_TENTH] if len(scores) > _TENTH else 0.0) / scores[0]
+    scores = [] if matches is None else matches.in_ranks[1][: matches.compared].tolist()
+    lead = 1 - (scores[_TENTH] if len(scores) > _TENTH else 0.0) / scores[0] if any(scores) else 0.0
     model = "" if vector is None else vector.cosines_of
     evidence = Evidence(words=words, lead=lead, spelled=model == E5 or is_spelled(text), model=model)
-    if (found := answers.get(id(vector))) is not None and found.candidates:
-        cosines = dict(zip(*(part[: found.compared] for part in found.in_ranks), strict=True))
+    if nearest is not None and nearest.candidates:
+        cosines = dict(zip(*(part[: nearest.compared] for part in nearest.in_ranks), strict=True))
         low, high = float(min(cosines.values())), float(max(cosines.values()))
         cosine = float(cosines.get(ids[best], low)) if ids else low
         evidence = evidence._replace(nearest=high, farthest=low, cosine=cosine)

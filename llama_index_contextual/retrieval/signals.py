@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -44,7 +44,7 @@ _LINK: Final = re.compile(
 _QUOTES: Final = "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u300c\u300d\u300e\u300f"
 # Blanks, quotation marks, dashes, slashes, and marks of sentences.
 _SEPARATORS: Final = re.compile(rf"[{_QUOTES}\s\-_./\\\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+")
-_HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)$")
+_HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+\S")
 _READ: Final = 1000  # characters of a chunk that may be headings
 LONGEST_NAME: Final = 200  # characters of a name
 NAMING: Final = (TITLE, "aliases", "alias")  # metadata keys of names of a document
@@ -175,14 +175,9 @@ def _unlinked(text: str) -> str:
 
 
 def opening_of(text: str) -> str:
-    """The headings with which a chunk begins."""
-    titles = []
-    for line in text[:_READ].splitlines():
-        if found := _HEADING_LINE.match(line):
-            titles.append(found[1])
-        elif line.strip():
-            break
-    return " ".join(titles)
+    """The heading lines with which a chunk begins."""
+    lines = takewhile(lambda line: not line.strip() or _HEADING_LINE.match(line), text[:_READ].splitlines())
+    return " ".join(lines)
 
 
 def document_names(path: str, title: str, *aliases: str) -> list[str]:
