@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TransformComponent
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
 
 from llama_index_contextual import metadata, views
@@ -75,8 +75,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     def __init__(self, context: str | ContextGenerator = "headings", **settings: Any) -> None:
         stored = settings.pop("generator", None)  # by to_dict()
-        fields = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
-        fields = {key: value for key, value in fields.items() if value is not None}
+        names = set(settings).intersection(type(self).model_fields)
+        fields = {name: value for name in names if (value := settings.pop(name)) is not None}
         if stored is not None:
             if not isinstance(stored, dict):
                 raise SettingError(f"generator={stored!r} is no setting. Cure: context= takes a generator, too.")
@@ -119,10 +119,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             nodes: As for a call.
             documents: Whole documents, instead of those of the constructor.
         """
-        if self.generator is None:
-            return ContextEstimate(0)
-        estimate: ContextEstimate = self.generator.estimate(self._outdated(nodes, documents))
-        return estimate
+        return (
+            ContextEstimate(0) if self.generator is None else self.generator.estimate(self._outdated(nodes, documents))
+        )
 
     def close(self) -> None:
         """Let go of the generator's files, connections and threads."""
@@ -205,19 +204,20 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         *,
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
-        missing = sum(context is None for contexts in results for context in contexts)
-        embedded = {} if not required else {id(node): _embedded(node) for node in nodes if node.embedding is not None}
-        mark, chunks = self._mark, (node for group in groups for node in group.nodes)
+        missing, late, mark, chunks = 0, 0, self._mark, (node for group in groups for node in group.nodes)
         for node, context in zip(chunks, (context for contexts in results for context in contexts), strict=True):
-            if context is not None:
-                about = descriptions_of(self.descriptions, metadata.path_of(node.metadata)) if context.text else []
-                text, version = "\n".join([context.text, *about]), f"{context.version}{mark}"
-                views.put_context(node.metadata, text, context.source, version, context.lexical)
+            if context is None:
+                missing += 1
+                continue
+            about = descriptions_of(self.descriptions, metadata.path_of(node.metadata)) if context.text else []
+            text, former = "\n".join([context.text, *about]), metadata.value_of(node.metadata, metadata.CONTEXT)
+            late += node.embedding is not None and (former or "") != text
+            views.put_context(node.metadata, text, context.source, f"{context.version}{mark}", context.lexical)
         for node in nodes:
             views.set_views(node, show_context_to_llm=self.show_context_to_llm, leave_out_keys=self.leave_out_keys)
-        if outdated := sum(_embedded(node) != embedded[id(node)] for node in nodes if id(node) in embedded):
+        if late and required:
             warnings.warn(
-                f"{counted(outdated, 'node')} had a vector before the context came, and the vector does not know it. "
+                f"{counted(late, 'node')} had a vector before the context came, and the vector does not know it. "
                 "Cure: the step before the embedding, and the embedding again.",
                 ContextualWarning,
                 stacklevel=3,
@@ -229,10 +229,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 f"fallback{why}. What was finished is kept. Cure: run again, or allow a fallback."
             )
         return list(nodes)
-
-
-def _embedded(node: BaseNode) -> str:
-    return node.get_content(metadata_mode=MetadataMode.EMBED)
 
 
 def _whole(documents: Any) -> list[BaseNode]:
