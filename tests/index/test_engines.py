@@ -31,8 +31,9 @@ def index(opened, request):
     return found
 
 
-async def test_a_chat_over_a_folder_answers_questions_and_greetings(index):
-    llm = Listening()
+async def test_a_chat_over_a_folder_answers_questions_and_greetings(opened):
+    index, llm = opened(), Listening()
+    index.refresh()
     chat = CondensePlusContextChatEngine.from_defaults(index.as_retriever(2), llm=llm)
     for message in ("Hello World!", "how are you?", QUESTION):
         answer = chat.chat(message)
