@@ -25,6 +25,7 @@ _DAMAGE: Final = (
     *("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode"),
     *("constraint failed", "unsupported file format"),
 )
+_READ_ERRORS: Final = (sqlite3.Error, OSError, ValueError, TypeError, LookupError, RecursionError, zlib.error)
 AMONG: Final = "IN (SELECT value FROM json_each(?))"  # any number of values, as one JSON list
 _CURE: Final = "name another file, or delete this one (what it keeps is then paid for again)."
 
@@ -185,12 +186,6 @@ class SqliteFile:
                     part.replace(place)
         return self._part(".damaged")
 
-    def remove(self) -> None:
-        """Delete the file and its log."""
-        self.close()
-        for suffix in ("-wal", "-shm", ""):
-            self._part(suffix).unlink(missing_ok=True)
-
     def check(self) -> None:
         """Read all of the file, once in a process and again once damage was met.
 
@@ -227,7 +222,7 @@ class SqliteFile:
             raise
         except UnicodeEncodeError:  # of what is to be written
             raise
-        except (sqlite3.Error, OSError, ValueError, TypeError, RecursionError) as error:
+        except _READ_ERRORS as error:
             problem = str(error)
             if not isinstance(error, sqlite3.Error | OSError) or any(sign in problem.lower() for sign in _DAMAGE):
                 self.is_checked = False

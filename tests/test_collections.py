@@ -11,7 +11,7 @@ from mcp_clients import mcp
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.app.settings.loading import load_configuration, user_folder
-from llama_index_contextual.errors import ConfirmationError, ContextualWarning, SettingError, StorageError
+from llama_index_contextual.errors import ConfirmationError, SettingError, StorageError
 
 
 @pytest.fixture
@@ -83,8 +83,7 @@ def test_a_folder_whose_files_are_all_gone_is_not_emptied_without_a_word(index, 
 
 def test_a_folder_has_rules_a_description_and_a_weight_of_its_own(folders, tmp_path):
     (folders["docs"] / "draft.md").write_text("# Cashew draft\n")
-    (folders["docs"] / "contextual.toml").write_text('[files]\nexclude = ["draft.md"]\n')
-    docs = {"path": folders["docs"], "description": "trade handbook", "weight": 0.1}
+    docs = {"path": folders["docs"], "description": "trade handbook", "weight": 0.1, "exclude": ["draft.md"]}
     with ContextualIndex.open({**folders, "docs": docs}, storage=tmp_path / "s", embed_model="none") as index:
         index.refresh()
         assert "docs/draft.md" not in index.documents()
@@ -174,18 +173,13 @@ async def test_one_mcp_server_serves_all_of_them(index, folders):
         assert "Allergic to cashews." in note.content[0].text
 
 
-def test_a_folder_of_several_says_nothing_of_the_others(folders, tmp_path):
+def test_a_folder_of_several_says_nothing(folders, tmp_path):
     (folders["docs"] / "contextual.toml").write_text(
         '[collections.secret]\npath = "/"\n[chunks]\nchunk_size = 20\n[files]\nexclude = ["*"]\n'
         '[descriptions]\n"../notes/" = "harmless"\n'
     )
-    with (
-        pytest.warns(ContextualWarning, match="collections not obeyed: a folder may not"),
-        pytest.warns(ContextualWarning, match=r"chunks\.chunk_size not obeyed in an index of several folders"),
-    ):
-        index = ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none")
-    with index:
+    with ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none") as index:
         index.refresh()
         assert [*index.settings.folders.collections] == ["notes", "docs"]
-        assert [*index.documents()] == ["notes/people/priya.md"]
+        assert {"docs/readme.md", "notes/people/priya.md"} <= {*index.documents()}
         assert "harmless" not in str(index.nodes("notes/people/priya.md")[0].metadata)

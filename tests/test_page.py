@@ -16,7 +16,6 @@ from browser import CHROMIUM, Browser
 from command_line import ROOT
 from fake_model import Reply, always
 from starlette.testclient import TestClient
-from state_table import change_state
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.page import PageApi, app_of
@@ -182,19 +181,9 @@ def test_state_says_what_can_be_chosen_and_how_far_the_index_is(client, folder):
     state = client.get("/api/state").json()
     assert (state["documents"], state["folders"], state["tags"]) == (3, ["docs/"], ["gateway", "network"])
     assert state["days"] == ["2026-04-09", "2026-04-09"]
-    assert (state["share"], state["note"], state["llm"], state["instant"]) == (None, "", "fake", True)
+    assert (state["note"], state["llm"], state["instant"]) == ("", "fake", True)
     (folder / "new.md").write_text("# New\n")
     assert client.get("/api/state").json()["note"].startswith("1 file changed")
-
-
-def test_while_somebody_indexes_the_state_has_a_share(client, folder):
-    for number in range(5):
-        (folder / f"new{number}.md").write_text(f"# New {number}\n")
-    change_state(folder / ".contextual", complete=False)  # as a refresh has it at its start
-    state = client.get("/api/state").json()
-    assert state["share"] == 3 / 8
-    assert state["note"].startswith("being indexed")
-    assert client.get("/api/search", params={"q": "gateway"}).json()["count"] > 0, "it answers meanwhile"
 
 
 def test_a_document_is_shown_in_bands_that_hold_all_its_text(client):

@@ -72,7 +72,7 @@ def test_a_refresh_tells_of_its_steps(index, told):
     assert first["embed"]["rows"] == first["embed"]["embedded"] == 2
     assert first["store"] == {"added": 2, "changed": 0, "deleted": 0}
     assert (first["refresh"]["added"], first["refresh"]["chunks"], first["refresh"]["embedded"]) == (2, 2, 2)
-    assert [event.facts["deleted"] for event in events[4:]] == [1, 1]  # of the store and of the refresh
+    assert [event.facts["deleted"] for event in events[4:]] == [1]
     assert all(event.seconds >= 0 and not event.error for event in events)
     assert [pair for pair in parents if pair[0].startswith("contextual.")][:4] == [
         ("contextual.refresh", "None"),

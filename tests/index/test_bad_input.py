@@ -226,7 +226,6 @@ def test_a_metadata_key_may_be_any_text(opened):
             "zebra"
         )
         assert hit.node.metadata[key] == number
-    assert index.status(check=True).ok
 
 
 def test_another_embedding_is_refused_before_anything_is_read(opened):

@@ -247,19 +247,6 @@ def test_fifty_threads_may_ask_at_once(whole):
         assert set(pool.map(ask, range(50))) == {index.status().chunks}
 
 
-def test_a_checksum_of_what_filters_read_is_checked_as_well(whole, tmp_path):
-    folder = shutil.copytree(whole, tmp_path / "docs")
-    with database_of(folder) as database, database:
-        database.execute("UPDATE chunks SET metadata_checksum = metadata_checksum + 1 WHERE id % 3 = 0")
-    filters = MetadataFilters(filters=[MetadataFilter(key="path", value="7.md")])
-    with opened(folder) as index:
-        with pytest.raises(DamagedError, match="another checksum"):
-            index.as_retriever(3, filters=filters).retrieve("word7 word2")
-        assert index.refresh().embedded == 0
-        assert index.as_retriever(3, filters=filters).retrieve("word7 word2")
-        assert index.status(check=True).ok
-
-
 def test_no_chunk_is_read_of_a_database_whose_end_is_cut_off(whole, tmp_path):
     content = (whole / ".contextual/index.sqlite3").read_bytes()
     for at in range(2600, len(content), 8192):  # within each page

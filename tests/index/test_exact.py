@@ -33,7 +33,7 @@ NOTES = {
 def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
     """Ids and cosines by every vector of the database."""
     with index.settings.database.reading() as snapshot:
-        nodes = list(snapshot.nodes(snapshot.rows()))
+        nodes = list(snapshot.node_rows(snapshot.rows()))
     vectors = dict(index.settings.paid.vectors(model_id(embedding), [node.embed_hash for node in nodes]))
     asked = np.array(embedding.get_query_embedding(question))
     pairs = [

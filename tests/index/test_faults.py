@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_index_contextual.app.index import ContextualIndex, embedder
-from llama_index_contextual.app.index.database import Database
+from llama_index_contextual.app.index import ContextualIndex, embedder, refresh
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
 
@@ -154,10 +153,10 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
     other = CountingEmbedding(7, model_name="other")
     with ContextualIndex.open(folder, embed_model=other, reindex=True) as index, monkeypatch.context() as broken:
 
-        def fail(*_):
+        def fail(*_, **__):
             raise KeyboardInterrupt
 
-        broken.setattr(Database, "replace_content", fail)
+        broken.setattr(refresh.Refresh, "_finish", fail)
         with pytest.raises(KeyboardInterrupt):
             index.refresh()
     with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
@@ -183,10 +182,9 @@ def test_who_reads_while_another_model_takes_its_place_sees_one_moment(used, fol
             ) as new:
                 assert new.refresh().chunks == 4
             assert view.snapshot.rows().tolist() == before
-            assert {row.row for row in view.snapshot.nodes(before)} == set(before)
+            assert {row.row for row in view.snapshot.node_rows(before)} == set(before)
         with pytest.warns(ContextualWarning, match="was made with the embedding MockEmbedding:other"):
             assert old.as_retriever(1).retrieve("carrots")[0].node.ref_doc_id == "memory/2026-01-28.md", "words find it"
-    assert not (used / "index.new.sqlite3").exists()
 
 
 def test_what_was_paid_for_is_never_deleted(folder, counting):

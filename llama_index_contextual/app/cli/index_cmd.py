@@ -66,10 +66,10 @@ def index(
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
     """One folder, or several by name; also a single one, where it joins those of a storage."""
-    from llama_index_contextual.app.index.storage import Layout, stored_folders
+    from llama_index_contextual.app.index.storage import Layout, stored_state
     from llama_index_contextual.app.settings.loading import named_folders
 
-    known = stored_folders(Layout(storage.expanduser().resolve())) if storage else {}
+    known = stored_state(Layout(storage.expanduser().resolve())).folders if storage else {}
     if len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists()) and ("" in known or not known):
         return Path(folders[0])
     return named_folders(folders) if folders else None

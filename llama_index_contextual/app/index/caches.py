@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.app.index.rows import to_node
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
 from llama_index_contextual.keyword.arrays import ArrayIndex, RowArrays
@@ -150,7 +149,7 @@ class Caches:
                 np.setdiff1d(some, index.rows) for some, index in ((rows, now.words), (embedded, now.vectors))
             )
             words = now.words.changed(np.setdiff1d(now.words.rows, rows))
-            words = words.with_texts(lacking, (lexical_text(to_node(one)) for one in snapshot.nodes(lacking)))
+            words = words.with_texts(lacking, map(lexical_text, snapshot.nodes(lacking)))
             vectors = now.vectors.changed(np.setdiff1d(now.vectors.rows, embedded))
             made = Moment(wanted, words, vectors.changed((), *self._vectors_of(snapshot, unembedded)), {})
             if wanted >= now.revision:

@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, state_of
+from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, state_of, to_node
 from llama_index_contextual.errors import DocumentError, StorageError
 from llama_index_contextual.metadata import REF_DOC_ID
 from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of
@@ -32,44 +32,39 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+    from llama_index.core.schema import BaseNode
 
     Rows = npt.NDArray[np.int64]
 
 _TABLES: Final = """
 CREATE TABLE state (value TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE documents (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, sha256 TEXT NOT NULL, stamp TEXT NOT NULL,
-    made_with TEXT NOT NULL, nodes INTEGER NOT NULL, failed TEXT NOT NULL
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL CHECK (kind IN ('file', 'document')),
+    sha256 TEXT NOT NULL, stamp TEXT NOT NULL, made_with TEXT NOT NULL, nodes INTEGER NOT NULL, failed TEXT NOT NULL
 );
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY, document INTEGER NOT NULL REFERENCES documents, node_id TEXT NOT NULL UNIQUE,
     ref_doc_id TEXT, text TEXT NOT NULL, metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
-    context_source TEXT NOT NULL, checksum INTEGER NOT NULL, metadata_checksum INTEGER NOT NULL
+    context_source TEXT NOT NULL, checksum INTEGER NOT NULL
 );
 CREATE INDEX chunks_of_document ON chunks (document)"""
-
 
 _PAGE: Final = 2000  # rows that are in memory together
 _NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
 _DOCUMENT: Final = ", ".join(DocumentRow._fields)
-_JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
-FIRST_CHUNKS: Final = f"SELECT min(chunks.id), key {_JOINED} GROUP BY document ORDER BY 1"
-MISCOUNTED: Final = (
-    "SELECT key, nodes, count(chunks.id) AS found FROM documents LEFT JOIN chunks ON document = documents.id "
-    "GROUP BY documents.id HAVING found != nodes"
-)
+JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
+FIRST_CHUNKS: Final = f"SELECT min(chunks.id), key {JOINED} GROUP BY document ORDER BY 1"
 # What a whole index never has: SQLite does not notice whole rows that were lost.
-_NEVER: Final = {
-    MISCOUNTED: "chunks are lost",
-    "SELECT 1 FROM chunks WHERE document NOT IN (SELECT id FROM documents)": "documents are lost",
-    "SELECT 1 FROM documents WHERE kind NOT IN ('file', 'document')": "a document is of no kind",
-}
+_NEVER: Final = (
+    "PRAGMA foreign_key_check",
+    "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM chunks WHERE document = documents.id)",
+)
 
 
 class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
-    tables, layout = _TABLES, 5
+    tables, layout = _TABLES, 6
     _documents: tuple[object, dict[str, DocumentRow]] = None, {}
 
     def state(self) -> IndexState:
@@ -129,20 +124,13 @@ class Database(SqliteFile):
                     write_state(connection, IndexState(identity=uuid.uuid4().hex))
             yield Transaction(connection, self)
 
-    def replace_content(self, source: Database) -> None:
-        """Take over all of another file in one transaction: readers see what was before, or all of it."""
-        with source.connection() as other, self.connection(writes=True) as connection, self.explained():
-            other.backup(connection)
-
     def _check_rows(self, connection: sqlite3.Connection) -> None:
-        for values in connection.execute(f"SELECT {_NODE} FROM chunks"):  # noqa: S608  our own names
-            _node_row(values)
         snapshot = Snapshot(connection, self)
-        snapshot.values(REF_DOC_ID, snapshot.rows())  # it compares what filters read with its checksum
-        if snapshot.state.complete:
-            for query, problem in _NEVER.items():
-                if connection.execute(query).fetchone():
-                    raise ValueError(problem)
+        snapshot.documents()
+        for _ in snapshot.node_rows(snapshot.rows()):  # each is compared with its checksum
+            pass
+        if any(snapshot.fetch(query) for query in _NEVER):
+            raise ValueError("documents or chunks are lost")
 
 
 @lru_cache(maxsize=8)  # most questions find the index as the one before found it
@@ -167,7 +155,8 @@ def _node_row(values: Sequence[Any]) -> NodeRow:
 
 
 def _checksum(row: NodeRow) -> int:
-    return checksum_of(row.node_id, row.text, row.metadata, row.embed_hash, row.context_source, row.rest)
+    parts = (row.node_id, row.ref_doc_id or "", row.text, row.metadata, row.embed_hash, row.context_source, row.rest)
+    return checksum_of(*parts)
 
 
 class Snapshot:
@@ -241,22 +230,25 @@ class Snapshot:
 
     def rows_of_document(self, key: str) -> list[int]:
         """Numbers of the chunks of a document, ascending."""
-        return sorted(row for (row,) in self.fetch(f"SELECT chunks.id {_JOINED} WHERE key = ?", [key]))
+        return sorted(row for (row,) in self.fetch(f"SELECT chunks.id {JOINED} WHERE key = ?", [key]))
 
-    def nodes(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
+    def node_rows(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
         """Some chunks, ascending by number."""
         with self._file.explained():
             yield from map(_node_row, self._selected(_NODE, rows))
 
+    def nodes(self, rows: Sequence[int] | Rows) -> Iterator[BaseNode]:
+        """The same as new node objects."""
+        with self._file.explained():
+            yield from map(to_node, self.node_rows(rows))
+
     def values(self, key: str, rows: Sequence[int] | Rows) -> list[Any]:
         """Value of a metadata key of some chunks, ascending by number; None where one has none."""
-        values: list[Any] = []
         with self._file.explained():
-            for metadata, document, checksum in self._selected("metadata, ref_doc_id, metadata_checksum", rows):
-                if checksum_of(metadata, document or "") != checksum:
-                    raise ValueError("the metadata of a chunk has another checksum")
-                values.append(document if key == REF_DOC_ID else json.loads(metadata).get(key))
-        return values
+            return [
+                one.ref_doc_id if key == REF_DOC_ID else json.loads(one.metadata).get(key)
+                for one in self.node_rows(rows)
+            ]
 
     def column(self, column: str, rows: Sequence[int] | Rows) -> list[Any]:
         """A column of some chunks, ascending by number."""
@@ -313,7 +305,7 @@ class Transaction(Snapshot):
             DocumentError: Two of its chunks have one id, or a chunk of another document has it.
         """
         counts = Counter(node.node_id for node in nodes)
-        owners = self.among(f"SELECT node_id, key {_JOINED} WHERE node_id {AMONG}", counts)
+        owners = self.among(f"SELECT node_id, key {JOINED} WHERE node_id {AMONG}", counts)
         taken = [*(one for one, key in owners if key != document.key), *(one for one in counts if counts[one] > 1)]
         if taken:
             raise DocumentError(
@@ -322,17 +314,16 @@ class Transaction(Snapshot):
             )
         self.put_documents([document])
         [(number,)] = self.fetch("SELECT id FROM documents WHERE key = ?", [document.key])
-        before = {node.node_id: node for node in self.nodes(self.rows_of_document(document.key))}
+        before = {node.node_id: node for node in self.node_rows(self.rows_of_document(document.key))}
         new = [node for node in nodes if node.node_id not in before or before[node.node_id][1:] != node[1:]]
         changed = [before[node.node_id] for node in new if node.node_id in before]
         deleted = [node for node_id, node in before.items() if node_id not in counts]
         self._run("DELETE FROM chunks WHERE id = ?", [(node.row,) for node in (*changed, *deleted)])
         rows = [
-            (number, row, *node[1:], _checksum(node), checksum_of(node.metadata, node.ref_doc_id or ""))
+            (number, row, *node[1:], _checksum(node))
             for row, node in enumerate(new, start=self.count_change(len(new)) + 1)
         ]
-        marks = ",".join("?" * 11)
-        self._run(f"INSERT INTO chunks (document, {_NODE}, metadata_checksum) VALUES ({marks})", rows)  # noqa: S608
+        self._run(f"INSERT INTO chunks (document, {_NODE}) VALUES ({','.join('?' * 10)})", rows)  # noqa: S608
         return {"added": len(new) - len(changed), "changed": len(changed), "deleted": len(deleted)}
 
     def delete_documents(self, keys: Iterable[str]) -> int:

@@ -10,11 +10,12 @@ import numpy as np
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.index.rows import row_of, to_node
+from llama_index_contextual.app.index.database import JOINED
+from llama_index_contextual.app.index.rows import row_of
 from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
-from llama_index_contextual.app.settings.models import UNNAMED, model_id
+from llama_index_contextual.app.settings.models import model_id
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
+from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
 from llama_index_contextual.watching import step
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import NodeRow
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
-_HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
-_SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
@@ -70,13 +69,13 @@ class Chunk:
     Attributes:
         text: What is embedded of it: its text with its context.
         row: Its row.
-        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
+        window: The texts that are embedded together with its own, and its place among them; none where it is embedded
             alone.
     """
 
     text: str
     row: NodeRow
-    window: tuple[tuple[str, ...], int] | None = None
+    window: tuple[tuple[str, ...], int] = ((), 0)
 
 
 def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
@@ -92,7 +91,7 @@ def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
     nodes.reverse()
     while nodes:
         node = nodes.pop()
-        text = embedded_text(node)
+        text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
         chunks.append(Chunk(text, row_of(node, text)))
     if isinstance(embedding, DocumentEmbedding):
         texts = [chunk.text for chunk in chunks]
@@ -105,50 +104,16 @@ def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
     return chunks
 
 
-def embedded_text(node: BaseNode) -> str:
-    """The text of a node with its context, as it is embedded."""
-    return readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
-
-
-def check_vectors(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> None:
-    """Refuse an embedding without a name of its own whose vectors are not those of an index.
-
-    The name of an embedding's class is the same for all of its objects, so a text of the index is embedded once more.
-
-    Raises:
-        FingerprintError: Its vector is another one than the index has.
-    """
-    model = model_id(embedding)
-    if embedding.model_name != UNNAMED or snapshot.state.model != model:
-        return
-    for row in snapshot.nodes(snapshot.rows()[:1]):
-        text, kept = embedded_text(to_node(row)), dict(paid.vectors(model, [row.embed_hash])).get(row.embed_hash)
-        if kept is None or isinstance(embedding, DocumentEmbedding):
-            continue
-        now = np.asarray(embed_texts(embedding, [text])[0], np.float32)
-        lengths = float(np.linalg.norm(now) * np.linalg.norm(kept))
-        if len(now) != len(kept) or float(now @ kept) < _SAME * lengths:
-            name = type(embedding).__name__
-            raise FingerprintError(
-                f"the vectors of this {name} are not those of the index: {text[:_SHOWN]!r} has another one, and both "
-                f"have the model_name {UNNAMED!r}. Cure: the former embedding; or {name}(model_name='…') with a name "
-                "for each model, and reindex=True."
-            )
-
-
-def rows_without_vector(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> list[int]:
-    """Numbers of the chunks whose vector is lost."""
+def without_vector(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> list[str]:
+    """The document of each chunk whose vector is lost."""
     if isinstance(embedding, NoEmbedding):
         return []
-    rows = snapshot.rows()
-    hashes = snapshot.column("embed_hash", rows)
-    known = paid.with_vectors(model_id(embedding), dict.fromkeys(hashes))
-    return [row for row, key in zip(rows.tolist(), hashes, strict=True) if key not in known]
+    chunks = snapshot.fetch(f"SELECT key, embed_hash {JOINED}")
+    known = paid.with_vectors(model_id(embedding), {name for _, name in chunks})
+    return [key for key, name in chunks if name not in known]
 
 
-def embed_missing(
-    paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk], proceed: Callable[[], object]
-) -> tuple[int, dict[str, str]]:
+def embed_missing(paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> tuple[int, dict[str, str]]:
     """Keep the vectors of chunks; those of texts that are kept already are not made again.
 
     New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
@@ -158,7 +123,6 @@ def embed_missing(
         paid: Where vectors are kept.
         embedding: Makes those that are not known.
         chunks: The chunks.
-        proceed: Called between requests; its error ends the work.
 
     Returns:
         How many texts were sent to the model, and why there is no usable vector of some of them, by their hashes.
@@ -179,17 +143,11 @@ def embed_missing(
             dimensions = dimensions or len(_answer(embedding, "a query", embedding.get_query_embedding, "length"))
             vectors = {key: answers[place] for key, place in places.items()}
             problems = {key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))}
-            if len(problems) == len(places) >= _HOPELESS:
-                raise EmbeddingError(
-                    f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
-                    f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
-                )
             paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
             faults |= {
                 key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."
                 for key, fault in problems.items()
             }
-            proceed()
         facts |= {"embedded": len(missing), "failed": len(faults)}
     return len(missing), faults
 
@@ -210,8 +168,8 @@ def _requests(chunks: Mapping[str, Chunk], *, alone: bool) -> Iterator[tuple[lis
         for part in iter_batch(chunks.items(), BATCH_TEXTS):
             yield [chunk.text for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
         return
-    for window, group in groupby(chunks.items(), lambda one: one[1].window[0] if one[1].window else (one[1].text,)):
-        yield list(window), {key: chunk.window[1] if chunk.window else 0 for key, chunk in group}
+    for window, group in groupby(chunks.items(), lambda one: one[1].window[0]):
+        yield list(window), {key: chunk.window[1] for key, chunk in group}
 
 
 def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:

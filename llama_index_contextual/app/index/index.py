@@ -13,9 +13,9 @@ from llama_index.core.schema import Document
 from llama_index_contextual.app.folder.sources import gather
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.query import IndexReader
-from llama_index_contextual.app.index.rows import to_node
 from llama_index_contextual.app.index.settings import open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
+from llama_index_contextual.app.index.storage import WriteLock
 from llama_index_contextual.errors import DamagedError, DocumentError, amount, refuse_unknown, whole
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
@@ -61,7 +61,8 @@ class ContextualIndex:
     """
 
     def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
-        self._reader, self.settings = IndexReader(settings, lock_timeout), settings
+        self._reader, self.settings = IndexReader(settings), settings
+        self._lock = WriteLock(settings.layout.root, lock_timeout)
 
     @classmethod
     def open(
@@ -129,7 +130,7 @@ class ContextualIndex:
             if not create:
                 with settings.database.reading():  # there is one
                     pass
-            settings.check(settings.database.state())
+            settings.replaces(settings.database.state())
         if create:
             _ = settings.contexts, settings.parser  # a setting that cannot work is an error at once
         return cls(settings, lock_timeout)
@@ -189,22 +190,25 @@ class ContextualIndex:
         from llama_index_contextual.app.index.refresh import refresh_index  # what a question needs not is not imported
 
         options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
-        return refresh_index(self._reader, source, **options)
+        return refresh_index(self.settings, self._lock, source, **options)
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index, by its path or id; returns how many chunks it had.
 
         A file that is still in the folder comes back with the next refresh of it.
         """
-        from llama_index_contextual.app.index.writer import writing
+        from llama_index_contextual.app.index.refresh import writing
 
+        database = self.settings.database
         if not self.exists:
             return 0  # writing would make an index
-        with writing(self._reader) as writer:
-            if ref_doc_id not in writer.documents:
+        with writing(self.settings, self._lock):
+            if ref_doc_id not in database.documents():
                 return 0
-            count = writer.delete([ref_doc_id])
-            writer.finish()
+            with database.writing() as transaction:
+                count = transaction.delete_documents([ref_doc_id])
+            with database.reading() as snapshot:
+                self.settings.caches.save(snapshot)
             return count
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:
@@ -242,7 +246,9 @@ class ContextualIndex:
 
     def waiting(self) -> dict[str, int]:
         """Size in bytes of each document that a refresh would index, by its id."""
-        plan, sources = planned(self.settings, {} if self._reader.replaces else self.settings.database.documents())
+        database = self.settings.database
+        rows = {} if self.settings.replaces(database.state()) else database.documents()
+        plan, sources = planned(self.settings, rows)
         wanted = set(plan.to_index)
         return {one.id: one.size for one in sources if one.id in wanted}
 
@@ -293,7 +299,7 @@ class ContextualIndex:
         """The nodes of the index or of a document, as new objects without vectors, in the order of their writing."""
         with self.settings.database.reading() as snapshot:
             rows = snapshot.rows() if document is None else snapshot.rows_of_document(document)
-            return [to_node(row) for row in snapshot.nodes(rows)]
+            return [*snapshot.nodes(rows)]
 
     def values(self, key: str) -> list[Any]:
         """The value of a metadata key of every node; None where one has none."""

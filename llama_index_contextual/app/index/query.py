@@ -12,10 +12,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_index_contextual.app.index.database import FIRST_CHUNKS
-from llama_index_contextual.app.index.rows import to_node
-from llama_index_contextual.app.index.storage import WriteLock
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.app.settings.models import UNNAMED
 from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, KeywordView, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH, path_of
@@ -53,13 +50,13 @@ class IndexView(KeywordView):
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
-        return {one.node_id: to_node(one) for one in self.snapshot.nodes(sorted({*self.rows_of(node_ids).values()}))}
+        return {one.node_id: one for one in self.snapshot.nodes(sorted({*self.rows_of(node_ids).values()}))}
 
     def records(self, node_ids: Sequence[str], make: Callable[[dict[str, Any], str], _T]) -> Sequence[_T | None]:
         """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
 
         def read(_: str, numbers: Rows) -> list[_T]:
-            return [make(json.loads(one.metadata), one.text) for one in self.snapshot.nodes(numbers)]
+            return [make(json.loads(one.metadata), one.text) for one in self.snapshot.node_rows(numbers)]
 
         rows = self.rows_of(node_ids)
         made = dict(zip(rows, self._caches.values(_RECORD, list(rows.values()), read), strict=True))
@@ -86,7 +83,8 @@ class IndexView(KeywordView):
 
     def texts(self, rows: Rows) -> list[str]:
         """The texts of nodes, as the keyword arm reads them."""
-        texts = {one.row: lexical_text(to_node(one)) for one in self.snapshot.nodes(np.sort(rows))}
+        ordered = np.sort(rows)
+        texts = dict(zip(ordered.tolist(), map(lexical_text, self.snapshot.nodes(ordered)), strict=True))
         return [texts[row] for row in rows.tolist()]
 
     # Numbers and ids
@@ -112,28 +110,29 @@ class IndexView(KeywordView):
         """The ``top_k`` nodes nearest to each vector, best first, ties by id; scores are cosines, -1 to 1.
 
         Raises:
-            StorageError: The vectors are another model's, see :meth:`IndexReader.check_model`.
+            StorageError: The index was made again since with another embedding; words find in it as before.
         """
-        self._reader.check_model(self.snapshot)
+        model, ours = self.snapshot.state.model, self._caches.model
+        if model != ours:
+            raise StorageError(
+                f"the index in {self._reader.settings.database.path} was made with the embedding {model}, not with "
+                f"{ours}: their vectors do not compare. Cure: open it again, with the former."
+            )
         among = None if filters is None else self.admitted(filters)
         hits = self.vectors.nearest(embeddings, top_k, among) if embeddings else []
         return [self.best(rows, scores, top_k) for rows, scores in hits]
 
 
 class IndexReader:
-    """Opens views of an index, always of what was written last; what its readers and writers share.
+    """Opens views of an index, always of what was written last.
 
     Args:
         settings: Of the index.
-        lock_timeout: Seconds to wait for another process that writes.
     """
 
-    def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
-        self.settings = settings
-        self.lock = WriteLock(settings.layout.root, lock_timeout)
-        self.caches = settings.caches
+    def __init__(self, settings: IndexSettings) -> None:
+        self.settings, self.caches = settings, settings.caches
         self._current = contextvars.ContextVar[IndexView | None]("view of a question", default=None)
-        self._is_checked, self.is_first_write = False, True
 
     def __deepcopy__(self, memo: object) -> IndexReader:
         return self  # a copy of a retriever follows the same index
@@ -143,30 +142,6 @@ class IndexReader:
             f"the index in {self.settings.database.path} is open in this process and cannot be pickled, nor its "
             "retrievers. Cure: pickle the folder's path, and ContextualIndex.open() it where it arrives."
         )
-
-    @property
-    def replaces(self) -> bool:
-        """Whether a refresh builds another file, for another embedding model."""
-        return self.settings.reindex and self.settings.other_model(self.settings.database.state())
-
-    def check_model(self, snapshot: Snapshot) -> None:
-        """Refuse vectors of another model.
-
-        Raises:
-            FingerprintError: The embedding is another one of the same name.
-            StorageError: The index was made again since with another embedding; words find in it as before.
-        """
-        model = snapshot.state.model
-        if model != self.caches.model:
-            raise StorageError(
-                f"the index in {self.settings.database.path} was made with the embedding {model}, not with "
-                f"{self.caches.model}: their vectors do not compare. Cure: open it again, with the former."
-            )
-        if self.settings.embedding.model_name == UNNAMED and not self._is_checked:
-            from llama_index_contextual.app.index.embedder import check_vectors
-
-            check_vectors(snapshot, self.settings.paid, self.settings.embedding)
-            self._is_checked = True
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[IndexView]:

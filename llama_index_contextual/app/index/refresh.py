@@ -1,60 +1,89 @@
 """One refresh: what changed is made again, in an order that a kill at any instant leaves whole.
 
 New vectors and contexts are in ``paid.sqlite3`` before the chunks that they are for. Each document is written whole in
-one transaction. What was not finished is not there, so the next refresh does it. Ids are deterministic and vectors
-kept, so doing it again embeds nothing twice.
+one transaction; where another embedding replaces that of the index, all of them are. What was not finished is not
+there, so the next refresh does it. Ids are deterministic and vectors kept, so doing it again embeds nothing twice.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
-from concurrent.futures import CancelledError, Future, wait
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from llama_index.core.utils import iter_batch
 from tqdm import tqdm
 
 from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.embedder import chunks_of
+from llama_index_contextual.app.index.caches import SETTINGS
+from llama_index_contextual.app.index.database import JOINED
+from llama_index_contextual.app.index.embedder import Chunk, chunks_of, embed_missing, without_vector
 from llama_index_contextual.app.index.rows import DocumentRow
-from llama_index_contextual.app.index.settings import PAID
+from llama_index_contextual.app.index.settings import PAID, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
-from llama_index_contextual.app.index.writer import set_index_aside, writing
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 from llama_index_contextual.errors import ConfirmationError, DamagedError, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.text import storable
-from llama_index_contextual.watching import in_thread, step
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.app.index.query import IndexReader
+    from llama_index_contextual.app.index.database import Transaction
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.writer import Indexed, Writer
+    from llama_index_contextual.app.index.storage import WriteLock
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
+    _Prepared = tuple[DocumentRow, list[Chunk]]
 
+logger = logging.getLogger(__name__)
 BATCH_CHUNKS: Final = 256  # chunks whose contexts are asked for together, and that are written together
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without a confirmation
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
-_ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
-_OTHER_SETTINGS: Final = "it was indexed with other settings, and is no file. Cure: pass the document again."
+_LACKING: Final = "lacking"  # in place of the hash of the settings that made a document: it is made again
+
+
+@contextlib.contextmanager
+def writing(settings: IndexSettings, lock: WriteLock) -> Iterator[bool]:
+    """Write alone, after what is damaged was set aside; the value is :meth:`IndexSettings.replaces`.
+
+    Raises:
+        LockedError: Another process is writing.
+        FingerprintError: The settings are not those of the index.
+    """
+    with lock.hold():
+        replaces = False
+        try:
+            settings.database.check()
+            replaces = settings.replaces(settings.database.state())
+        except DamagedError as error:
+            logger.warning(
+                "%s The file is set aside as %s and built again; what was paid for is kept. Documents that were passed "
+                "as objects have to be passed again.",
+                error,
+                settings.database.set_aside().name,
+            )
+        if message := settings.paid.repair():
+            logger.warning("%s", message)
+        yield replaces
 
 
 def refresh_index(
-    reader: IndexReader, source: str | Path | Iterable[Document] | None, **options: bool
+    settings: IndexSettings, lock: WriteLock, source: str | Path | Iterable[Document] | None, **options: bool
 ) -> RefreshReport:
-    """Refresh an index, or its successor where another embedding model is to replace it.
+    """Refresh an index.
 
     Args:
-        reader: Of the index.
+        settings: Of the index.
+        lock: Its lock.
         source: As :meth:`ContextualIndex.refresh` takes it.
         **options: The others of :meth:`ContextualIndex.refresh`.
 
@@ -62,22 +91,13 @@ def refresh_index(
         ConfirmationError: It would delete or pay for much, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
-    settings, checked = reader.settings, check_source(source, reader.settings.folders)
-
-    def refreshed() -> RefreshReport:
-        with writing(reader) as writer:
-            if checked is not None and writer.database is not settings.database:
-                raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
-            return Refresh(settings, writer, **options).run(checked)
-
-    with step("refresh") as facts:
-        try:
-            report = refreshed()
-        except DamagedError as error:  # deeper than the first look
-            if str(error).startswith(str(settings.database.path)):
-                with reader.lock.hold():
-                    set_index_aside(reader, error)
-            report = refreshed()
+    checked = check_source(source, settings.folders)
+    with step("refresh") as facts, writing(settings, lock) as replaces:
+        if checked is not None and replaces:
+            raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
+        report = Refresh(settings, replaces, **options).run(checked)
+        with settings.database.reading() as snapshot:  # so that no question has to derive them
+            settings.caches.save(snapshot)
         facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
     return report
 
@@ -87,69 +107,80 @@ class Refresh:
 
     Args:
         settings: Of the index.
-        writer: Documents and vectors.
+        replaces: Whether another embedding replaces that of the index.
         show_progress: As :meth:`ContextualIndex.refresh` takes it, as are the others.
         retry_contexts: The same.
         confirm: The same.
     """
 
     def __init__(
-        self, settings: IndexSettings, writer: Writer, *, show_progress: bool, retry_contexts: bool, confirm: bool
+        self, settings: IndexSettings, replaces: bool, *, show_progress: bool, retry_contexts: bool, confirm: bool
     ) -> None:
-        self.settings, self.writer = settings, writer
-        self.show_progress, self.retry_contexts, self.confirm = show_progress, retry_contexts, confirm
+        self.settings, self.show_progress, self.confirm = settings, show_progress, confirm
+        self.before = settings.database.documents()
+        self.documents = {} if replaces else {**self.before, **self._lacking(retry_contexts)}
+        self.replaces, self.made_with = replaces, nodes_hash(settings.fingerprint)
         self.report, self.bar = RefreshReport(), tqdm(disable=True)
-        self._is_stopped = False
+        self._begin: Callable[[], contextlib.AbstractContextManager[Transaction]] = settings.database.writing
 
     def run(self, source: str | Path | Sequence[Document] | None) -> RefreshReport:
         """Bring the index up to date with a source."""
-        settings, writer, failed = self.settings, self.writer, list[Problem]()
+        settings, failed = self.settings, list[Problem]()
         reading = replace(settings.reading, converter=partial(settings.converter, keep=True))
-        found, covered = gather(source, reading, writer.documents, failed)
-        sources, made_with = {one.id: one for one in found}, settings.made_with(settings.fingerprint)
+        found, covered = gather(source, reading, self.documents, failed)
+        sources = {one.id: one for one in found}
         now = {key: one.sha256 for key, one in sources.items()}
-        self.report = make_plan(self._indexed(), now, made_with, covered, failed)
-        self.report.embedded = writer.embedded_again
+        indexed = {key: one for key, one in self.documents.items() if one.is_indexed}
+        self.report = report = make_plan(indexed, now, self.made_with, covered, failed)
         if not self.confirm:
-            self._ask({*now.values()})
-        to_index = self.report.to_index
-        is_hidden = not (self.show_progress and sys.stderr.isatty() and to_index)
-        with tqdm(total=len(to_index), desc="Indexing", unit=" documents", disable=is_hidden) as self.bar:
-            self._index([sources[key] for key in to_index])
-        forgotten = [key for key, row in writer.documents.items() if not row.is_indexed and key not in sources]
-        for group in iter_batch([*self.report.deleted, *(forgotten if covered == "" else [])], 500):
-            writer.delete(group)
-        writer.record(self._noted(sources, sources.keys() - set(to_index)))
-        rows = {**self.settings.database.documents(), **writer.documents}
-        passed = [key for key, row in rows.items() if row.kind == "document" and key not in sources]
-        made = {key: row.made_with for key, row in writer.documents.items()}
-        writer.finish()
-        self.report.documents = sum(one.is_indexed for one in writer.documents.values())
-        with writer.database.reading() as snapshot:
-            self.report.context_sources = snapshot.context_sources()
-        self.report.failed += [Problem(key, _OTHER_SETTINGS) for key in passed if made.get(key) != made_with(key)]
-        self.report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
-        return self.report
+            self._ask(indexed, {*now.values()})
+        with contextlib.ExitStack() as stack:
+            if self.replaces:  # whoever reads sees the former index until all of the new one is there
+                whole = stack.enter_context(settings.database.writing())
+                whole.delete_documents(self.before)
+                self._begin = lambda: contextlib.nullcontext(whole)
+            to_index = report.to_index
+            is_hidden = not (self.show_progress and sys.stderr.isatty() and to_index)
+            self.bar = stack.enter_context(
+                tqdm(total=len(to_index), desc="Indexing", unit=" documents", disable=is_hidden)
+            )
+            for group in self._parsed([sources[key] for key in to_index]):
+                self._write(self._prepared(group))
+            self._finish(sources, to_index, is_whole=covered == "")
+        return report
 
-    def _ask(self, hashes: set[str]) -> None:
+    def _lacking(self, retry_contexts: bool) -> dict[str, DocumentRow]:
+        """The documents that are made again although nothing changed.
+
+        They lack vectors, which were lost, or contexts in whose place others stood in. What they have is kept.
+        """
+        if not any(one.is_indexed for one in self.before.values()):
+            return {}
+        with self.settings.database.reading() as snapshot:
+            keys = set(without_vector(snapshot, self.settings.paid, self.settings.embedding))
+            if retry_contexts and (paid := self.settings.paid_source):
+                query = f"SELECT DISTINCT key {JOINED} WHERE context_source != ?"
+                keys |= {key for (key,) in snapshot.fetch(query, [paid])}
+        return {key: self.before[key]._replace(made_with=_LACKING) for key in keys}
+
+    def _ask(self, indexed: Mapping[str, DocumentRow], hashes: set[str]) -> None:
         """Stop where more would be lost or paid than a change of some files explains.
 
         Args:
+            indexed: The documents that are indexed.
             hashes: Of what is there now: a file that was moved is not lost.
         """
-        settings, state, rows = self.settings, self.writer.state, self.writer.documents
-        documents = sum(one.is_indexed for one in rows.values())
-        lost = sum(rows[key].sha256 not in hashes for key in self.report.deleted)
-        if lost > documents * _MOST_DELETED:
+        lost = sum(indexed[key].sha256 not in hashes for key in self.report.deleted)
+        if lost > len(indexed) * _MOST_DELETED:
             raise ConfirmationError(
-                f"this refresh would delete {lost} of {documents} documents, which the file rules of this process no "
-                "longer find. Cure: check that the folder is mounted, and the rules and readers; or, to delete them, "
-                "refresh(confirm=True), or index --yes."
+                f"this refresh would delete {lost} of {len(indexed)} documents, which the file rules of this process "
+                "no longer find. Cure: check that the folder is mounted, and the rules and readers; or, to delete "
+                "them, refresh(confirm=True), or index --yes."
             )
-        former = str(state.settings.get("context.generator", ""))
-        if not self.report.outdated or not former.startswith(PAID) or former == settings.contexts.fingerprint:
+        settings, state = self.settings, self.settings.database.state()
+        if not self.report.outdated or state.settings.get("context.generator") == settings.contexts.fingerprint:
             return
-        with self.writer.database.reading() as snapshot:
+        with settings.database.reading() as snapshot:
             sources = snapshot.context_sources()
         chunks, paid = sum(sources.values()), sum(n for source, n in sources.items() if source.startswith(PAID))
         if paid > chunks * _MOST_PAID:
@@ -159,52 +190,6 @@ class Refresh:
                 f'[folders."{settings.folders.root}"] in {user_folder() / USER_FILE}; or, to pay for contexts again, '
                 "refresh(confirm=True), or index --yes."
             )
-
-    def _indexed(self) -> dict[str, DocumentRow]:
-        """Indexed documents; those in which a fallback stood in count as outdated.
-
-        Only their missing contexts are asked for again: the others are kept.
-        """
-        documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
-        wanted = self.settings.paid_source
-        if wanted is None or not self.retry_contexts or not documents:
-            return documents
-        query = "SELECT key FROM documents WHERE id IN (SELECT document FROM chunks WHERE context_source != ?)"
-        with self.writer.database.reading() as snapshot:
-            incomplete = {key for (key,) in snapshot.fetch(query, (wanted,))}
-        return {key: one._replace(made_with="") if key in incomplete else one for key, one in documents.items()}
-
-    def _noted(self, sources: Mapping[str, Source], unchanged: set[str]) -> list[DocumentRow]:
-        """Documents that cannot be indexed, those that no longer fail, and today's size and times."""
-        documents, noted = self.writer.documents, []
-        failed = {one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)}
-        for key, source in sources.items():
-            row = new = documents.get(key, DocumentRow(key))
-            if key in failed and source.stamp:
-                new = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
-            elif key in unchanged:
-                new = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
-            if new != row:
-                noted.append(new)
-        return noted
-
-    def _index(self, sources: Sequence[Source]) -> None:
-        """Embed and write each batch in a thread of its own, while the next one is read, parsed and put into context.
-
-        A language model, an embedding and the disk so work at the same time. Batches are those that would be made one
-        after the other; they are written in order, and no more than two are in memory.
-        """
-        written: Future[None] | None = None
-        try:
-            for group in self._parsed(sources):
-                batch = self._prepared(group)
-                _finish(written)
-                written = in_thread(self._write, batch)
-            _finish(written)
-        except BaseException as error:  # before the index is closed nothing may be writing any more
-            self._is_stopped = not isinstance(error, Exception)  # the user's Ctrl-C
-            wait([] if written is None else [written], timeout=_ENDING if self._is_stopped else None)
-            raise
 
     def _parsed(self, sources: Iterable[Source]) -> Iterator[list[_Parsed]]:
         """Sources with their nodes, in their order, some together; one that cannot be read is reported, alone."""
@@ -224,15 +209,14 @@ class Refresh:
         if group:
             yield group
 
-    def _prepared(self, group: Sequence[_Parsed]) -> list[Indexed]:
+    def _prepared(self, group: Sequence[_Parsed]) -> list[_Prepared]:
         """What is to be written of sources, with contexts."""
         contexts, prepared = self.settings.contexts, []
-        made_with = self.settings.made_with(self.settings.fingerprint)
         documents = [document for _, content, _ in group for document in content.documents]
         nodes = [node for *_, nodes_of in group for node in nodes_of]
         if nodes:  # calls for several documents go to a model together
             with step("context", source=contexts.fingerprint, documents=len(documents), chunks=len(nodes)):
-                contexts(nodes, documents, progress=self._proceed)
+                contexts(nodes, documents, progress=lambda _: self.bar.set_postfix(calls=contexts.usage.calls))
         del nodes
         for source, content, nodes_of in group:
             if content.repair:
@@ -242,29 +226,66 @@ class Refresh:
             except EmbeddingError as error:  # one of its chunks is too long for the model
                 self.report.fail(source.id, str(error))
                 continue
-            state = content.sha256, content.stamp, made_with(source.id), len(chunks)
+            state = content.sha256, content.stamp, self.made_with, len(chunks)
             prepared.append((DocumentRow(source.id, source.kind, *state), chunks))
         return prepared
 
-    def _write(self, batch: Sequence[Indexed]) -> None:
-        """Embed a batch and write it."""
-        embedded, refused = self.writer.write(batch, self._proceed)
+    def _write(self, batch: Sequence[_Prepared]) -> None:
+        """Embed documents and write them, each whole; one that cannot be written is reported."""
+        chunks, total = [chunk for _, chunks in batch for chunk in chunks], Counter[str]()
+        embedded, faults = embed_missing(self.settings.paid, self.settings.embedding, chunks)
         self.report.embedded += embedded
-        for key, reason in refused.items():
-            self.report.fail(key, reason)
+        with step("store") as facts, self._transaction() as transaction:
+            for document, parts in batch:
+                try:
+                    if fault := next((faults[one.row.embed_hash] for one in parts if one.row.embed_hash in faults), ""):
+                        raise DocumentError(fault)  # noqa: TRY301  as one of its ids does
+                    total.update(transaction.replace_document(document, [one.row for one in parts]))
+                    self.documents[document.key] = document
+                except DocumentError as error:  # noqa: PERF203  each document by itself
+                    self.report.fail(document.key, str(error))
+            facts.update(total)
         self.bar.update(len(batch))
 
-    def _proceed(self, *_: object) -> None:
-        """Show how many calls a model has had; end where the user wants that."""
-        if calls := self.settings.contexts.usage.calls:
-            self.bar.set_postfix(calls=calls)
-        if self._is_stopped:
-            raise CancelledError
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        """Write in one transaction, and the settings in the first one."""
+        written = self.settings.written()
+        with self._begin() as transaction:
+            if any(getattr(transaction.state, name) != value for name, value in written.items()):
+                kept = {name: written[name] for name in ("choices", "folders")}  # which outlive an index that is lost
+                self.settings.paid.put("index", kept, SETTINGS)
+                transaction.set_state(**written)
+            yield transaction
 
+    def _finish(self, sources: Mapping[str, Source], to_index: Sequence[str], *, is_whole: bool) -> None:
+        """Delete what is no longer there, and note what is known of documents whose chunks stay."""
+        report, noted = self.report, self._noted(sources, sources.keys() - set(to_index))
+        forgotten = [key for key, row in self.documents.items() if not row.is_indexed and key not in sources]
+        deleted = [*report.deleted, *(forgotten if is_whole else [])]
+        with self._transaction() as transaction:
+            if deleted:
+                transaction.delete_documents(deleted)
+            if noted:
+                transaction.put_documents(noted)
+            report.context_sources = transaction.context_sources()
+        report.documents = sum(one.is_indexed for one in self.documents.values()) - len(report.deleted)
+        passed = [key for key, row in self.before.items() if row.kind == "document" and key not in sources]
+        made = {key: row.made_with for key, row in self.documents.items()}
+        reason = "it has to be made again, and is no file. Cure: pass the document again."
+        report.failed += [Problem(key, reason) for key in passed if made.get(key) != self.made_with]
+        report.failed.sort(key=lambda problem: problem.path)
 
-def _finish(written: Future[None] | None) -> None:
-    """Wait until a batch is written, a second at a time: Python can miss a Ctrl-C that comes as a wait begins."""
-    if written is not None:
-        while not wait([written], timeout=1.0).done:
-            pass
-        written.result()
+    def _noted(self, sources: Mapping[str, Source], unchanged: set[str]) -> list[DocumentRow]:
+        """Documents that cannot be indexed, those that no longer fail, and today's size and times."""
+        noted = []
+        failed = {one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)}
+        for key, source in sources.items():
+            row = new = self.documents.get(key, DocumentRow(key))
+            if key in failed and source.stamp:
+                new = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
+            elif key in unchanged:
+                new = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
+            if new != row:
+                noted.append(new)
+        return noted

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from llama_index_contextual.errors import DamagedError
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.text import storable
 
@@ -80,7 +79,6 @@ class IndexState:
         inputs: Hash of all values that the settings were computed from; "" where some were Python objects.
         choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
         folders: Of the documents, by name: ``path`` and more of each; the name of an only one is "".
-        complete: False while a refresh is at work or was killed.
         change: Grows with every write, and is the highest number that a node ever had, or higher.
         identity: Tells it from all others.
     """
@@ -91,7 +89,6 @@ class IndexState:
     inputs: str = ""
     choices: dict[str, Any] = field(default_factory=dict)
     folders: dict[str, dict[str, Any]] = field(default_factory=dict)
-    complete: bool = True
     change: int = 0
     identity: str = ""
 
@@ -148,20 +145,10 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
 
 
 def to_node(row: NodeRow) -> BaseNode:
-    """The node of a row, a new object each time.
-
-    Raises:
-        DamagedError: It is none that :func:`row_of` made.
-    """
+    """The node of a row, a new object each time."""
     from llama_index.core.storage.docstore.utils import json_to_doc
 
-    try:
-        content = json.loads(zlib.decompress(row.rest))
-        fields = content["__data__"]
-        fields |= {"metadata": json.loads(row.metadata), **({"text": row.text} if "text" in fields else {})}
-        return json_to_doc(content)
-    except (zlib.error, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise DamagedError(
-            f"chunk {row.node_id!r} of the index is damaged ({type(error).__name__}). Cure: delete index.sqlite3, then "
-            "llama-index-contextual index"
-        ) from error
+    content = json.loads(zlib.decompress(row.rest))
+    fields = content["__data__"]
+    fields |= {"metadata": json.loads(row.metadata), **({"text": row.text} if "text" in fields else {})}
+    return json_to_doc(content)

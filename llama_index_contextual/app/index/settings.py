@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -17,14 +16,14 @@ from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.app.index.database import Database
-from llama_index_contextual.app.index.storage import command_line, described, places, remembered
+from llama_index_contextual.app.index.storage import places
 from llama_index_contextual.app.settings import SETTINGS, Configuration
-from llama_index_contextual.app.settings.loading import checked_value, load_configuration, with_remembered
+from llama_index_contextual.app.settings.loading import checked_value, is_harmless, load_configuration, with_remembered
 from llama_index_contextual.errors import DamagedError, FingerprintError, without_credentials
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -174,23 +173,7 @@ class IndexSettings:
         except DamagedError:
             return True
 
-    def made_with(self, fingerprint: Mapping[str, Any]) -> Callable[[str], str]:
-        """Function of a path or id: the hash of all that makes the nodes of that document.
-
-        That is the settings of a fingerprint, and what converts the document.
-        """
-        readers = self.reading.readers
-        shaping = {key: one for key, one in fingerprint.items() if not key.startswith(("embedding.", "files."))}
-        nodes = short_hash(shaping)
-
-        def made_with(key: str) -> str:
-            suffix = formats.suffix_of(key)
-            converter = None if suffix in readers else formats.FORMATS.get(suffix)
-            return short_hash([nodes, f"{converter} {formats.REVISION}"]) if converter else nodes
-
-        return made_with
-
-    @property
+    @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """Everything that shapes nodes and vectors, and which files are read: ``section.key`` to value.
 
@@ -207,6 +190,7 @@ class IndexSettings:
             "context.show_to_llm": contexts.show_context_to_llm,
             **({"context.leave_out_keys": contexts.leave_out_keys} if contexts.leave_out_keys else {}),
             "embedding.model": self.model_id,
+            "reading.revision": formats.REVISION,
             "reading.readers": {name: type(one).__name__ for name, one in sorted(self.reading.readers.items())},
             **{f"files.{name}": value for name, value in self.reading.rules},
         }
@@ -232,18 +216,16 @@ class IndexSettings:
         keys = sorted({*stored, *now}) if stored else []
         return [f"{key}: {stored.get(key)!r} → {now.get(key)!r}" for key in keys if stored.get(key) != now.get(key)]
 
-    def other_model(self, state: IndexState) -> bool:
-        """Whether the vectors of an index are another model's."""
-        return bool(state.settings) and state.model != self.model_id
-
-    def check(self, state: IndexState) -> None:
-        """Refuse an embedding that does not fit an index.
+    def replaces(self, state: IndexState) -> bool:
+        """Whether the vectors of an index are another model's, and a refresh replaces them.
 
         Raises:
-            FingerprintError: It is another one than made the index, and is not to replace it.
+            FingerprintError: They are, and it is not to replace them.
         """
-        if self.reindex or not self.other_model(state):
-            return
+        if not state.settings or state.model == self.model_id:
+            return False
+        if self.reindex:
+            return True
         # Without a model the command would take the former one.
         name = self.configuration.values.get("embed_model")
         model = f" --embed-model {shlex.quote(name)}" if name else ""
@@ -271,6 +253,11 @@ class IndexSettings:
             "inputs": self.inputs,
             "folders": collections or {"": {"path": str(self.folders.root)}},
         }
+
+
+def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
+    """The hash of those settings of a fingerprint that make the nodes of a document."""
+    return short_hash({key: one for key, one in fingerprint.items() if not key.startswith(("embedding.", "files."))})
 
 
 def _name_of(value: Any) -> str:
@@ -301,7 +288,7 @@ def open_settings(
         SettingError: One is wrong.
         StorageError: The storage is of another folder.
     """
-    folders, layout = places(folder, storage)
+    folders, layout, state = places(folder, storage)
     if callable(config):
         config = config(folders.root)
     elif not isinstance(config, Configuration):
@@ -311,12 +298,11 @@ def open_settings(
     arguments = _values_of(passed, options)
     objects = {name: one for name, one in passed.items() if name != "files" and name not in arguments}
     replaced = {*objects, *({"files"} & passed.keys())}  # settings of these names count no more
-    database = Database(layout.database, command_line(folders, layout))
-    stored = _without(remembered(folders, layout, database), replaced)
+    remembered = {key: value for key, value in state.choices.items() if is_harmless(key, value)}
     config = replace(config, values={**_without(config.values, replaced), **arguments})
-    folders, descriptions = described(folders)
-    descriptions = {**config["descriptions"], **descriptions}
-    config = with_remembered(config, stored)
+    config = with_remembered(config, _without(remembered, replaced))
+    of_folders = {f"{name}/": one.description for name, one in folders.collections.items() if one.description}
+    descriptions, database = {**config["descriptions"], **of_folders}, Database(layout.database, layout.cure)
     return IndexSettings(folders, layout, database, config, objects, options, descriptions, reindex)
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.database import MISCOUNTED
+from llama_index_contextual.app.index.settings import nodes_hash
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.database import Snapshot
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.settings import IndexSettings
 
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
-_COMPLETE: Final = {True: "complete", False: "a refresh is at work or was killed; refresh to finish"}
 _NAMED: Final = 20  # files that differ; --json names all
 
 
@@ -96,7 +95,7 @@ class RefreshReport:
 def make_plan(
     old: Mapping[str, DocumentRow],
     now: Mapping[str, str],
-    made_with: Callable[[str], str],
+    made_with: str,
     covered: str | None,
     failed: Iterable[Problem] = (),
 ) -> RefreshReport:
@@ -105,7 +104,7 @@ def make_plan(
     Args:
         old: What is indexed.
         now: What is there: the hash of the content by id.
-        made_with: The hash of the settings of today for an id.
+        made_with: The hash of the settings of today.
         covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
         failed: Files, or folders ending in ``/``, of which nothing is known today; what the index holds of them stays.
     """
@@ -116,7 +115,7 @@ def make_plan(
             plan.added.append(key)
         elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
             plan.changed.append(key)
-        elif entry.made_with != made_with(key):
+        elif entry.made_with != made_with:
             plan.outdated.append(key)
         else:
             plan.skipped += 1
@@ -144,7 +143,6 @@ class IndexStatus:
         contexts: Chunks by what made their context; "" counts those without.
         bytes_on_disk: Size of each part of the storage folder.
         settings: What the index was made with, ``section.key`` to value.
-        complete: False while a refresh is at work, or after one was killed: the next one finishes it.
         differences: Settings that are others now.
         pending: What a refresh of the whole folder would do, and the files that cannot be indexed.
         problems: What does not agree among files, databases and caches, a sentence each; None where that was not
@@ -157,7 +155,6 @@ class IndexStatus:
     contexts: dict[str, int]
     bytes_on_disk: dict[str, int]
     settings: dict[str, Any]
-    complete: bool
     differences: list[str]
     pending: RefreshReport
     problems: list[str] | None = None
@@ -197,7 +194,6 @@ class IndexStatus:
             f"contexts    {contexts or 'none'}",
             f"to refresh  {self.pending.work or 'nothing'}",
             *(f"not indexed {line}" for line in _first([f"{one.path}: {one.reason}" for one in self.pending.failed])),
-            f"state       {_COMPLETE[self.complete]}",
             f"embedding   {self.settings.get('embedding.model', 'none')}",
             *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
             *(f"differs     {difference}" for difference in self.differences),
@@ -249,11 +245,9 @@ def freshness_of(settings: IndexSettings, rows: Mapping[str, DocumentRow], budge
         return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
     until = time.monotonic() + budget
     plan, sources = planned(settings, rows, until)
-    is_certain, unknown = time.monotonic() <= until, set[str]()
-    if not is_certain:  # what was written right before it was indexed has no stamp, and was perhaps not read now
-        unknown = {one.id for one in sources if not one.sha256 and one.id in rows and not rows[one.id].stamp}
-    changed = len(plan.added) + len({*plan.changed} - unknown) + len(plan.deleted)
-    return Freshness(changed, certain=is_certain)
+    is_certain = time.monotonic() <= until
+    compared = {one.id for one in sources if is_certain or one.sha256}  # others there was no time to read
+    return Freshness(len(plan.added) + len(compared & {*plan.changed}) + len(plan.deleted), certain=is_certain)
 
 
 def planned(
@@ -280,7 +274,7 @@ def planned(
     documents = {key: one for key, one in rows.items() if one.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}
     covered = None if discovery.unfinished else ""
-    made_with = settings.made_with(settings.fingerprint_beside(settings.database.state()))
+    made_with = nodes_hash(settings.fingerprint_beside(settings.database.state()))
     return make_plan(documents, now, made_with, covered, sorted(failed)), sources
 
 
@@ -304,7 +298,7 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
             for name, one in settings.folders.collections.items()
         }
         whole = {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
-        sample = snapshot.nodes(sample_of(snapshot.rows()))
+        sample = snapshot.node_rows(sample_of(snapshot.rows()))
         return IndexStatus(
             folders=folders or whole,
             storage=str(settings.layout.root),
@@ -312,7 +306,6 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
             contexts=snapshot.context_sources(),
             bytes_on_disk=settings.layout.sizes(),
             settings=state.settings,
-            complete=state.complete,
             differences=settings.differences(state),
             pending=plan,
             problems=_problems(settings, snapshot, plan) if check else None,
@@ -320,29 +313,12 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
 
 
 def _problems(settings: IndexSettings, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
-    """What does not agree among the files, the databases and the caches, a sentence each; all of it is read."""
-    import numpy as np
-
-    from llama_index_contextual.app.index.embedder import rows_without_vector
+    """What does not agree among the files and the databases, a sentence each; all of it is read."""
+    from llama_index_contextual.app.index.embedder import without_vector
 
     settings.database.check()
     settings.paid.check()
-    found = [] if snapshot.state.complete else ["A refresh was interrupted."]
-    found += [
-        f"{key}: it should have {counted(wanted, 'chunk')}, and {count} are there."
-        for key, wanted, count in snapshot.fetch(MISCOUNTED)
-    ]
-    if lost := rows_without_vector(snapshot, settings.paid, settings.embedding):
-        found.append(f"{counted(len(lost), 'chunk')} without a vector, which was lost.")
-    moment, rows = settings.caches.at(snapshot), snapshot.rows()
-    caches = {"words": moment.words.rows, **({"vectors": moment.vectors.rows} if settings.caches.model else {})}
-    found += [
-        f"The cache of {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
-        f"{len(np.setdiff1d(shown, rows))} too many."
-        for name, shown in caches.items()
-        if not np.array_equal(rows, shown)
-    ]
-    has_files = any(one.kind == "file" for one in snapshot.documents().values())
-    kinds = ("added", "changed", "deleted") if has_files else ()
-    files = [f"{key}: {kind} since the index was made." for kind in kinds for key in getattr(plan, kind)]
-    return [*found, *sorted(files)]
+    lost = without_vector(snapshot, settings.paid, settings.embedding)
+    found = [f"{counted(len(lost), 'chunk')} without a vector, which was lost."] if lost else []
+    kinds = ("added", "changed", "deleted")
+    return found + sorted(f"{key}: {kind} since the index was made." for kind in kinds for key in getattr(plan, kind))

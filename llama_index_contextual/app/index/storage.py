@@ -19,9 +19,7 @@ import shlex
 import socket
 import sys
 import threading
-import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,22 +30,31 @@ from llama_index_contextual.app.folder import Folders
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState, state_of
 from llama_index_contextual.app.settings import loading
-from llama_index_contextual.errors import ContextualWarning, DamagedError, LockedError, SettingError, StorageError
+from llama_index_contextual.errors import DamagedError, LockedError, SettingError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEFAULT_NAME: Final = ".contextual"
-_OF_SEVERAL: Final = {"files.include", "files.exclude", "descriptions"}  # settings of each of several folders
 
 
 class Layout:
-    """Paths below one storage folder; the docstring of this module says what each is for."""
+    """Paths below one storage folder; the docstring of this module says what each is for.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: The storage folder.
+        folder: The documents, where they are known.
+
+    Attributes:
+        cure: The command that refreshes the index, to be pasted into a shell.
+    """
+
+    def __init__(self, root: Path, folder: Path | None = None) -> None:
         self.root, self.cache = root, root / "cache"
-        self.database, self.successor = root / "index.sqlite3", root / "index.new.sqlite3"
-        self.paid = root / "paid.sqlite3"
+        self.database, self.paid = root / "index.sqlite3", root / "paid.sqlite3"
+        named = [] if folder is None else [str(folder)]
+        where = [] if folder is not None and root == folder / DEFAULT_NAME else ["--storage", str(root)]
+        self.cure = shlex.join(["llama-index-contextual", "index", *named, *where])
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each thing in the folder."""
@@ -127,101 +134,73 @@ class WriteLock:
         return "an unknown process"
 
 
-def places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
-    """Where the documents are, and the storage."""
-    if folder is None and storage is None:
+def places(
+    folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None
+) -> tuple[Folders, Layout, IndexState]:
+    """Where the documents are, the storage, and what an index there remembers.
+
+    Raises:
+        SettingError: A place is wrong.
+        StorageError: The storage is of another folder.
+    """
+    named = folder if isinstance(folder, Mapping) else {}
+    root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
+    is_users = folder is None and storage is None
+    if is_users:
         storage = loading.user_storage()
         named = loading.load_configuration(storage)["collections"]  # of the user's own file and the environment
         if not named:
             raise SettingError("no folder is named, and no storage. Cure: llama-index-contextual index FOLDER")
-        return Folders(storage, loading.collections_of(named)), Layout(storage)
-    root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
     if storage is not None:
-        layout = Layout(Path(storage).expanduser().resolve())
+        layout = Layout(Path(storage).expanduser().resolve(), root)
     elif root is not None:
-        layout = Layout(root / DEFAULT_NAME)
+        layout = Layout(root / DEFAULT_NAME, root)
     else:
         cure = "--storage PLACE, or [collections] in your own config.toml"
         raise SettingError(f"an index of several folders is in none of them. Cure: {cure}")
     layout.refuse_links()
+    state = stored_state(layout)
     if root is not None:
         folders = Folders(root)
     else:
-        known = {**stored_folders(layout), **(folder if isinstance(folder, Mapping) else {})}
+        known = {**({} if is_users else state.folders), **named}
         if not known:
             raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
         several = loading.collections_of({name: one for name, one in known.items() if name})
         folders = Folders(layout.root if several else Path(known[""].get("path", layout.root)), several)
-    if not folders.collections and not folders.root.is_dir():
-        what = "a file" if folders.root.is_file() else "no folder"
-        raise SettingError(f"is {what}. Cure: name a folder that exists.", folder=str(folder or folders.root))
-    if not folders.collections and layout.root == folders.root:
-        raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
-    return folders, layout
+    _check(folders, layout, state)
+    return folders, layout, state
 
 
-def stored_folders(layout: Layout) -> dict[str, dict[str, Any]]:
-    """The folders of an index by its own state; see :attr:`IndexState.folders`."""
-    return _stored_state(Database(layout.database, command_line(Folders(layout.root), layout))).folders
-
-
-def _stored_state(database: Database) -> IndexState:
-    """State of an index; of a lost or damaged one the settings that are kept beside it."""
-    with contextlib.suppress(DamagedError):
-        state = database.state()
-        if state.settings:
-            return state
-    paid = Layout(database.path.parent).paid
-    if not paid.is_file():
-        return IndexState()
-    from llama_index_contextual.app.index.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
-
-    with contextlib.suppress(StorageError, ValueError):  # of an index that was lost
-        kept = PaidStore(paid, database.cure).get("index", SETTINGS)
-        return state_of(json.dumps(kept or {}))
-    return IndexState()
-
-
-def remembered(folders: Folders, layout: Layout, database: Database) -> dict[str, Any]:
-    """The harmless settings that an index remembers, by key.
-
-    Raises:
-        StorageError: It is of another folder.
-    """
-    state, root = _stored_state(database), folders.root
+def _check(folders: Folders, layout: Layout, state: IndexState) -> None:
+    """Refuse a folder that is none, and a storage that cannot be of these folders."""
+    root, storage = folders.root, layout.root
     cure = "Cure: name that folder or none, or choose another storage folder for this one."
-    if state.folders and "" not in state.folders and not folders.collections:
+    if folders.collections:
+        return
+    if not root.is_dir():
+        what = "a file" if root.is_file() else "no folder"
+        raise SettingError(f"is {what}. Cure: name a folder that exists.", folder=str(root))
+    if storage == root:
+        raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
+    if state.folders and "" not in state.folders:
         of = f"several folders ({', '.join(state.folders)}), and not of {root} alone"
-        raise StorageError(f"the index in {layout.database} is of {of}. {cure}")
+        raise StorageError(f"the index in {storage} is of {of}. {cure}")
     former = Path(str(state.folders.get("", {}).get("path", root)))
     # A folder that is not there was moved together with its index, or is of another machine.
-    if former != root and former.is_dir() and layout.root != root / DEFAULT_NAME:
-        raise StorageError(f"the index in {layout.root} is of the folder {former}, not of {root}. {cure}")
-    return {key: value for key, value in state.choices.items() if loading.is_harmless(key, value)}
+    if former != root and former.is_dir() and storage != root / DEFAULT_NAME:
+        raise StorageError(f"the index in {storage} is of the folder {former}, not of {root}. {cure}")
 
 
-def command_line(folders: Folders, layout: Layout) -> str:
-    """The command that refreshes an index, to be pasted into a shell."""
-    folder = [] if folders.collections else [str(folders.root)]
-    storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
-    return shlex.join(["llama-index-contextual", "index", *folder, *storage])
+def stored_state(layout: Layout) -> IndexState:
+    """State of an index; of a lost or damaged one the settings that are kept beside it."""
+    with contextlib.suppress(DamagedError):
+        state = Database(layout.database, layout.cure).state()
+        if state.settings:
+            return state
+    if layout.paid.is_file():
+        from llama_index_contextual.app.index.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
 
-
-def described(folders: Folders) -> tuple[Folders, dict[str, str]]:
-    """Several folders with the file rules of their own configuration, and their descriptions by path."""
-    collections = {}
-    descriptions: dict[str, str] = {}
-    for name, collection in folders.collections.items():
-        config = loading.load_configuration(collection.folder)
-        values = {key: value for key, value in config.values.items() if config.origins[key] == str(config.file)}
-        if others := sorted(values.keys() - _OF_SEVERAL):
-            cure = "say it by options or in your own settings"
-            text = f"{config.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: {cure}."
-            warnings.warn(text, ContextualWarning, stacklevel=4)
-        descriptions |= {f"{name}/{key.lstrip('/.')}": text for key, text in values.get("descriptions", {}).items()}
-        if collection.description:
-            descriptions[f"{name}/"] = collection.description
-        include = collection.include or values.get("files.include", ())
-        exclude = (*values.get("files.exclude", ()), *collection.exclude)
-        collections[name] = collection.model_copy(update={"include": include, "exclude": exclude})
-    return replace(folders, collections=collections), descriptions
+        with contextlib.suppress(StorageError, ValueError):
+            return state_of(json.dumps(PaidStore(layout.paid, layout.cure).get("index", SETTINGS) or {}))
+    return IndexState()

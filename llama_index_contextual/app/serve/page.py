@@ -177,15 +177,13 @@ class PageApi:
     def state(self) -> dict[str, Any]:
         """What the index holds, how far it is behind its folder, and what can be chosen from."""
         index, state = self._index, self._index.settings.database.state()
-        documents, fresh = index.documents(), index.freshness(_LOOK_SECONDS)
+        documents = index.documents()
         if self._overview[0] != state.change:
             self._overview = state.change, self._overview_of(documents)
-        files = max(len(documents) + fresh.changed, 1)
         return {
             "name": ", ".join(index.settings.folders.collections) or index.folder.name,
             "documents": len(documents),
-            "note": str(fresh) if state.complete else "being indexed, or a refresh was cut off",
-            "share": None if state.complete else round(min(1.0, len(documents) / files), 3),
+            "note": str(index.freshness(_LOOK_SECONDS)),
             "llm": "" if self._model is None else model_name(self._model),
             "instant": isinstance(index.settings.embedding, _FREE),
             **self._overview[1],

@@ -187,7 +187,6 @@ function drawn(sentence) {
 
 function tell() {
   $("known").textContent = [count(state.documents, "document"), state.note].filter(Boolean).join(" · ");
-  $("share").hidden = state.share === null; $("share").value = state.share || 0;
   $("ask").hidden = !state.llm; $("ask").title = state.llm ? `${state.llm} answers (Ctrl Enter)` : "";
 }
 function choices(id, names) {
@@ -220,7 +219,7 @@ async function look() {
     if (!$("question").value.trim() && !open) welcome();
     else if (before !== undefined && before !== state.documents && !current() && !open) search();
   } catch (error) { lost = true; say(error); }
-  poll = setTimeout(look, document.hidden ? 60000 : state.share !== null ? 1500 : 20000);
+  poll = setTimeout(look, document.hidden ? 60000 : 20000);
 }
 function filtered() { chips(); search(); }
 
