@@ -123,7 +123,8 @@ async def test_agents_read_it(opened, folder, temporary):
 def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_written(opened, folder, temporary):
     writer = (
         "import os, sys; from llama_index_contextual.app import ContextualIndex\n"
-        "index = ContextualIndex.open(sys.argv[1], embed_model='none'); index.refresh(); os.kill(os.getpid(), 9)"
+        "index = ContextualIndex.open(sys.argv[1], embed_model='none')\n"
+        "index.refresh(); index.delete('faq.md'); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", writer, str(folder)], check=False)  # noqa: S603  our own script
     assert (folder / ".contextual/index.sqlite3-wal").stat().st_size
