@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from command_line import NOTES, run_process
 
-from llama_index_contextual.app.cli.options import print_text
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory import MemoryContext
 
@@ -305,11 +304,6 @@ def test_a_damaged_database_is_told_once(run, notes, tmp_path):
 def test_memory_of_a_path_names_what_it_is_made_of():
     with pytest.raises(SettingError, match=r"Cure: .*MemoryContext\(ContextualIndex\.open\('notes'\)\)"):
         MemoryContext("notes")
-
-
-def test_lines_are_printed_without_what_commands_a_terminal(capsys):
-    print_text("a \x1b[31mred\x07 line")
-    assert not {"\x1b", "\x07"} & set(capsys.readouterr().out)
 
 
 def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from llama_index_contextual.app.cli import options
-from llama_index_contextual.app.cli.options import Target, as_json, command, html, list_skipped
+from llama_index_contextual.app.cli.options import Target, as_json, command, html, list_skipped, print_line, styled
 from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, DocumentError
 from llama_index_contextual.text import counted
@@ -22,13 +22,12 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.serve import ShownHit
     from llama_index_contextual.app.serve.answering import Sentence
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
 _MARGIN: Final = 3
-_WIDTH: Final = 40  # of the column of values
+_KEYS, _VALUES = 27, 40  # widths of the columns of settings
 
 
 def question(function: options.Function) -> options.Function:
@@ -66,27 +65,23 @@ def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool
             options.print_text(str(explanation))
         else:
             for number, hit in enumerate(hits, 1):
-                _print_hit(index, number, hit)
+                _print_hit(number, hit)
 
 
-def _print_hit(index: ContextualIndex, number: int, hit: ShownHit) -> None:
+def _print_hit(number: int, hit: ShownHit) -> None:
     """Print a hit: name and citation, headings, three lines around the match, and how many more its document has."""
     from llama_index_contextual.memory import SPLIT, marked
 
-    is_terminal = sys.stdout.isatty()
-    place = index.settings.folders.place(hit.path) if hit.path and is_terminal else None
-    link = f" link {place.as_uri()}" if place and place.is_file() else ""
-    score = (f"  {hit.hit.score:.2f}", "dim")
-    options.print_styled((f"{number}. {hit.name}", "bold"), "  ", (hit.hit.source, f"cyan{link}"), score)
+    name, source = styled(f"{number}. {hit.name}", bold=True), styled(hit.hit.source, fg="cyan")
+    print_line(name, "  ", source, styled(f"  {hit.hit.score:.2f}", dim=True))
     if hit.headings:
-        options.print_styled((hit.headings, "dim"), indent=_MARGIN)
+        print_line(styled(hit.headings, dim=True), indent=_MARGIN)
     for line in hit.excerpt:
-        parts = marked(line, hit.terms if is_terminal else (), SPLIT)
-        options.print_styled(*((part, "bold yellow" if matched else "") for matched, part in parts), indent=_MARGIN)
+        words = marked(line, hit.terms, SPLIT)
+        parts = (styled(part, bold=is_match or None, fg="yellow" if is_match else None) for is_match, part in words)
+        print_line(*parts, indent=_MARGIN)
     if hit.more:
-        options.print_styled((f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", "dim"), indent=_MARGIN)
-    if is_terminal:
-        options.print_styled("")
+        print_line(styled(f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", dim=True), indent=_MARGIN)
 
 
 @command("context_options.llm", "retrieval.top_k")
@@ -113,7 +108,7 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
         for sentence in answer(text, sources, model, timeout=timeout) if hits else ():
             sentences.append(sentence)
             if not as_json:
-                options.print_text(str(sentence), end="")
+                options.print_text(str(sentence), newline=False)
     finally:
         if sentences and not as_json:
             options.print_text("\n")
@@ -129,7 +124,7 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
     named = {number for sentence in sentences for number in sentence.sources}
     for number, hit in enumerate(hits if sentences else (), 1):
         if number in named or not named:
-            options.print_styled(f"[{number}] {hit.hit.source}  {hit.headings or hit.name}")
+            print_line(styled(f"[{number}] {hit.hit.source}  {hit.headings or hit.name}"))
     return None
 
 
@@ -228,15 +223,12 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
         is_computed = setting.computed and key not in configuration.values
         value = f"({setting.computed})" if is_computed else setting.plain(configuration[key])
         rows[key] = {"value": value, "from": configuration.origins.get(key, "default")}
-    if as_json:
-        return options.print_json(rows)
     shown = {key: row for key, row in rows.items() if all_ or row["from"] != "default"}
-    if len(shown) < len(rows):
+    if len(shown) < len(rows) and not as_json:
         options.tell(f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them")
-    for key, row in shown.items():
-        text = row["value"] if str(row["value"])[:1] == "(" else json.dumps(row["value"], ensure_ascii=False)
-        options.print_text(f"{key:{max(map(len, shown))}}  {text:{_WIDTH}}  {row['from']}")
-    return None
+    texts = {key: json.dumps(row["value"], ensure_ascii=False) for key, row in shown.items()}
+    lines = [f"{key:{_KEYS}}  {texts[key]:{_VALUES}}  {row['from']}" for key, row in shown.items()]
+    options.print_report(rows, "\n".join(lines), as_json=as_json)
 
 
 @command("embed_model", folder="folder")
@@ -271,7 +263,7 @@ def evaluate(target: Target, *, questions: Path, html: Path | None, as_json: boo
         storage=target.storage,
         top_k=how["top_k"],
         say=options.tell,
-        show_progress=options.messages.is_terminal,
+        show_progress=sys.stderr.isatty(),
         embed_model=target.settings["embed_model"],
     )
     if html:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
 _LONG_MINUTES: Final = 5
+_LONG: Final = (
+    "about {:.0f} minutes for {:.0f} MB. What is indexed can be searched meanwhile from another terminal; Ctrl-C keeps "
+    "it, and the same command goes on"
+)
 _TEXT_SHARE: Final = 0.2  # of a PDF or an Office file: 1 % where it is slides, 32 % of 17 reports of companies
 _BYTES_A_MINUTE: Final = 500_000  # of text that one core embeds: 10,000 chunks of 408 characters in 8 minutes
 
@@ -54,7 +58,9 @@ def index(
             options.print_report(*_estimate(opened), as_json=as_json)
             options.tell(options.skipped_line(opened.settings, names=list_skipped), "note:")
             return 0
-        _tell_duration(opened)
+        with contextlib.suppress(DamagedError):  # a refresh makes it again
+            _, size, minutes = _work(opened)
+            options.tell(_LONG.format(minutes, size / 1e6) if minutes > _LONG_MINUTES else "")
         report, done, code = _refresh(opened, confirm=yes)
         skipped = options.skipped_line(opened.settings, names=list_skipped)
         lines = [done, *([skipped] if skipped else []), _next(opened)]
@@ -120,17 +126,6 @@ def _work(opened: ContextualIndex) -> tuple[int, int, float]:
     size = sum(size if is_text[path] else int(_TEXT_SHARE * size) for path, size in waiting.items())
     is_local = isinstance(opened.settings.embedding, LocalModel)
     return len(waiting), size, size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan
-
-
-def _tell_duration(opened: ContextualIndex) -> None:
-    """Write how long a large folder takes, and that it can be searched and stopped meanwhile."""
-    with contextlib.suppress(DamagedError):  # a refresh makes it again
-        _, size, minutes = _work(opened)
-        if minutes > _LONG_MINUTES:
-            options.tell(
-                f"about {minutes:.0f} minutes for {size / 1e6:.0f} MB. What is indexed can be searched meanwhile from "
-                "another terminal; Ctrl-C keeps it, and the same command goes on"
-            )
 
 
 def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:

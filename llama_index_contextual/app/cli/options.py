@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.settings import SETTINGS
@@ -35,7 +34,6 @@ Function = Callable[..., "int | None"]  # a command, with its exit code where th
 EXIT_INCOMPLETE: Final = 3
 PLACE: Final[Any] = click.Path(path_type=Path)
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one."
-messages = Console(stderr=True, soft_wrap=True, highlight=False)
 # Beyond those that JSON escapes by itself: of terminals, of direction, and those without a shape.
 _UNSEEN: Final = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
 
@@ -151,22 +149,22 @@ def _setting_option(key: str) -> Callable[[Function], Function]:
 # Output
 
 
-def print_text(text: str, end: str = "\n") -> None:
-    """Print lines, or with another end a part of a line, at once, since ``--watch`` goes on."""
-    sys.stdout.write(f"{printable(text)}{end}")
-    sys.stdout.flush()
+def print_text(text: str, *, newline: bool = True) -> None:
+    """Print lines, or a part of a line, at once, since ``--watch`` goes on."""
+    click.echo(printable(text), nl=newline)
 
 
-def print_styled(*parts: str | tuple[str, str], indent: int = 0) -> None:
-    """Print a line of texts and of texts with a style, wrapped at the width of a terminal; plain where it is none."""
-    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    text = Text.assemble(*((printable(part, one_line="\n" in part), style) for part, style in pairs))
-    if not sys.stdout.isatty():
-        sys.stdout.write(f"{' ' * indent}{text.plain}".rstrip() + "\n")
-        return
-    from rich.padding import Padding
+def styled(text: str, **style: Any) -> str:
+    """A text of one line in a style of ``click``; a pipe gets it without."""
+    return click.style(printable(text, one_line="\n" in text), **style)
 
-    Console(highlight=False).print(Padding(text, (0, 0, 0, indent), expand=False))
+
+def print_line(*parts: str, indent: int = 0) -> None:
+    """Print a line of styled texts, wrapped at the width of a terminal."""
+    text, margin = "".join(parts), " " * indent
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else 10**6
+    click.echo(click.wrap_text(text, width, margin, margin))
 
 
 def print_json(data: Any) -> None:
@@ -184,10 +182,10 @@ def print_report(data: Any, text: str, *, as_json: bool) -> None:
         print_text(text)
 
 
-def tell(text: str, label: str = "", style: str = "yellow") -> None:
+def tell(text: str, label: str = "", colour: str = "yellow") -> None:
     """Write a message, where there is one, to standard error."""
     if text:
-        messages.print(Text.assemble((label, style), " " if label else "", printable(text)))
+        click.echo(click.style(label, fg=colour) + " " * bool(label) + printable(text), err=True)
 
 
 def skipped_line(settings: IndexSettings, *, names: bool) -> str:
