@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _VERSION: Final = 9  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
+_LONG: Final = 80  # characters of a paragraph that has a language of its own; a shorter one has that of the whole text
 _REMEMBERED: Final = 50_000  # words, 24 MB at most
 
 # A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
@@ -90,7 +91,7 @@ class Analyzer:
     """Turn text into terms for keyword search. It is thread-safe, can be pickled, and is compared by its settings.
 
     Args:
-        language: ``"auto"`` chooses among ``languages`` for each chunk and each query; else a code or name
+        language: ``"auto"`` chooses among ``languages`` for each paragraph and each query; else a code or name
             (``"de"``, ``"german"``) that has a Snowball stemmer.
         languages: What ``"auto"`` chooses from, the first where nothing tells them apart. In English and Spanish a word
             is its stem, and stop words are left out. In the others it is two terms, the word and its stem, and stop
@@ -130,8 +131,12 @@ class Analyzer:
 
     def tokens(self, text: str) -> list[str]:
         """Terms of a document in order, each as often as it occurs."""
-        lookup, code = self._lookup, self.language_of(text)
-        return [term for word in words_of(text) for term in lookup(code, word)]
+        whole, terms = self.language_of(text), list[str]()
+        for paragraph in text.split("\n\n"):
+            code = self.language_of(paragraph) if len(paragraph) >= _LONG else whole
+            for word in words_of(paragraph):
+                terms += self._lookup(code, word)
+        return terms
 
     def query_groups(self, text: str, language: str | None = None) -> list[tuple[str, ...]]:
         """Terms of a query, each with its alternatives in other languages of an ``"auto"`` analyzer.
@@ -174,7 +179,7 @@ class Analyzer:
         return any(not words.isdisjoint(stop_words(code)) for code in codes)
 
     def language_of(self, text: str) -> str:
-        """Language in which the analyzer takes a text."""
+        """Language in which the analyzer takes a query, or a paragraph."""
         if self.language != "auto":
             return self.language
         code = tell_language(text)

@@ -302,8 +302,6 @@ class ContextualBM25Retriever(BM25Retriever):
     def persist(self, path: str | Path, encoding: str = "utf-8", **_: Any) -> None:  # noqa: ARG002
         """Write the index and every setting to a folder; a crash leaves the old or the new state.
 
-        Only the terms of what changed since it was last persisted there are written, and all nodes.
-
         Args:
             path: The folder; made if it is missing.
             encoding: Ignored: the format fixes it.

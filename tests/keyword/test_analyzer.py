@@ -131,6 +131,15 @@ def test_the_exact_word_counts_for_more_than_another_form_of_it():
     assert exact == other + 1
 
 
+def test_a_note_in_two_languages_is_read_in_both():
+    english = "The gateway times out after sixty seconds, and the connections of all the clients are closed at once."
+    spanish = "Las conexiones de los clientes se cierran cuando la pasarela no responde en sesenta segundos o más."
+    german = "Die Verbindungen der Kunden werden geschlossen, wenn die Schnittstelle sechzig Sekunden nicht antwortet."
+    terms = Analyzer().tokens(f"{english}\n\n{spanish}\n\n{german}\n")
+    assert {"connect", "es:conexion", "de:verbind", "verbindungen"} <= set(terms)
+    assert not {"of", "los", "es:los"} & set(terms)
+
+
 def test_a_short_question_in_another_language_finds_the_words_as_they_are_written():
     analyzer = Analyzer()
     terms = set(analyzer.tokens(GERMAN))
