@@ -55,7 +55,6 @@ _CAMEL: Final = re.compile(
 )
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _NUMBER: Final = re.compile(r"v?([\d.,]+)|(\d+)(?:st|nd|rd|th)", re.IGNORECASE)
-_IS_EMOJI: Final = re.compile(_EMOJI)
 _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+")
 
 # Snowball's Spanish rules look for accents that people leave out ("organizacion", "tecnologia", "comian"), so words are
@@ -194,8 +193,6 @@ class Analyzer:
         """Terms of one word: the stem of a plain word, the names and then the parts of any other."""
         keeps_stop_words |= self.language == "auto" and code not in _FOLDED
         stopped = frozenset[str]() if keeps_stop_words else stop_words(code)
-        if _IS_EMOJI.fullmatch(word):
-            return (word,)
         if fold(word) in stopped:
             return ()
         if word.endswith(("'s", "\u2019s")):

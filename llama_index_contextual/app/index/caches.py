@@ -17,7 +17,7 @@ import json
 import logging
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Singles = npt.NDArray[np.float32]
+T = TypeVar("T", bound=ArrayIndex)
 
 SETTINGS: Final = "settings"  # the collection of the index's own
 _ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
@@ -145,13 +146,10 @@ class Caches:
                 words = self._load("bm25", Bm25Index(self.analyzer), snapshot, len(rows))
                 now = Moment((wanted[0], 0), words, self._load("vectors", VectorIndex(), snapshot, len(rows)), {})
             embedded = rows if snapshot.state.model == self.model else rows[:0]
-            lacking, unembedded = (
-                np.setdiff1d(some, index.rows) for some, index in ((rows, now.words), (embedded, now.vectors))
-            )
-            words = now.words.changed(np.setdiff1d(now.words.rows, rows))
+            words, lacking = _with_rows(now.words, rows)
             words = words.with_texts(lacking, map(lexical_text, snapshot.nodes(lacking)))
-            vectors = now.vectors.changed(np.setdiff1d(now.vectors.rows, embedded))
-            made = Moment(wanted, words, vectors.changed((), *self._vectors_of(snapshot, unembedded)), {})
+            vectors, lacking = _with_rows(now.vectors, embedded)
+            made = Moment(wanted, words, vectors.changed((), *self._vectors_of(snapshot, lacking)), {})
             if wanted >= now.revision:
                 self._moment = made
             return made
@@ -216,6 +214,12 @@ class Caches:
         if missing := sorted({row for row in rows if row not in known}):
             known.update(zip(missing, read(key, np.array(missing, np.int64)), strict=True))
         return [known[row] for row in rows]
+
+
+def _with_rows(index: T, rows: Ints) -> tuple[T, Ints]:
+    """An index of some rows at most, and those that it lacks."""
+    known = index.rows
+    return index.changed(np.setdiff1d(known, rows)), np.setdiff1d(rows, known)
 
 
 # Vectors
