@@ -21,7 +21,7 @@ from llama_index_contextual.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
 _EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
-_MUCH_LARGER: Final = 1.3  # than most letters: no running header
+
 _BULLET: Final = re.compile(rf"[•●▪■◦‣·o–{formats.BULLETS}-](?=\s)\s*")
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
@@ -36,14 +36,13 @@ _VALUE: Final = re.compile(
 class Line:
     """Words on one height; ``cells`` are they joined where gaps are narrow.
 
-    ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading. ``size`` is the
-    height of its largest letters, ``usual`` of most of them; ``bold`` are all its words.
+    ``level`` is that of a heading, or 0. ``size`` is the height of its largest letters, ``usual`` of most of them;
+    ``bold`` are all its words.
     """
 
     def __init__(self, words: list[Word]) -> None:
-        self.words, self.level, self.is_name = words, 0, False
+        self.words, self.level = words, 0
         self.text = " ".join(word.text for word in words)
-        self.is_grid = "\n" in self.text  # a table that is drawn as a grid, as Markdown
         self.base, self.size = words[0].base, max(word.size for word in words)
         self.usual = mode(round(word.size, 1) for word in words for _ in word.text)
         self.width = words[-1].right - words[0].left
@@ -106,30 +105,22 @@ def _metadata(document: Any) -> dict[str, str]:
 
 
 def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
-    """What is taken out: running headers and footers, and numbers of pages, at the edges of several pages.
+    """What is taken out of the edges of pages: headers and footers that are on several, and numbers of pages."""
+    largest = LARGER * _usual_size(pages)
 
-    They are not much larger than the text, and a gap is between them and the text.
-    """
-    body = _usual_size(pages)
-
-    def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line, bool]]:
+    def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line]]:
         downwards = sorted(lines, key=lambda line: -line.base)  # a page of columns ends with the last of these
-        below = enumerate(pairwise(downwards), start=1)
-        wide = [at for at, (above, line) in below if above.base - line.base > 2 * above.size]
-        top = max((at for at in wide if at <= min(_EDGE, len(lines) / 2)), default=0)
-        bottom = min((at for at in wide if at >= max(len(lines) - _EDGE, len(lines) / 2)), default=len(lines))
-        for at, line in enumerate(downwards):
-            if line.size < _MUCH_LARGER * body and not _EDGE <= at < len(lines) - _EDGE:
-                text = re.sub(r"\d+", "#", line.text.casefold()).strip()
-                is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
-                key = (text, 0 if is_number else round(line.base / SAME_PLACE))
-                yield key, line, is_number or not top <= at < bottom
+        for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
+            text = re.sub(r"\d+", "#", line.text.casefold()).strip()
+            is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
+            if line.size < largest:
+                yield (text, 0 if is_number else round(line.base / SAME_PLACE)), line
 
-    seen = Counter(key for lines in pages for key in {key for key, _, is_apart in edges(lines) if is_apart})
+    seen = Counter(key for lines in pages for key in {key for key, _ in edges(lines)})
     most = max(2, 0.3 * len(pages))  # odd and even pages may differ
     left_out = Counter[str]()
     for lines in pages:
-        repeated = {id(line): key[1] for key, line, _ in edges(lines) if seen[key] > most}
+        repeated = {id(line): key[1] for key, line in edges(lines) if seen[key] > most}
         left_out.update("repeated margin line" if place else "page number" for place in repeated.values())
         lines[:] = [line for line in lines if id(line) not in repeated]
     return left_out
@@ -178,7 +169,6 @@ def _may_be_heading(line: Line) -> bool:
     text, letters = line.text, sum(map(str.isalpha, line.text))
     return (
         len(line.cells) == 1
-        and not line.is_grid
         and line.base > -FAR / 2  # a turned line is a mark or stands at the side
         and 2 * letters > max(5, len(text.replace(" ", "")))
         and len(text) <= 130  # noqa: PLR2004
@@ -189,15 +179,7 @@ def _may_be_heading(line: Line) -> bool:
 
 
 def _page(lines: Sequence[Line]) -> str:
-    """The lines of a page as Markdown; short lines at its top are headings with the one below them.
-
-    So a company's name above a statement is part of the heading.
-    """
-    first = next((at for at, line in enumerate(lines) if line.level), 0)
-    above = lines[:first] if first <= 2 else ()  # noqa: PLR2004
-    if all(len(line.text) <= 60 and len(line.cells) == 1 for line in above):  # noqa: PLR2004
-        for line in above:
-            line.level, line.is_name = lines[first].level, True
+    """The lines of a page as Markdown."""
     blocks: list[str] = []
     position = 0
     for start, end in _tables(lines):
@@ -213,13 +195,10 @@ def _prose(lines: Sequence[Line]) -> list[str]:
     for last, line in zip([None, *lines], lines, strict=False):
         text, near = line.text, last is not None and last.level == line.level
         if last is not None and line.level:
-            is_open = last.width > _FULL * width or last.is_name or text[0].islower()
+            is_open = last.width > _FULL * width or text[0].islower()
             near = near and is_open and last.base - line.base < 1.8 * last.size
         elif last is not None:
             near = near and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
-        if line.is_grid:
-            blocks.append(text)
-            continue
         if line.level:
             blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
             continue
@@ -261,8 +240,7 @@ def _ends(lines: Sequence[Line], end: int, until: int) -> bool:
     """Whether another column begins below the rows of a table, or prose, which runs on below the columns of values."""
     left = min(cell.left for cell in lines[end - 1].cells[1:])
     return lines[until].base > lines[end - 1].base or any(
-        line.is_grid
-        or (len(line.cells) == 1 and len(line.words) > _SHORT and line.words[0].left < left < line.words[-1].right)
+        len(line.cells) == 1 and len(line.words) > _SHORT and line.words[0].left < left < line.words[-1].right
         for line in lines[end:until]
     )
 

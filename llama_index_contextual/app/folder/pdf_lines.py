@@ -9,15 +9,11 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, repeat
-from statistics import median
 from typing import Any, Final
-
-from llama_index_contextual.app.folder.formats import table_of
 
 FAR: Final = 100_000  # points by which turned text stands below the rest
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
@@ -26,9 +22,6 @@ LARGER: Final = 1.12  # than most letters: a heading's
 _NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
 _SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
-_Rule = tuple[float, float, float]  # where a drawn line stands, and from where to where it runs
-_MOST_RULES: Final = 2_000  # of a page with tables; others have drawings
-_LONGEST_CELL: Final = 600  # characters in a cell of a drawn grid
 _MARKS: Final = ".,;:!?"  # behind a word
 GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
@@ -56,20 +49,17 @@ def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[list[Wo
 
     try:
         page = document[number]
-        notes = [pdfium.FPDFPage_GetAnnot(page, index) for index in range(pdfium.FPDFPage_GetAnnotCount(page))]
-        kinds = [pdfium.FPDFAnnot_GetSubtype(note) for note in notes]
-        left_out["comment"] += kinds.count(pdfium.FPDF_ANNOT_TEXT)
-        for note in notes:
+        for index in range(pdfium.FPDFPage_GetAnnotCount(page)):
+            note = pdfium.FPDFPage_GetAnnot(page, index)
+            left_out["comment"] += pdfium.FPDFAnnot_GetSubtype(note) == pdfium.FPDF_ANNOT_TEXT
             pdfium.FPDFPage_CloseAnnot(note)
-        if pdfium.FPDF_ANNOT_WIDGET in kinds:  # what was typed into a form becomes text of its page
+        if document.formenv:  # what was typed into a form becomes text of its page
             page.flatten()
             page = document[number]
         text = page.get_textpage()
     except pypdfium2.PdfiumError:
         return []
     found = _words(text)
-    if 0 in found:
-        found[0] = _with_grids(_rules(page), found[0])
     directions = sorted(found.values(), key=lambda words: -sum(len(word.text) for word in words))
     lines: list[list[Word]] = []
     for at, words in enumerate(directions):
@@ -127,74 +117,6 @@ def _is_above(page: Any, index: int, base: float) -> bool:
 
     x, y = ctypes.c_double(), ctypes.c_double()
     return bool(pdfium.FPDFText_GetCharOrigin(page, index, x, y)) and y.value > base
-
-
-def _rules(page: Any) -> tuple[set[_Rule], set[_Rule]]:
-    """The upright and the level lines that are drawn on a page: where, from, to; shading is none."""
-    import pypdfium2.raw as pdfium
-
-    sides = [ctypes.c_float() for _ in range(4)]
-    mode, stroke = ctypes.c_int(), ctypes.c_int()
-    upright, level = set[_Rule](), set[_Rule]()
-    for index in range(pdfium.FPDFPage_CountObjects(page)):
-        item = pdfium.FPDFPage_GetObject(page, index)
-        if pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_PATH:
-            pdfium.FPDFPageObj_GetBounds(item, *sides)
-            pdfium.FPDFPath_GetDrawMode(item, mode, stroke)
-            left, bottom, right, top = (side.value for side in sides)
-            is_thin = min(right - left, top - bottom) <= SAME_PLACE
-            if (is_thin and top - bottom > right - left) or (stroke.value and not is_thin):
-                upright |= {(left, bottom, top), (right, bottom, top)}
-            if (is_thin and top - bottom <= right - left) or (stroke.value and not is_thin):
-                level |= {(bottom, left, right), (top, left, right)}
-    return upright, level
-
-
-def _with_grids(rules: tuple[set[_Rule], set[_Rule]], words: list[Word]) -> list[Word]:
-    """Words, where those in a drawn grid of two columns and two rows or more are one: its table as Markdown."""
-    upright, level = rules
-    bands: list[tuple[float, float]] = []  # the heights of grids
-    for _, low, high in sorted(upright, key=lambda rule: rule[1]) if len(upright) < _MOST_RULES else ():
-        if bands and low <= bands[-1][1] + SAME_PLACE:
-            bands[-1] = (bands[-1][0], max(bands[-1][1], high))
-        else:
-            bands.append((low, high))
-    for low, high in bands:
-        columns = [rule for rule in upright if low <= rule[1] <= high]
-        rows = [rule for rule in level if low - SAME_PLACE <= rule[0] <= high + SAME_PLACE]
-        places, heights = _apart(columns), _apart(rows)
-        if len(places) <= 2 or len(heights) <= 2:  # noqa: PLR2004
-            continue
-        cells: dict[tuple[int, int], list[Word]] = {}
-        beside = [word for word in words if low < word.base < high]
-        inside = [word for word in beside if places[0] < word.left + 2 < places[-1]]
-        for word in inside:
-            column = _place_of(columns, places, word.left + 2, word.base + word.size / 3)
-            above = _place_of(rows, heights, word.base + word.size / 3, word.left + 2)
-            cells.setdefault((above, column), []).append(word)
-        texts = {at: " ".join(word.text for line in _joined(cell) for word in line) for at, cell in cells.items()}
-        filled = Counter(above for above, _ in texts)
-        is_grid = sum(count > 1 for count in filled.values()) > max(1, 0.6 * len(filled))
-        if is_grid and len(inside) == len(beside) and max(map(len, texts.values())) <= _LONGEST_CELL:
-            table = [
-                [texts.get((above, at), "") for at in range(len(places) - 1)] for above in sorted(filled, reverse=True)
-            ]
-            size = median(word.size for word in inside)
-            words = [word for word in words if not low < word.base < high]
-            words.append(Word(table_of(table), places[0], places[-1], (low + high) / 2, size, bold=False))
-    return words
-
-
-def _apart(rules: Iterable[_Rule]) -> list[float]:
-    """The places of rules, those near one another as one."""
-    places = sorted({rule[0] for rule in rules})
-    return [place for before, place in pairwise([-math.inf, *places]) if place - before > SAME_PLACE]
-
-
-def _place_of(rules: Iterable[_Rule], places: Sequence[float], at: float, across: float) -> int:
-    """The number of the last place before a point, of those where a rule parts cells beside it."""
-    before = max((rule[0] for rule in rules if rule[0] <= at and rule[1] <= across <= rule[2]), default=places[0])
-    return bisect(places, before) - 1
 
 
 def _text_of(codes: Sequence[int]) -> str:
