@@ -45,14 +45,15 @@ _LETTERS: Final = {"lowerLetter": "a", "upperLetter": "A", "alphaLc": "a", "alph
 _KINDS: Final = {**_LETTERS, "lowerRoman": "i", "upperRoman": "I", "romanLc": "i", "romanUc": "I"}
 _VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
 _ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict=True)]  # noqa: SIM905
+PAGE: Final = "\ue002"  # where a page begins
 # What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
 # HTML, front matter; comments of Obsidian; and what people also write for lists and quotes.
 _SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
-_BLOCK: Final = re.compile(rf"\s*(?={_SIGNS})")
+_BLOCK: Final = re.compile(rf"[\s{PAGE}]*(?={_SIGNS})")
 # Code, or what begins a comment or tag of MDX, Liquid, Jinja or Hugo anywhere on a line.
 _TAG: Final = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
 BULLETS: Final = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"  # of fonts of symbols; boxes to tick are others
-_LIST: Final = re.compile(r"\s*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){3,}$)|\d{1,9}(?=[.)](?:\s|$)))")
+_LIST: Final = re.compile(rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))")
 
 
 class Part(NamedTuple):

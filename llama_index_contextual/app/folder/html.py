@@ -18,11 +18,10 @@ from bs4.dammit import EncodingDetector
 from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
+from llama_index_contextual.app.folder.formats import PAGE, Conversion, ConversionError, Part
 from llama_index_contextual.text import UTF16_MARKS, decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
-PAGE: Final = "\ue002"  # where a page begins
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
 _SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select rt rp".split())  # noqa: SIM905

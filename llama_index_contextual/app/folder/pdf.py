@@ -36,12 +36,12 @@ _VALUE: Final = re.compile(
 class Line:
     """Words on one height; ``cells`` are they joined where gaps are narrow.
 
-    ``level`` is that of a heading, or 0. ``size`` is the height of its largest letters, ``usual`` of most of them;
-    ``bold`` are all its words.
+    ``level`` is that of a heading, or 0; ``is_name``: it is the name of an owner above a heading. ``size`` is the
+    height of its largest letters, ``usual`` of most of them; ``bold`` are all its words.
     """
 
     def __init__(self, words: list[Word]) -> None:
-        self.words, self.level = words, 0
+        self.words, self.level, self.is_name = words, 0, False
         self.text = " ".join(word.text for word in words)
         self.base, self.size = words[0].base, max(word.size for word in words)
         self.usual = mode(round(word.size, 1) for word in words for _ in word.text)
@@ -179,7 +179,15 @@ def _may_be_heading(line: Line) -> bool:
 
 
 def _page(lines: Sequence[Line]) -> str:
-    """The lines of a page as Markdown."""
+    """The lines of a page as Markdown; short lines at its top are headings with the one below them.
+
+    So a company's name above a statement is part of the heading.
+    """
+    first = next((at for at, line in enumerate(lines) if line.level), 0)
+    above = lines[:first] if first <= 2 else ()  # noqa: PLR2004
+    if all(len(line.text) <= 60 and len(line.cells) == 1 for line in above):  # noqa: PLR2004
+        for line in above:
+            line.level, line.is_name = lines[first].level, True
     blocks: list[str] = []
     position = 0
     for start, end in _tables(lines):
@@ -195,7 +203,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
     for last, line in zip([None, *lines], lines, strict=False):
         text, near = line.text, last is not None and last.level == line.level
         if last is not None and line.level:
-            is_open = last.width > _FULL * width or text[0].islower()
+            is_open = last.width > _FULL * width or last.is_name or text[0].islower()
             near = near and is_open and last.base - line.base < 1.8 * last.size
         elif last is not None:
             near = near and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
