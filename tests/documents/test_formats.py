@@ -156,7 +156,7 @@ def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
     [document] = DocumentReader().load_data(tmp_path / "mail.eml")
     assert document.text.split("\n\n")[1:3] == ["First the map.", "And now the fees."]
     assert document.text.split("\n\n")[3] == "## Old fees"
-    assert document.text.endswith("Attached: map.pdf, text/csv\n")
+    assert document.text.endswith("Attached: map.pdf, image/gif, text/csv\n")
     assert document.metadata["left_out"] == "2 attachments; 1 picture"
 
 

@@ -1,7 +1,6 @@
 """Workbooks with values as they are shown, tables below titles, and slides with numbers, spans and raised letters."""
 
 import datetime as dt
-import zipfile
 
 import openpyxl
 import pptx
@@ -163,28 +162,6 @@ HEADERS = {
         "| Kind | A | B |\n| --- | --- | --- |\n| Day | 1 | 2 |\n| Total |  | x |\n| Paid | in | May |",
     ),
 }
-
-
-@pytest.mark.parametrize(("rows", "merged", "markdown"), HEADERS.values(), ids=HEADERS)
-def test_names_of_groups_of_columns_stand_before_the_names_of_columns(tmp_path, rows, merged, markdown):
-    book = openpyxl.Workbook()
-    for row in rows:
-        book.active.append(row)
-    for cells in merged:
-        book.active.merge_cells(cells)
-    book.save(tmp_path / "book.xlsx")
-    assert read_xlsx(tmp_path / "book.xlsx").text.startswith(f"# Sheet\n\n{markdown}\n")
-
-
-def test_a_workbook_with_styles_that_openpyxl_refuses_is_read(tmp_path):
-    book = openpyxl.Workbook()
-    book.active.append(["Share", 0.125])
-    book.active["B1"].number_format = "0.0%"
-    book.save(tmp_path / "book.xlsx")
-    with zipfile.ZipFile(tmp_path / "book.xlsx") as archive, zipfile.ZipFile(tmp_path / "odd.xlsx", "w") as odd:
-        for name in archive.namelist():
-            odd.writestr(name, archive.read(name).replace(b"<fill><patternFill/></fill>", b"<fill/>"))
-    assert read_xlsx(tmp_path / "odd.xlsx").text == "# Sheet\n\n| Share | 12.5% |\n| --- | --- |\n"
 
 
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):

@@ -98,9 +98,9 @@ PAGES = {
         ),
         "## Can I return shoes?\n\nYes.\n\nAbroad?\n\nNo.\n\nFees\n\nNone.\n",
     ),
-    "buttons beside headings, and labels of tabs": (
-        "<h3>Run <button>Copy link</button></h3>Now.<ul><li><button role=tab>Linux</button><button role=tab>Mac</button></ul>",  # noqa: E501
-        "### Run\n\nNow.\n\n- Linux\n  Mac\n",
+    "a button in code, and labels of tabs": (
+        "<h3>Run</h3><pre>a<button>Copy</button></pre>Now.<ul><li><button role=tab>Linux</button><button role=tab>Mac</button></ul>",  # noqa: E501
+        "### Run\n\n```\na\n```\n\nNow.\n\n- Linux\n  Mac\n",
     ),
     "what is deleted": (
         "<p>Price <del>20</del> <ins>15</ins> EUR, <s>10</s> 5<ul><li><del>Buy</del></ul>",
@@ -370,7 +370,7 @@ def test_a_charset_that_is_wrong_or_lacks_ends_no_mail(received, charset, encodi
 
 def test_mails_in_a_mail_are_text_below_their_subject(received):
     one = "From: Ben <ben@example.org>\nSubject: Old fees\nDate: Thu, 29 Feb 2024 09:00:00 +0100\n\nHow much?\n"
-    inner = "## Old fees\n\nFrom: Ben <ben@example.org>\nDate: 2024-02-29\n\nHow much?\n"
+    inner = "## Old fees\n\nHow much?\n"
     head = "Subject: x\nContent-Type: multipart/{}; boundary=b\n\n--b\n{}\n\n"
     forwarded = head.format("mixed", "\nSee below.\n--b\nContent-Type: message/rfc822") + f"{one}--b--"
     assert received(forwarded.encode()) == f"See below.\n\n{inner}"

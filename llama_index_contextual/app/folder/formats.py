@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -242,11 +241,6 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in cells]
     lines[1:1] = [f"|{' --- |' * width}"] if lines else []
     return "\n\n".join([*blocks, "\n".join(lines)])
-
-
-def joined_names(rows: Iterable[Sequence[str]]) -> list[str]:
-    """The names of columns that stand in several rows, as one row."""
-    return [" ".join(dict.fromkeys(filter(None, column))) for column in zip_longest(*rows, fillvalue="")]
 
 
 def numeral(number: int, kind: str) -> str:

@@ -131,16 +131,10 @@ def _is_hidden(element: Tag) -> bool:
         name in _SKIPPED
         or attributes.get("role") in ("navigation", "banner", "menu", "dialog")
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
-        or (name == "button" and _is_action(element))
+        or (name == "button" and element.find_parent("pre") is not None)
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
         or (name == "a" and "#" in str(attributes.get("href")) and not any(map(str.isalnum, element.get_text())))
     )
-
-
-def _is_action(button: Tag) -> bool:
-    """Whether a button does something with the code or the heading that it stands in, as "Copy"; others are text."""
-    around = button.find_parent([*_HEADINGS, "dt", "summary", "pre"])
-    return around is not None and any(map(str.isalnum, around.get_text().replace(button.get_text(), "")))
 
 
 class _Writer:
@@ -318,7 +312,8 @@ def _table(table: Tag) -> list[str]:
     formats.check_size(width * len(rows))
     lines = [[grid.get((at, column), "") for column in range(width)] for at in range(len(rows))]
     if 1 < len(names) < len(lines):
-        lines[names[0] : names[-1] + 1] = [formats.joined_names(lines[at] for at in names)]
+        head = zip(*(lines[at] for at in names), strict=True)
+        lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in head]]
     text = formats.table_of(lines)
     return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]
 

@@ -5,16 +5,13 @@ Each function raises a ConversionError for a file that is damaged, too large or 
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import datetime as dt
 import io
 import re
-import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from functools import partial
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -141,6 +138,8 @@ def read_csv(path: Path) -> Conversion:
 
 def read_xlsx(path: Path) -> Conversion:
     """A workbook: a part for each sheet that holds something."""
+    import openpyxl
+
     left_out, merged = Counter[str](), dict[str, set[bytes]]()
     with formats.open_archive(path) as archive:
         for name in archive.namelist():
@@ -154,34 +153,13 @@ def read_xlsx(path: Path) -> Conversion:
             elif name.endswith((".xml", ".rels")):
                 root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
                 left_out["comment"] += len(root.findall(".//{*}comment")) * name.startswith("xl/comments")
-                left_out["text box"] += len(root.findall(".//{*}txBody")) * name.startswith("xl/drawings/")
-    book = _open_workbook(path)
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     about = book.properties
     texts = ((one.title, _tables(_rows(one, merged.get(one._worksheet_path, ())))) for one in book.worksheets)  # noqa: SLF001
     parts = [Part(f"{formats.heading(1, name)}\n\n{text}", {"sheet": name}) for name, text in texts if text.strip()]
     metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
     metadata |= {key: f"{day:%Y-%m-%d}" for key in ("created", "modified") if (day := getattr(about, key))}
     return Conversion(parts, metadata, left_out)
-
-
-def _open_workbook(path: Path) -> Any:
-    """A workbook; once more without fonts, fills and names of styles where openpyxl refuses them."""
-    import openpyxl
-    from lxml import etree
-
-    load = partial(openpyxl.load_workbook, read_only=True, data_only=True, keep_links=False)
-    with contextlib.suppress(TypeError, ValueError):
-        return load(path)
-    plain = io.BytesIO()
-    with formats.open_archive(path) as archive, zipfile.ZipFile(plain, "w") as written:
-        for name in archive.namelist():
-            data = archive.read(name)
-            if name == "xl/styles.xml":
-                styles = formats.xml_of(archive, name)
-                styles[:] = [child for child in styles if local(child) in ("numFmts", "cellXfs")]
-                data = etree.tostring(styles)
-            written.writestr(name, data)
-    return load(plain)
 
 
 def _rows(sheet: Any, merged: Iterable[bytes]) -> list[list[str]]:
@@ -195,33 +173,13 @@ def _rows(sheet: Any, merged: Iterable[bytes]) -> list[list[str]]:
         rows.append(values[: 1 + max((at for at, value in enumerate(values) if value), default=-1)])
         count += len(rows[-1])
         formats.check_size(count)
-    groups: dict[int, dict[int, int]] = {}  # of rows: where the text of a column stands that is merged with others
     for cells in merged:
-        left, top, right, bottom = range_boundaries(cells.decode())
+        left, top, _, bottom = range_boundaries(cells.decode())
         text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
         for row in filter(None, rows[top:bottom] if len(text) <= formats.REPEATED else ()):
             row.extend([""] * (left - len(row)))
             row[left - 1] = row[left - 1] or text
-        if left < right and top == bottom and text and top < len(rows):
-            wide = max(map(len, rows[top - 1 : top + 2]))
-            groups.setdefault(top - 1, {}).update(dict.fromkeys(range(left - 1, min(right, wide)), left - 1))
-    for at in sorted(groups, reverse=True):
-        is_top = at == 0 or _count(rows[at - 1]) <= 1 or at - 1 in groups
-        if is_top and _is_above_names(rows[at], rows[at + 1], groups[at]):
-            names = [*rows[at], *[""] * (1 + max(groups[at]) - len(rows[at]))]
-            names = [names[groups[at].get(column, column)] for column in range(len(names))]
-            rows[at : at + 2] = [formats.joined_names([names, rows[at + 1]])]
     return rows
-
-
-def _is_above_names(upper: Sequence[str], lower: Sequence[str], merged: Collection[int]) -> bool:
-    """Whether a row names groups of columns, which the row below it names, and neither is a title or holds values."""
-    first = next((column for column, text in enumerate(lower) if text), 0)
-    is_group = _count(upper) > 1 or min(merged) > first
-    pairs = enumerate(zip(upper, lower, strict=False))
-    is_apart = all(column in merged or not one or other in ("", one) for column, (one, other) in pairs)
-    has_values = any(re.search(r"\d", text) and not re.search(r"[^\W\d]|^(19|20)\d\d$", text) for text in lower)
-    return is_group and is_apart and not has_values and _count(lower) > 1
 
 
 def _tables(rows: Iterable[Sequence[str]]) -> str:

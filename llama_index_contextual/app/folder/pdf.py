@@ -20,6 +20,7 @@ from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, LEAST_
 from llama_index_contextual.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
+_MUCH_LARGER: Final = 1.3  # than most letters: no running header
 _EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
 
 _BULLET: Final = re.compile(rf"[•●▪■◦‣·o–{formats.BULLETS}-](?=\s)\s*")
@@ -106,7 +107,7 @@ def _metadata(document: Any) -> dict[str, str]:
 
 def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
     """What is taken out of the edges of pages: headers and footers that are on several, and numbers of pages."""
-    largest = LARGER * _usual_size(pages)
+    largest = _MUCH_LARGER * _usual_size(pages)
 
     def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line]]:
         downwards = sorted(lines, key=lambda line: -line.base)  # a page of columns ends with the last of these

@@ -35,7 +35,6 @@ _SKIPPED: Final = frozenset(
 _WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
 _ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
 _TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "p": "p"}
-_OUTLINE: Final = " "  # in the place of a list's style: that of headings
 
 
 def read_odt(path: Path) -> Conversion:
@@ -64,19 +63,17 @@ class _OpenDocument:
     def __init__(self, *roots: Any) -> None:
         self.notes: list[str] = []
         self.left_out: Counter[str] = Counter()
-        self._named = {attribute(one, "name"): one for root in roots for one in root.iter() if attribute(one, "name")}
-        self._named[_OUTLINE] = [level for root in roots for one in root.iter("{*}outline-style") for level in one]
-        self._last: dict[tuple[str, int], int] = {}  # number of a list, or of headings, at a level
+        elements = [element for root in roots for element in root.iter()]
+        self._named = {attribute(one, "name"): one for one in elements if attribute(one, "name")}
+        outline = [level for one in elements if local(one) == "outline-style" for level in one]
+        self._outline = {integer(attribute(level, "level"), 0, 10): level for level in outline}
+        self._counts = [0] * 11  # of headings, by their level
 
-    def html(self, element: Any, style: str = "", depth: int = 0, *, goes_on: bool = False) -> str:
-        """What an element holds; the others are of the list around it: its style, its depth, whether it goes on."""
+    def html(self, element: Any, style: str = "", depth: int = 0) -> str:
+        """What an element holds; the others are the style and the depth of the list around it."""
         pieces = [escape(element.text or "")]
         for child in element:
-            if local(child) == "list":
-                pieces.append(self._list(child, style, depth + 1, goes_on=goes_on))
-            else:
-                pieces.append(self._child(child, style, depth))
-            pieces.append(escape(child.tail or ""))
+            pieces += [self._child(child, style, depth), escape(child.tail or "")]
         return "".join(pieces)
 
     def _child(self, child: Any, style: str, depth: int) -> str:
@@ -88,13 +85,15 @@ class _OpenDocument:
         if kind == "note":
             self.notes.append(re.sub("</?p>", " ", self.html(child[-1])))
             return f" [{len(self.notes)}]"
+        if kind == "list":
+            return self._list(child, named or style, depth + 1)
         inner, tag, spans = self.html(child, style, depth), _TAGS.get(kind, ""), ""
         if kind == "h":
-            return self._heading(child, inner)
-        if kind == "span" and (of_style := self._named.get(named)) is not None:
-            letters = of_style.find("{*}text-properties")
-            tag = "s" if attribute(letters, "text-line-through-style") not in ("", "none") else ""
-            tag = {"sup": "sup", "sub": "sub"}.get(attribute(letters, "text-position")[:3], tag)
+            at = integer(attribute(child, "outline-level"), 1, 10)
+            tag, inner = f"h{min(at, 6)}", f"{self._number(at)} {inner}"
+        elif kind == "span" and (of_style := self._named.get(named)) is not None:
+            position = attribute(of_style.find("{*}text-properties"), "text-position")
+            tag = {"sup": "sup", "sub": "sub"}.get(position[:3], "")
         elif kind == "p":
             parent = attribute(self._named.get(named), "parent-style-name") if named[:1] == "P" else ""
             tag = {"Title": "h1", "Subtitle": "h2"}.get(parent or named, "p")
@@ -104,47 +103,29 @@ class _OpenDocument:
             spans = f' colspan="{across}" rowspan="{down}"'
         return f"<{tag}{spans}>{inner}</{tag}>" * times if tag else inner
 
-    def _heading(self, element: Any, inner: str, number: str = "") -> str:
-        at = integer(attribute(element, "outline-level"), 1, 10)
-        number = number or self._number(_OUTLINE, at, "", "")
-        for below in range(at + 1, 11):
-            self._last.pop((_OUTLINE, below), None)
-        return f"<h{min(at, 6)}>{escape(number)} {inner}</h{min(at, 6)}>"
-
-    def _list(self, element: Any, style: str, depth: int, *, goes_on: bool) -> str:
-        """The items of a list with their numbers; a heading in it stands by itself."""
-        style = attribute(element, "style-name") or style
-        goes_on |= attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list") != ""
-        if not goes_on:
-            self._last.pop((style, depth), None)
-        pieces = []
-        for item in element:
-            first = next(iter(item), None)
-            kind = "list" if first is None else local(first)
-            is_outer = kind == "list"  # it only holds other items
-            is_item = not is_outer and local(item) == "list-item"
-            number = self._number(style, depth, attribute(item, "start-value"), ".") if is_item else ""
-            if kind == "h":
-                pieces.append(self._heading(first, self.html(first), number))
-                item.remove(first)
-            is_apart = kind == "h" or (is_outer and item.find(".//{*}h") is not None)
-            inner = self.html(item, style, depth, goes_on=goes_on and is_outer)
-            mark = NUMBER.format(escape(number)) if number else ""
-            pieces.append(inner if is_apart else f"<ul><li>{mark}{inner}</li></ul>")
-        return "".join(pieces).replace("</ul><ul>", "")
-
-    def _number(self, style: str, depth: int, start: str, end: str) -> str:
-        """The number of the next item or heading as its level shows it, with those above it; "" for a bullet."""
-        levels = {attribute(one, "level"): one for one in self._named.get(style, ())}
-        level = levels.get(str(depth))
-        last = self._last.get((style, depth), integer(attribute(level, "start-value")) - 1)
-        self._last[style, depth] = integer(start, last + 1)
+    def _number(self, at: int) -> str:
+        """The number of the next heading of a level, with those above it; "" where none is shown."""
+        self._counts[at:] = [self._counts[at] + 1, *[0] * (10 - at)]
+        level = self._outline.get(at)
         if not attribute(level, "num-format"):
             return ""
-        shown = range(max(depth - integer(attribute(level, "display-levels")), 0) + 1, depth + 1)
-        numbers = ((self._last.get((style, at), 1), attribute(levels.get(str(at)), "num-format")) for at in shown)
-        around = attribute(level, "num-prefix"), attribute(level, "num-suffix")
-        return ".".join(formats.numeral(*one) for one in numbers).join(around if any(around) else ("", end)).strip()
+        shown = range(max(at - integer(attribute(level, "display-levels")), 0) + 1, at + 1)
+        kinds = {one: attribute(self._outline.get(one), "num-format") for one in shown}
+        numbers = (formats.numeral(self._counts[one] or 1, kind) for one, kind in kinds.items())
+        return escape(attribute(level, "num-prefix") + ".".join(numbers) + attribute(level, "num-suffix"))
+
+    def _list(self, element: Any, style: str, depth: int) -> str:
+        """A list, with numbers where its level has some; what is in its headings stands by itself."""
+        if element.find(".//{*}h") is not None:
+            return self.html(element, style, depth)
+        level = next((one for one in self._named.get(style, ()) if attribute(one, "level") == str(depth)), None)
+        kind = attribute(level, "num-format")
+        items = ""
+        for item in element:
+            value = attribute(item, "start-value")
+            items += f"<li{f' value={value}' * value.isdecimal()}>{self.html(item, style, depth)}</li>"
+        start = integer(attribute(level, "start-value"))
+        return f'<ol type="{kind}" start="{start}">{items}</ol>' if kind else f"<ul>{items}</ul>"
 
 
 # EPUB and RTF
@@ -250,12 +231,7 @@ def read_eml(path: Path) -> Conversion:
         raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
     others: list[MIMEPart] = []
     pages = _pages(message, others)
-    is_shown = [one.get_content_maintype() == "image" and not one.is_attachment() for one in others]
-    names = [
-        one.get_filename() or one.get_content_type() * (one.is_attachment() or one.get_content_maintype() == "text")
-        for one in others
-    ]
-    return _mail([*pages, Conversion([], {}, {"picture": sum(is_shown)})], names, _about(message))
+    return _mail(pages, [one.get_filename() or one.get_content_type() for one in others], _about(message))
 
 
 def read_msg(path: Path) -> Conversion:
@@ -298,10 +274,7 @@ def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Conversion
     """The texts of a part in their order, and of alternatives one; what is no text is added to ``others``."""
     kind, inner = part.get_content_type(), part.get_payload() if part.is_multipart() else []
     if inner and kind == "message/rfc822":
-        about = _about(inner[0])
-        facts = {"From": about["sender"], "Date": about.get("date")}
-        lines = [f"{name}: {value}" for name, value in facts.items() if value]
-        head = "\n".join((formats.heading(depth + 1, about["subject"] or "Mail"), "", *lines))
+        head = formats.heading(depth + 1, _about(inner[0])["subject"] or "Mail")
         return [Conversion([Part(head)]), *_pages(inner[0], others, depth + 1)]
     if inner:
         found = [(one.get_content_type(), _pages(one, others, depth)) for one in inner]
