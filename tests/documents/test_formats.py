@@ -157,7 +157,7 @@ def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
     assert document.text.split("\n\n")[1:3] == ["First the map.", "And now the fees."]
     assert document.text.split("\n\n")[3] == "## Old fees"
     assert document.text.endswith("Attached: map.pdf, image/gif, text/csv\n")
-    assert document.metadata["left_out"] == "2 attachments; 1 picture"
+    assert document.metadata["left_out"] == "3 attachments"
 
 
 def test_values_of_a_table_may_hold_quotes_and_a_file_of_excel_begins_with_a_mark(tmp_path):
