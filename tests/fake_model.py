@@ -98,7 +98,7 @@ class FakeModel(ThreadingHTTPServer):
     @property
     def model(self) -> NamedModel:
         """The model that the plug-in takes."""
-        return NamedModel(self.llm, 800, 3600.0)
+        return NamedModel(self.llm, 800)
 
     def wait_for(self, requests: int, seconds: float = 30) -> None:
         """Wait until so many requests have arrived."""

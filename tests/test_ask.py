@@ -197,7 +197,7 @@ def test_a_model_that_is_not_there_is_named(folder, run):
         llm = f"openai:m@http://127.0.0.1:{probe.getsockname()[1]}/v1"
         done = run("ask", "how long does the gateway wait?", "-f", folder, "--llm", llm)
     assert done.returncode == 1
-    assert "m cannot be asked: no answer from 127.0.0.1" in done.stderr
+    assert "m cannot be asked: no connection" in done.stderr
     assert run("ask", "x", "-f", folder, "--llm", "gpt").returncode == 1
     assert run("ask", " ", "-f", folder).returncode == 1
 
@@ -209,12 +209,11 @@ def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named
         monkeypatch.setitem(sys.modules, package, None)
     done = run("ask", "how long does the gateway wait?", "-f", folder)
     assert done.returncode == 1
-    reason = "llama-index-llms-ollama is not installed" if package else "no answer from 127.0.0.1:9"
+    if package:
+        assert "llama-index-llms-ollama is not installed. Cure: pip install" in done.stderr
+        return
     first, second = done.stderr.splitlines()[-2:]
-    assert (
-        f"no language model is set, and the default, qwen3:0.6b on this machine's Ollama, cannot be asked: {reason}"
-        in first
-    )
+    assert "qwen3:0.6b cannot be asked: no connection" in first
     for way in ("Cure: --llm", "ollama:MODEL", "openai:MODEL", "openai:MODEL@URL", "extra llm", "search"):
         assert way in second
 
@@ -242,7 +241,7 @@ def test_the_model_of_the_users_own_file_answers_and_ranks(tmp_path, fake_model,
 
 def test_a_model_that_fails_is_an_error(fake_model):
     fake_model.reply = always(Reply(status=500))
-    with pytest.raises(AnswerError, match=r"fake failed \(InternalServerError"):
+    with pytest.raises(AnswerError, match=r"fake cannot be asked: HTTP 500"):
         list(answer("how long?", [GATEWAY], answering_model(fake_model.llm)))
 
 

@@ -79,17 +79,3 @@ def test_another_name_is_refused_with_those_that_there_are(name, folder):
             take(name)
     with pytest.raises(SettingError, match="is not known"):
         evaluate(folder, [Question("?", (Passage("page.md"),))], contexts=[name], embed_model="none")
-
-
-def test_a_free_generator_is_available_and_names_no_model():
-    generator = resolve_generator("headers")
-    assert (generator.available(), generator.model_name) == (True, "")
-
-
-def test_a_model_is_available_where_its_server_answers_which_costs_nothing(fake_model):
-    generator = resolve_generator("llm", llm=fake_model.model, cache=False)
-    assert (generator.available(), generator.model_name) == (True, MODEL)
-    assert (len(fake_model.requests), fake_model.probes) == (0, 1)
-    generator.close()
-    fake_model.stop()
-    assert not resolve_generator("llm", llm=fake_model.model, cache=False).available()

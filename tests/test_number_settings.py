@@ -23,9 +23,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.context import PatternContextGenerator
+from llama_index_contextual.context import LLMContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
-from llama_index_contextual.context.models import LLMOptions
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.memory import MemorySettings
 
@@ -62,7 +61,7 @@ MAKERS = {
     ContextualBM25Retriever: ContextualBM25Retriever,
     ContextualVectorRetriever: over_a_store,
     ContextualFusionRetriever: fused,
-    LLMOptions: LLMOptions,
+    LLMContextGenerator: LLMContextGenerator,
     PatternContextGenerator: PatternContextGenerator,
     HeadingContextGenerator: HeadingContextGenerator,
     MemorySettings: MemorySettings,
@@ -94,7 +93,7 @@ def test_the_settings_are_found():
     assert len(SETTINGS) >= 25
     for expected in [
         (RecencyPostprocessor, "top_k"),
-        (LLMOptions, "max_calls"),
+        (LLMContextGenerator, "max_calls"),
         (LocalEmbedding, "threads"),
     ]:
         assert expected in SETTINGS
@@ -142,11 +141,9 @@ def test_a_count_may_be_any_kind_of_whole_number(value):
 
 
 def test_a_million_calls_may_be_written_as_1e6():
-    settings = LLMOptions(max_calls=1e6)
-    assert repr(settings.max_calls) == "1000000"
-    assert settings == LLMOptions(max_calls=1_000_000)
+    assert repr(LLMContextGenerator(cache=False, max_calls=1e6).max_calls) == "1000000"
     with pytest.raises(SettingError, match=r"max_calls=1\.5 cannot work\. Cure: give a whole number"):
-        LLMOptions(max_calls=1.5)
+        LLMContextGenerator(cache=False, max_calls=1.5)
 
 
 @pytest.mark.parametrize("weights", [[math.nan, 1], [math.inf, 1], [-1, 1], [0, 0], ["x", 1], [1]])

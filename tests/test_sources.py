@@ -68,9 +68,7 @@ def embedding():
 
 @pytest.fixture
 def generator(fake_model, tmp_path):
-    return LLMContextGenerator(
-        NamedModel(fake_model.llm, 800, 3600.0), cache=tmp_path / "contexts.sqlite3", fallback="pattern"
-    )
+    return LLMContextGenerator(NamedModel(fake_model.llm, 800), cache=tmp_path / "contexts.sqlite3", fallback="pattern")
 
 
 # FEATURE: contexts before chunks

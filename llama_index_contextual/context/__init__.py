@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.context.base import (
@@ -64,8 +65,7 @@ def resolve_generator(
     Args:
         spec: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator, which is returned
             as it is.
-        **options: Those of ``LLMContextGenerator``, for ``"llm"`` alone. Where a language model gives a chunk no
-            context, ``"pattern"`` stands in unless ``fallback`` says otherwise.
+        **options: Those of ``LLMContextGenerator``, for ``"llm"`` alone.
 
     Raises:
         SettingError: The kind or an option is unknown; the message lists those that exist.
@@ -77,7 +77,8 @@ def resolve_generator(
     if name == LLM:
         from llama_index_contextual.context.llm import LLMContextGenerator
 
-        return LLMContextGenerator(**{"fallback": "pattern", **options})
+        refuse_unknown("context='llm'", options, signature(LLMContextGenerator).parameters)
+        return LLMContextGenerator(**options)
     cure = "context='llm' (--context llm), or leave it out" if "llm" in options else ""
     refuse_unknown(f"context={name!r}", options, (), cure)
     return FREE[name]() if name in FREE else None

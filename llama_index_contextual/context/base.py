@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = "Callable[[ContextProgress], None]"
 Contexts: TypeAlias = "list[list[ChunkContext | None]]"  # of documents, by chunk
-_MAX_GAP: Final = 64  # characters between two slices that can only have been blank lines, rules or stripped space
-_MAX_PADDED: Final = 10_000_000  # characters: a wrong offset must not cost gigabytes
+_MAX_GAP: Final = 10_000_000  # characters between two slices: a wrong offset must not cost gigabytes
 _SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION)  # not the day, which may be that of a section
-MAX_CHARS: Final = 600  # of a context from a language model, about 150 tokens; its prompt asks for two sentences
+MAX_CHARS: Final = 600  # of a context from a language model; its prompt asks for two sentences
+OUTPUT_TOKENS: Final = 100  # of the same, that the model may write
+DEFAULT_WINDOW: Final = 8192  # tokens that a model takes whose server does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,6 @@ class SourceDocument:
     path: str  # what a citation would show; empty where unknown
     text: str  # as far as known
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))  # what its chunks share
-    is_joined: bool = False  # put together from chunks, with empty lines for what none of them holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,6 @@ class ContextEstimate:
     from_cache: int = 0
     calls: int = 0
     tokens: Tokens = field(default_factory=Tokens)  # by LlamaIndex's tokenizer; contexts are of a usual length
-    seconds: float = 0.0  # at a usual speed of such a server
-    model: str = ""
     local: bool = False  # whether its server is on this machine
 
 
@@ -133,7 +131,7 @@ class ContextGenerator(ABC):
     """What it has done since it was made; of a free generator nothing."""
 
     def available(self) -> bool:
-        """Whether it can make contexts now; a check that costs nothing."""
+        """Whether it can make contexts now, as far as is known."""
         return True
 
     @abstractmethod
@@ -244,7 +242,7 @@ def _source_document(
     for whole in filter(None, (original, stored)):
         if _holds(text := _content(whole), chunks):
             return SourceDocument(doc_id, path, text, shared)
-    return SourceDocument(doc_id, path, _join_slices(chunks), shared, is_joined=True)
+    return SourceDocument(doc_id, path, _join_slices(chunks), shared)
 
 
 def _content(node: BaseNode) -> str:
@@ -265,16 +263,12 @@ def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
 
 def _join_slices(chunks: Sequence[BaseNode]) -> str:
     """The chunks at their offsets again, with empty lines for what none holds, so that offsets stay offsets."""
-    placed = [(start_of(chunk), _content(chunk)) for chunk in chunks]
-    length = max(start + len(content) for start, content in placed)
-    is_far = length > _MAX_PADDED + sum(len(content) for _, content in placed)
-    if is_far or not _agree(chunks) or any(start < 0 for start, _ in placed):
-        return "\n\n".join(dict.fromkeys(content for _, content in placed))
+    if start_of(chunks[0]) < 0 or not _agree(chunks):
+        return "\n\n".join(dict.fromkeys(map(_content, chunks)))
     parts, end = [], 0
-    for start, content in placed:
-        if start > end:
-            parts.append(("" if start - end <= _MAX_GAP else "\n\n[…]").ljust(start - end, "\n"))
-        parts.append(content[max(0, end - start) :])
+    for chunk in chunks:
+        start, content = start_of(chunk), _content(chunk)
+        parts += ["\n" * (start - end), content[max(0, end - start) :]]
         end = max(end, start + len(content))
     return "".join(parts)
 
@@ -284,9 +278,9 @@ def _agree(chunks: Sequence[BaseNode]) -> bool:
 
     They do not where one parser cut what another had cut: its offsets may count from the piece that it cut.
     """
-    placed = [(start_of(chunk), _content(chunk)) for chunk in chunks if start_of(chunk) >= 0]
+    placed = [(0, ""), *((start_of(chunk), _content(chunk)) for chunk in chunks if start_of(chunk) >= 0)]
     for (before, earlier), (start, content) in pairwise(placed):
-        shared = earlier[start - before :] if start >= before else None
+        shared = earlier[start - before :] if before <= start <= before + len(earlier) + _MAX_GAP else None
         if shared is None or shared[: len(content)] != content[: len(shared)]:
             return False
     return True

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import asdict
-from inspect import signature
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -17,19 +16,18 @@ from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.context import models, prompts
 from llama_index_contextual.context.base import (
-    MAX_CHARS,
     ChunkContext,
     ContextEstimate,
     ContextGenerator,
     ContextUsage,
     DocumentChunks,
 )
-from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.run import Kept, Run
-from llama_index_contextual.errors import SettingError, one_of, refuse_unknown
+from llama_index_contextual.context.free import PatternContextGenerator
+from llama_index_contextual.context.run import Kept, Run, run
+from llama_index_contextual.errors import SettingError, one_of, optional_whole, whole
 from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
-from llama_index_contextual.text import replace_surrogates, short_hash
+from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,25 +43,27 @@ _FILE: Final = "contexts.sqlite3"
 
 
 class LLMContextGenerator(ContextGenerator):
-    """One or two sentences per chunk from a language model that is shown the document.
+    """One or two sentences per chunk from a language model that is shown the document, after the pattern context.
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a server with a prefix
-    cache reads a document once. A sentence is stored as soon as its call returns. A chunk that got none is None in the
-    result, or has the context of ``fallback`` meanwhile; the next run asks about it again, at most three times. Each
+    cache reads a document once. A sentence is stored as soon as its call returns. A chunk that got none has the pattern
+    context meanwhile, or is None in the result; the next run asks about it again where the model did not answer. Each
     context says who made it. One :class:`ContextualWarning` at the end of a run says how many chunks fell back, and
     why.
 
     Args:
         llm: Any LlamaIndex LLM, or what makes one when it is first needed. None takes ``Settings.llm``, where that has
-            been set.
+            been set. Its own settings say how long an answer is waited for, and how many tokens it takes: a longer
+            document is shown as its outline and what surrounds the chunks.
         prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``
             and ``{date}`` can be in it. By default there is one for prose and one for source code.
         cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False. By default a
             file in LlamaIndex's cache folder.
-        beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
-            names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
-        fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None.
-        **options: Settings of the calls, as :class:`LLMOptions` names them.
+        fallback: What stands in where the model gives none: ``"pattern"``, or None.
+        batch_size: Chunks per call.
+        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
+        max_calls: Over all runs, further attempts included (not those that an LLM's client makes by itself); the
+            remaining chunks then fail, and a later run goes on with them. Each process counts its own.
 
     Raises:
         SettingError: A setting cannot work.
@@ -77,28 +77,28 @@ class LLMContextGenerator(ContextGenerator):
         *,
         prompt: str | BasePromptTemplate | None = None,
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
-        beside: str | None = "pattern",
-        fallback: str | None = None,
-        **options: Any,
+        fallback: str | None = "pattern",
+        batch_size: int = 8,
+        num_workers: int | None = None,
+        max_calls: int | None = None,
     ) -> None:
         source: object = llm
         if not (source is None or isinstance(source, LLM) or callable(source)):
-            cure = "an object of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b')"
-            again = "; plain data holds no object" if str(llm).startswith(models.OBJECT) else ""
-            raise SettingError(f"is no LLM. Cure: {cure}{again}", llm=llm)
-        for name, value in (("beside", beside), ("fallback", fallback)):
-            one_of(name, value, (*FREE, None))
-        taken = {*signature(LLMContextGenerator).parameters, *models.LLMOptions.__dataclass_fields__}
-        refuse_unknown("context='llm'", options, taken - {"options"})
-        self.source, self.options = llm, models.LLMOptions(**options)
+            cure = "an object of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'); plain data holds none"
+            raise SettingError(f"is no LLM. Cure: {cure}", llm=llm)
+        one_of("fallback", fallback, ("pattern", None))
+        self.source, self.fallback = llm, fallback
+        self.batch_size = whole("batch_size", batch_size)
+        self.num_workers = optional_whole("num_workers", num_workers)
+        self.max_calls = optional_whole("max_calls", max_calls, least=0)
         # Now: a field may count what the model does later.
         self._model_name = models.model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
         self._llm: LLM | None = None
-        self.beside, self.stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
         self.cache = ContextCache(open_store(cache), self._answer_version)
-        self.server, self.usage = models.Server(), ContextUsage()
-        self.failed_run = ""  # a mark of the last run that had to fall back
+        self.usage = ContextUsage()
+        self.failures, self.paused_until = 0, 0.0  # calls in a row that failed, and when the next one may be sent
+        self.failed_run = ""  # a mark of the last run in which the model did not answer
 
     def __getstate__(self) -> dict[str, Any]:
         # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
@@ -124,19 +124,17 @@ class LLMContextGenerator(ContextGenerator):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """``llm:``, the model's name, and the kind that stands beside its sentences: ``llm:qwen3:0.6b+pattern``."""
-        return f"llm:{self.model_name}" + (f"+{self.beside.name}" if self.beside else "")
+        """``llm:``, the model's name, and the kind that stands before its sentences: ``llm:qwen3:0.6b+pattern``."""
+        return f"llm:{self.model_name}+{PatternContextGenerator.name}"
 
     @property
     def version(self) -> str:  # type: ignore[override]
-        """A hash of model, prompts, length and what stands beside; timeouts and such change no context."""
-        tokens, beside = self.options.max_output_tokens, self.beside and self.beside.version
-        return short_hash([f"llm:{self.model_name}", _REVISION, *self.prompts, tokens, beside])
+        """A hash of model, prompts and what stands before the sentences."""
+        return short_hash([f"llm:{self.model_name}", _REVISION, *self.prompts, PatternContextGenerator.version])
 
     def _answer_version(self, document: SourceDocument) -> str:
         """A hash of the question about a document; answers are stored under it."""
-        prompt = prompts.prompt_for(document, self.prompts)
-        return short_hash([f"llm:{self.model_name}", _REVISION, prompt, self.options.max_output_tokens])
+        return short_hash([f"llm:{self.model_name}", _REVISION, prompts.prompt_for(document, self.prompts)])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node of a document."""
@@ -148,40 +146,36 @@ class LLMContextGenerator(ContextGenerator):
         Raises:
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
-        run = Run(self, batches, progress)
-        models.run_sync(run.ask())
-        return run.contexts()
+        one = Run(self, batches, progress)
+        run(one.ask)
+        return one.contexts()
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
-        """The contexts of several documents, without blocking the event loop; cancelling it cancels the requests."""
-        run = await asyncio.to_thread(Run, self, batches, progress)
-        await run.ask()
-        return await asyncio.to_thread(run.contexts)
+        """The contexts of several documents, without blocking the event loop; once cancelled it sends no request."""
+        one = await asyncio.to_thread(Run, self, batches, progress)
+        await one.ask()
+        return await asyncio.to_thread(one.contexts)
 
     def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
         """The costs of a run over these chunks, without a question to the model about them."""
         return Run(self, batches, None).estimate()
 
     def available(self) -> bool:
-        """Whether the model's server answers; a question about its models, which costs nothing."""
-        return self.server.problem(self.llm, self.options.timeout) is None
-
-    def require_key(self) -> None:
-        """Raise a ContextError where no call can succeed, because the key is missing or refused."""
-        models.require_key(self.llm, "no context can be made")
+        """Whether the model's server has not just failed several times in a row."""
+        return time.monotonic() >= self.paused_until
 
     def config(self) -> dict[str, Any]:
         """The settings as plain data: the model's name instead of the model, and no key."""
-        llm = None if self.source is None else f"{models.OBJECT}{self.model_name}"
-        kinds = {"beside": self.beside and self.beside.name, "fallback": self.stand_in and self.stand_in.name}
-        return {"spec": "llm", "llm": llm, **kinds, **asdict(self.options)}
+        names = ("fallback", "batch_size", "num_workers", "max_calls")
+        llm = None if self.source is None else self.model_name
+        return {"spec": "llm", "llm": llm, **{name: getattr(self, name) for name in names}}
 
     def at_query_time(self) -> ContextGenerator | None:
         """The fallback: a model would keep a query waiting."""
-        return self.stand_in
+        return PatternContextGenerator() if self.fallback else None
 
     def state(self) -> str:
-        """A mark of this object's last run that left chunks without a context; a pipeline's cache then asks again."""
+        """A mark of this object's last run in which the model did not answer; a pipeline's cache then asks again."""
         return self.failed_run
 
     def close(self) -> None:
@@ -190,17 +184,17 @@ class LLMContextGenerator(ContextGenerator):
 
 
 def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> BaseKVStore | None:
-    """The store of a setting: a file (SQLite), a store; True or None for a file in LlamaIndex's cache folder."""
+    """The store of a setting: a file (SQLite), a store, None for a file in LlamaIndex's cache folder; False is none."""
     if cache is False or isinstance(cache, BaseKVStore):
-        return cache if isinstance(cache, BaseKVStore) else None
-    path = Path(get_cache_dir()) / "contextual" / _FILE if cache is None or cache is True else cache
+        return cache or None
+    path = Path(get_cache_dir()) / "contextual" / _FILE if cache is None else cache
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise SettingError("is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.", cache=cache)
-    return SQLiteKVStore(Path(path) / _FILE if Path(path).is_dir() else path)
+    return SQLiteKVStore(path)
 
 
 class ContextCache:
-    """The contexts that a model gave, and how often it gave a chunk none.
+    """The contexts that a model gave, and why it gave a chunk none.
 
     A context is found again under its chunk's text, header path, model and prompt, together with either the
     document's path or the document's text. So it survives an edit elsewhere in its document (same path) and a renaming
@@ -218,12 +212,11 @@ class ContextCache:
         """The records of chunks. A store may be shared: what is no record there counts as none."""
         if self.store is None:
             return [Kept() for _ in nodes]
-        rows = self._keys(nodes, document)
-        keys, get_many = [key for row in rows for key in row], getattr(self.store, "get_many", None)
+        rows, get_many = self._keys(nodes, document), getattr(self.store, "get_many", None)
+        keys = [key for row in rows for key in row]
         values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
-        records = {key: _record(value) for key, value in values.items() if value is not None}
-        found = [[records.get(key, Kept()) for key in row] for row in rows]
-        return [max(row, key=lambda kept: (kept.text is not None, kept.times)) for row in found]
+        found = [[_record(values.get(key)) for key in row] for row in rows]
+        return [max(row, key=lambda kept: (kept.text is not None, kept.reason)) for row in found]
 
     def keep(self, records: Sequence[tuple[BaseNode, Kept]], document: SourceDocument) -> None:
         """Store records; they are on disk when this returns."""
@@ -248,8 +241,8 @@ class ContextCache:
 
 
 def _record(value: object) -> Kept:
-    """The record in a stored value; an empty one for anything that no model's answer becomes."""
-    text, reason, times = map(value.get, Kept._fields) if isinstance(value, dict) else (None, None, None)
-    if isinstance(text, str) and text.strip() and len(text) <= MAX_CHARS and len(text.splitlines()) == 1:
-        return Kept(replace_surrogates(text)[0])
-    return Kept(None, reason, times) if isinstance(reason, str) and isinstance(times, int) else Kept()
+    """The record in a stored value; an empty one for anything else."""
+    text, reason = map(value.get, Kept._fields) if isinstance(value, dict) else (None, "")
+    if isinstance(text, str) and text.strip():
+        return Kept(text)
+    return Kept(None, reason if isinstance(reason, str) else "")

@@ -14,7 +14,7 @@ from llama_index.core.utils import get_tokenizer
 from llama_index_contextual.context.base import MAX_CHARS, position
 from llama_index_contextual.context.free import is_code
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE, HEADER_PATH, HEADER_SEPARATOR, TITLE, value_of
+from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.text import date_in_words, readable, replace_surrogates
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 _EXCERPT_CHARS: Final = 400  # of a longer chunk the prompt shows the beginning and the end: the document shows it all
-_OUTLINE_SHARE: Final = 0.25  # of the room for the document
-_SPAN_SHARE: Final = 0.5  # of it for the chunks of one call; the rest is what surrounds them
+_OUTLINE_SHARE: Final = 4  # a fourth of the room for the document
 _MAX_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the room need not be counted
 _LEFT_OUT: Final = "[…]"
 _PADDING: Final = re.compile(r"\n{3,}")
@@ -56,12 +55,6 @@ _PADDING: Final = re.compile(r"\n{3,}")
 def count_tokens(text: str) -> int:
     """Count tokens as LlamaIndex does; the same document is counted for each of its calls."""
     return len(get_tokenizer()(text))
-
-
-def _room(text: str, window: int) -> int:
-    """About how many of a text's characters may be shown."""
-    sample = text[:20_000]
-    return int(window * len(sample) / max(1, count_tokens(sample)))
 
 
 def prompt_for(document: SourceDocument, prompts: Sequence[str]) -> str:
@@ -123,22 +116,6 @@ def fill_prompt(
     return FilledPrompt(before, shown(nodes, document, outline, window), after)
 
 
-def calls_of(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: int) -> list[list[BaseNode]]:
-    """Split chunks into calls of at most ``size``; chunks of one call lie together where the document does not fit."""
-    is_whole = _whole(document, window) is not None
-    room = int(_room(document.text, window) * _SPAN_SHARE)
-    result: list[list[BaseNode]] = []
-    first = 0
-    for node in nodes:
-        start, end = (0, 0) if is_whole else position(node, document)
-        if result and len(result[-1]) < size and end - first <= room:
-            result[-1].append(node)
-        else:
-            result.append([node])
-            first = start
-    return result
-
-
 def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int) -> str:
     """The part of a document that a call for some chunks shows: its outline and what is around them, if not all of it.
 
@@ -148,18 +125,19 @@ def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence
         outline: All known chunks of it, whose header paths are its outline.
         window: Tokens of it that may be shown.
     """
-    if (text := _whole(document, window)) is not None:
+    text = _PADDING.sub("\n\n", readable(document.text)).strip("\n")
+    if len(text) <= window * _MAX_CHARS_PER_TOKEN and count_tokens(text) <= window:
         return text
-    room = _room(document.text, window)
-    paths = dict.fromkeys(path for node in outline if (path := _section(node)))
-    headings = "\n".join(paths)
-    if len(headings) > room * _OUTLINE_SHARE:  # the outermost ones alone
-        headings = "\n".join(dict.fromkeys(path.split(HEADER_SEPARATOR)[0] for path in paths))
-    if len(headings) > room * _OUTLINE_SHARE:
-        headings = headings[: int(room * _OUTLINE_SHARE)].rpartition("\n")[0]
-    around = _neighbourhood(nodes, document, room - len(headings))
+    sample = text[:20_000]
+    room = int(window * len(sample) / max(1, count_tokens(sample)))  # characters, about
+    headings = "\n".join(dict.fromkeys(filter(None, map(_section, outline))))[: room // _OUTLINE_SHARE]
+    start, end = position(nodes[0], document)[0], position(nodes[-1], document)[1]
+    spare = max(0, room - len(headings) - (end - start)) // 2
+    around = document.text[max(0, start - spare) : end + spare]
+    around = _PADDING.sub("\n\n", readable(around))[: room - len(headings)]
+    outlined = f"Its outline:\n{headings}" if headings else ""
     note = "(The document is longer than what is shown here.)"
-    return "\n\n".join(filter(None, [note, headings and f"Its outline:\n{headings}", around]))
+    return "\n\n".join(filter(None, [note, outlined, f"{_LEFT_OUT}\n{around}\n{_LEFT_OUT}"]))
 
 
 def _describe(nodes: Sequence[BaseNode]) -> str:
@@ -180,26 +158,6 @@ def _section(node: BaseNode) -> str:
     return str(value_of(node.metadata, HEADER_PATH) or "")
 
 
-def _whole(document: SourceDocument, window: int) -> str | None:
-    """A document's text, if it fits, without encoded bytes and the lines that only keep offsets where it was joined."""
-    text = readable(document.text)
-    text = _PADDING.sub("\n\n", text).strip("\n") if document.is_joined else text
-    fits = len(text) <= window * _MAX_CHARS_PER_TOKEN and count_tokens(text) <= window
-    return text if fits else None
-
-
-def _neighbourhood(nodes: Sequence[BaseNode], document: SourceDocument, room: int) -> str:
-    """What stands around some chunks; of one chunk longer than the room its ends."""
-    spans, text = [position(node, document) for node in nodes], document.text
-    start, end = min(span[0] for span in spans), max(span[1] for span in spans)
-    spare = max(0, room - (end - start)) // 2
-    left, right = max(0, start - spare), min(len(text), end + spare)
-    body = readable(_PADDING.sub("\n\n", text[left:right]))
-    if len(body) > room:
-        body = f"{body[: room // 2]}\n{_LEFT_OUT}\n{body[-(room // 2) :]}"
-    return f"{_LEFT_OUT if left else ''}\n{body}\n{_LEFT_OUT if right < len(text) else ''}".strip("\n")
-
-
 MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; a context is far shorter
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
@@ -207,8 +165,9 @@ _COPIED_SHARE: Final = 0.6
 _LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
 _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
 
-_THINKING: Final = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_THOUGHT_END: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
+_THOUGHTS: Final = re.compile(  # up to their end, which may have been begun in the prompt; or without one
+    r"\A.*</(?:think|thinking|reasoning)>|<(?:think|thinking|reasoning)>.*\Z", re.DOTALL | re.IGNORECASE
+)
 _WRAPPING: Final = re.compile(
     r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>",
     re.MULTILINE | re.IGNORECASE,
@@ -230,8 +189,8 @@ _QUOTES: Final = ('""', "''", "\u201c\u201d", "\u2018\u2019", "«»", "``")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
-_NUMBERS: Final = re.compile(r"\d{1,40}(?:[,\u2019']\d{3}(?!\d))*")
-_NUMERALS: Final = "two three four five six seven eight nine ten eleven twelve"  # "one" is any
+_THOUSANDS: Final = re.compile(r"(?<=\d)[,.\u2019'](?=\d{3}(?!\d))")
+_NUMBERS: Final = re.compile(r"0*(\d+)")
 _REFUSAL: Final = re.compile(
     r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
     r"|i\s+(?:can(?:no|')t|do not have|don't have)|as an ai\b|unfortunately,? i\b|(?:please|could you)\s+provide\b"
@@ -251,7 +210,7 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
         Cleaned contexts by number, without those that the model left out. Empty when it gave a number twice or one that
         was not asked for, because its numbering then means nothing.
     """
-    text = _without_thinking(answer)[: MOST_READ * count]
+    text = _THOUGHTS.sub("", answer)[: MOST_READ * count]
     marks = list(_NUMBER.finditer(text))
     numbers = [int(mark[1]) for mark in marks]
     if count == 1 and 1 not in numbers:
@@ -266,7 +225,7 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
 
 def clean(text: str) -> str:
     """A context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
-    text = _WRAPPING.sub("", _without_thinking(replace_surrogates(text)[0])[:MOST_READ])
+    text = _WRAPPING.sub("", replace_surrogates(text)[0][:MOST_READ])
     text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
     text = " ".join(_EMPHASIS.sub(r"\1", _MARKUP.sub("", text)).split())
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
@@ -277,8 +236,8 @@ def clean(text: str) -> str:
     return text[: sentence + 1] if sentence > MAX_CHARS // 3 else f"{text[: MAX_CHARS - 1].rsplit(' ', 1)[0]}…"
 
 
-def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | None:
-    """The reason why a cleaned context is none, in the same words for the same reason; None where it is one.
+def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str:
+    """The reason why a cleaned context is none, in the same words for the same reason; "" where it is one.
 
     Args:
         context: Of the chunk.
@@ -288,34 +247,22 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
     """
     words = _words(context)
     loop = len(words) >= _LOOP_WORDS and len(set(words)) < _LOOP_SHARE * len(words)
+    numbers = set(_numbers(_ABOUT_CHUNK.sub("", context)))
     checks: dict[str, object] = {
         "repetition": loop or _LOOP.search(context),
         "empty": sum(character.isalnum() for character in context) < _MIN_LETTERS,
         "refused": _REFUSAL.match(context),
         "copy of the prompt": _copied(words[:_COPIED_WORDS], _spaced(prompt)),
-        "copy of the chunk": _copied(words, _spaced(chunk)),
-        "copy of the document": _copied(words, _spaced(document)),
-        "invented": _invented(context, f"{document}\n{chunk}"),
+        "copy": _copied(words, _spaced(chunk)) or _copied(words, _spaced(document)),
+        "invented": not numbers.issubset([*_numbers(chunk), *_numbers(document)]),
     }
-    return next((reason for reason, holds in checks.items() if holds), None)
+    return next((reason for reason, holds in checks.items() if holds), "")
 
 
-def _invented(context: str, source: str) -> bool:
-    """Whether a context has a number that the model cannot have known, in any form: ``1,000``, ``05``, ``five``."""
-    sentence = _ABOUT_CHUNK.sub("", context)
-    folded, numerals = " ".join(source.casefold().split()), dict(enumerate(_NUMERALS.split(), 2))
-    for match in _NUMBERS.finditer(sentence):
-        number = int(re.sub(r"\D", "", match[0]))
-        forms = [str(number), f"{number:,}".replace(",", "[,.\u2019' ]")]
-        numeral = rf"|\b{numerals[number]}\b" if number in numerals else ""
-        if not re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d){numeral}", folded):
-            return True
-    return False
-
-
-def _without_thinking(text: str) -> str:
-    # A thought that was begun but not ended hides no answer; one that was ended but not begun was begun in the prompt.
-    return _THOUGHT_END.sub("", _THINKING.sub("", text))
+@lru_cache(maxsize=8)  # as below
+def _numbers(text: str) -> list[str]:
+    """The numbers in a text, without zeros before and commas between thousands."""
+    return _NUMBERS.findall(_THOUSANDS.sub("", text))
 
 
 def _words(text: str) -> list[str]:

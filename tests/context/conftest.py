@@ -16,8 +16,9 @@ def step(fake_model, tmp_path, monkeypatch):
 
     monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 2)
 
-    def make(**options):
-        llm = NamedModel(fake_model.llm, 800, 3600.0, api_key=options.pop("api_key", None))
+    def make(*, timeout=60.0, context_window=8192, **options):
+        llm = NamedModel(fake_model.llm, 800, timeout)()
+        llm.context_window = context_window
         defaults = {"llm": llm, "cache": tmp_path / "contexts.sqlite", "num_workers": 1}
         return ContextualNodePostprocessor("llm", **{**defaults, **options})
 

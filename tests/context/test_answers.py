@@ -33,7 +33,7 @@ WRAPPED = {
 
 @pytest.mark.parametrize("answer", WRAPPED.values(), ids=WRAPPED)
 def test_a_context_is_unwrapped(answer):
-    assert clean(answer) == WORDS
+    assert split_answers(answer, 1) == {1: WORDS}
 
 
 KEPT = [
@@ -90,8 +90,7 @@ NO_CONTEXTS = {
         "As an AI language model, I do not know.",
         "Lo siento, no puedo hacerlo.",
     ],
-    "copy of the chunk": [CHUNK, CHUNK.upper(), "Aurora left the harbour at seven in the morning"],
-    "copy of the document": ["Harbour log of the town of Bergen, kept by the harbour master since 1902."],
+    "copy": [CHUNK, CHUNK.upper(), "Aurora left the harbour at seven in the morning", DOCUMENT.partition(CHUNK)[0]],
     "repetition": [
         "1:1:1:1:1:1:1:1:1:1:1",
         "ferries and more ferries and more ferries and more ferries and more ferries and more ferries and more",
@@ -110,7 +109,7 @@ def test_what_is_no_context_is_refused_with_the_reason(reason, text):
 
 
 def test_a_context_may_use_words_of_the_chunk():
-    assert refusal("Departure of the ferry Aurora, in the harbour log of Bergen.", CHUNK, DOCUMENT) is None
+    assert refusal("Departure of the ferry Aurora, in the harbour log of Bergen.", CHUNK, DOCUMENT) == ""
 
 
 @given(st.text(max_size=2000))

@@ -22,7 +22,6 @@ def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other(
     [chunks] = group_by_document(nodes)
     assert list(chunks.nodes) == nodes
     assert all(node.text in chunks.document.text for node in nodes)
-    assert chunks.document.is_joined
 
 
 @pytest.mark.long
@@ -30,5 +29,4 @@ def test_chunks_of_chunks_of_ours_make_up_the_document():
     document = Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})
     nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(MarkdownNodeParser()([document]))
     [chunks] = group_by_document(nodes)
-    assert chunks.document.is_joined
     assert chunks.document.text.split() == document.text.split()

@@ -101,5 +101,4 @@ def test_an_estimate_writes_nothing(step, fake_model, tmp_path):
 def test_an_estimate_tells_servers_apart(step):
     there = step(llm=OpenAILike(model="far", api_base="https://example.org/v1", api_key="k")).estimate(make_nodes(3))
     here = step().estimate(make_nodes(3))
-    assert (here.local, here.model, there.local, there.model) == (True, "fake", False, "far")
-    assert there.seconds < here.seconds
+    assert (here.local, there.local) == (True, False)

@@ -43,7 +43,7 @@ def test_a_prompt_over_any_window_is_counted_with_its_cure(step, fake_model):
     fake_model.reply = lambda *_: Reply(status=400, body=json.dumps(overflow))
     one = step()
     run(one, make_nodes(2), falls_back=2)
-    assert one.usage.failed == {"prompt too long (cure: context_window)": 2}
+    assert one.usage.failed == {"prompt too long (cure: the model's context_window)": 2}
 
 
 @pytest.mark.long
@@ -67,7 +67,7 @@ def test_cache_point_after_the_document_for_anthropic(monkeypatch):
             seen.extend(messages)
             return super().chat(messages)
 
-    generator = LLMContextGenerator(Anthropic(), cache=False)
+    generator = LLMContextGenerator(Anthropic(), cache=False, fallback=None)
     generator.generate_all([])
     [chunks] = group_by_document(make_nodes(2))
     generator.generate_all([chunks])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fake_model import MODEL, Reply, always
+from fake_model import MODEL
 from llama_index.core import Document
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import TextNode
@@ -39,17 +39,6 @@ def test_source_code_has_its_pattern_line_and_a_prompt_of_its_own(step, fake_mod
     assert "say what it defines" in fake_model.requests[0].prompt
     step()(note())
     assert "say what it defines" not in fake_model.requests[1].prompt
-
-
-def test_both_parts_share_the_room(step, fake_model):
-    words = [f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(90)]
-    fake_model.reply = always(Reply(text=f"1: {' '.join(words)}"))
-    [node] = note()
-    node.metadata["header_path"] = " > ".join(["A heading that goes on and on"] * 9)
-    step()([node])
-    assert len(node.metadata["context"]) <= 751
-    assert node.metadata["context"].startswith("Document: memory/2026-01-28.md")
-    assert "worda" in node.metadata["context"]
 
 
 def test_the_prompt_is_told_path_title_and_date(step, fake_model):

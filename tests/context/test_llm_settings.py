@@ -17,7 +17,6 @@ from llm_runs import make_nodes, run
 
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import LLMContextGenerator, resolve_generator
-from llama_index_contextual.context.models import LLMOptions
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
@@ -39,10 +38,8 @@ WRONG = [
     ({"batch_size": "x"}, "batch_size='x' cannot work"),
     ({"batch_size": 2.5}, "batch_size=2.5 cannot work.*whole number"),
     ({"num_workers": 1.5}, "num_workers=1.5 cannot work"),
-    ({"timeout": float("nan")}, "timeout=nan cannot work"),
     ({"max_calls": "some"}, "max_calls='some' cannot work"),
     ({"max_calls": -1}, "max_calls=-1 cannot work"),
-    ({"timeout": -1.0}, "timeout=-1.0"),
     ({"cache": 3}, "cache=3"),
     ({"prompt": PromptTemplate("{chunks}")}, "must hold {document}"),
     ({"prompt": PromptTemplate("{document} {chunks} {author}")}, r"unknown fields \['author'\]"),
@@ -59,10 +56,6 @@ def test_wrong_setting_is_named_with_its_cure(options, message):
     with pytest.raises(SettingError, match=message) as caught:
         resolve_generator("llm", **options)
     assert "Cure:" in str(caught.value)
-
-
-def test_nothing_is_an_amount_where_it_means_something():
-    assert LLMOptions(max_calls=0).max_calls == 0
 
 
 class Told(CustomLLM):
@@ -109,7 +102,7 @@ def test_models_without_a_name_are_told_apart_by_what_they_hold(states):
 def test_a_model_without_a_name_that_holds_an_object_is_an_error_with_its_cure():
     llm = Told()
     object.__setattr__(llm, "_held", object())
-    with pytest.raises(SettingError, match=r"llm='object' has no name.*Cure: give it a model_name"):
+    with pytest.raises(SettingError, match=r"llm='Told' has no name.*Cure: give it a model_name"):
         LLMContextGenerator(llm, cache=False)
 
 
@@ -118,7 +111,6 @@ def test_a_model_that_counts_its_calls_stays_the_same():
     one = ContextualNodePostprocessor("llm", llm=llm, cache=False)
     before = one.fingerprint
     one(make_nodes(2))
-    assert ContextualNodePostprocessor("llm", llm=llm, cache=False).fingerprint == before
     assert one.fingerprint == before == ContextualNodePostprocessor("llm", llm=Told(), cache=False).fingerprint
     assert pickle.loads(pickle.dumps(one)).fingerprint == before  # noqa: S301
 
@@ -126,7 +118,8 @@ def test_a_model_that_counts_its_calls_stays_the_same():
 def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
     caplog.set_level("DEBUG")
     key = "sk-very-secret"
-    one = step(api_key=key)
+    url = fake_model.llm.partition("@")[2]
+    one = step(llm=OpenAILike(model=MODEL, api_base=url, api_key=key, is_chat_model=True))
     run(one, make_nodes(2))
     assert fake_model.requests[0].headers["Authorization"] == f"Bearer {key}"
     one.close()
@@ -152,11 +145,11 @@ def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path)
 
 def test_an_llm_object_is_not_written_down():
     one = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False)
-    with pytest.raises(SettingError, match="plain data holds no object"):
+    with pytest.raises(SettingError, match="plain data holds none"):
         ContextualNodePostprocessor.from_dict(one.to_dict())
 
 
-def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path, monkeypatch):
+def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path):
     url = fake_model.llm.partition("@")[2].replace("://", "://ana:secret@")
     one = ContextualNodePostprocessor("llm", llm=NamedModel(f"openai:{MODEL}@{url}", 800), cache=tmp_path / "c.sqlite")
     run(one, make_nodes(1))
@@ -164,12 +157,6 @@ def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path, monkeyp
     one.close()
     for place in (one.to_json(), repr(one), one.fingerprint, *(str(file.read_bytes()) for file in tmp_path.iterdir())):
         assert "secret" not in place
-    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS", "ana:secret")
-    named = NamedModel(fake_model.llm, 800)
-    again = ContextualNodePostprocessor("llm", llm=named, cache=False)
-    run(again, make_nodes(2, "other.md"))
-    sent = [request.headers["Authorization"] for request in fake_model.requests]
-    assert sent[0] == sent[1]
     with pytest.raises(SettingError) as refused:
         NamedModel("openia:m@http://ana:secret@host/v1", 800)
     assert "secret" not in str(refused.value)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from llama_index.core.llms import ChatMessage
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, TextNode
 from llama_index.core.utils import get_tokenizer
 from llama_index.llms.ollama import Ollama
 from llm_runs import count_by_source
@@ -16,17 +16,15 @@ from servers import llama_cpp
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.context.models import probe
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 pytestmark = pytest.mark.server
 
 # CI's machines are slow and shared.
-PATIENT = {"timeout": 60.0, "max_output_tokens": 24, "batch_size": 2}
+PATIENT = {"batch_size": 2}
 # Why a context was not taken, where the small model's words are to blame and not the way to it.
 WORDS = {
-    "empty", "refused", "malformed", "repetition", "data instead of a sentence", "several answers", "invented",
-    "copy of the prompt", "copy of the chunk", "copy of the document",
+    "empty", "refused", "repetition", "invented", "copy of the prompt", "copy",
 }  # fmt: skip
 TEXT = (
     "# Harbour log\n\n"
@@ -100,17 +98,18 @@ def test_ollama_interface(ollama_server, nodes, by):
 
 def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
     generator = LLMContextGenerator(NamedModel(f"ollama:qwen3:0.6b@{ollama_server.url}", 48), cache=False)
-    assert not generator.available()
-    assert probe(generator.llm) == "Ollama has no model 'qwen3:0.6b' (cure: ollama pull qwen3:0.6b)"
+    generator.generate_all(group_by_document([TextNode(text="The ferry left at seven.")]))
+    assert generator.usage.failed == {"HTTP 404 (cure: the name of the model, or the address of its server)": 1}
 
 
 def test_overflow_as_llama_cpp_reports_it_names_the_setting(llama_server):
     with llama_cpp("--context", "1024") as url:
-        named = NamedModel(f"openai:{llama_server.model}@{url}/v1", 24, 600.0)
-        generator = LLMContextGenerator(named, cache=False, **{**PATIENT, "batch_size": 1, "context_window": 99_000})
+        llm = NamedModel(f"openai:{llama_server.model}@{url}/v1", 24, 600.0)()
+        llm.context_window = 99_000
+        generator = LLMContextGenerator(llm, cache=False, batch_size=1)
         long = "\n\n".join(f"Entry {number}: {TEXT}" for number in range(10))
         nodes = SentenceSplitter(chunk_size=128, chunk_overlap=0)([Document(text=long)])
         [chunks] = group_by_document(nodes)
         generator.generate(chunks.nodes[:1], chunks.document)
         assert generator.usage.calls == 1
-        assert generator.usage.failed == {"prompt too long (cure: context_window)": 1}
+        assert generator.usage.failed == {"prompt too long (cure: the model's context_window)": 1}

@@ -49,7 +49,7 @@ def ours(fake_model, tmp_path, monkeypatch):
 
     def make(**options):
         return ContextualNodePostprocessor(
-            "llm", llm=fake_model.model, cache=tmp_path / "c.sqlite", num_workers=1, **options
+            "llm", **{"llm": fake_model.model, "cache": tmp_path / "c.sqlite", "num_workers": 1, **options}
         )
 
     return make
@@ -144,5 +144,7 @@ def test_an_oversized_document_is_sent_whole_there_and_never_here(document, spli
     stock(store_of(document), max_context_length=50)(nodes)
     assert TEXT in str(fake_model.requests[0].body["messages"])
     fake_model.requests.clear()
-    ours(documents=[document], context_window=700)(nodes)
+    llm = fake_model.model()
+    llm.context_window = 700
+    ours(documents=[document], llm=llm)(nodes)
     assert TEXT not in str(fake_model.requests[0].body["messages"])

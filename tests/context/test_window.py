@@ -6,15 +6,13 @@ import base64
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import SourceDocument, group_by_document
 from llama_index_contextual.context.base import position
-from llama_index_contextual.context.prompts import calls_of, shown
+from llama_index_contextual.context.prompts import shown
 
 
 def words(text):
@@ -47,8 +45,7 @@ PARAGRAPHS = [f"Paragraph {number} says a few words about thing {number}." for n
 def test_a_document_that_fits_is_shown_whole():
     document, nodes = cut(PARAGRAPHS)
     window = 10_000
-    assert shown(nodes[:3], document, nodes, window) == document.text
-    assert [len(group) for group in calls_of(nodes, document, 8, window)] == [8] * 7 + [4]
+    assert shown(nodes[:3], document, nodes, window) == document.text.strip()
 
 
 def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
@@ -78,24 +75,11 @@ def test_a_chunk_is_found_by_its_text_where_its_offsets_are_wrong():
     assert position(TextNode(text="elsewhere"), document) == (0, 0)
 
 
-@given(
-    paragraphs=st.lists(st.text("ab \n", min_size=1, max_size=80), min_size=1, max_size=30),
-    size=st.integers(1, 9),
-    tokens=st.integers(1, 60),
-)
-def test_every_chunk_is_in_exactly_one_call_and_calls_keep_their_order(paragraphs, size, tokens):
-    document, nodes = cut(paragraphs)
-    groups = calls_of(nodes, document, size, tokens)
-    assert [node for group in groups for node in group] == nodes
-    assert all(1 <= len(group) <= size for group in groups)
-    for group in groups:
-        shown(group, document, nodes, tokens)
-
-
 @pytest.mark.parametrize("tokens", [40, 80, 200])
 def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
     document, nodes = cut(PARAGRAPHS)
-    for group in calls_of(nodes, document, 8, tokens):
+    for first in range(0, len(nodes), 8):
+        group = nodes[first : first + 8]
         text = shown(group, document, nodes, tokens)
         assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import socketserver
 import threading
@@ -29,16 +28,15 @@ KEYS = {
         "CHROMA_API_KEY",
     )
 }
-LOGIN = "user:secret-of-login"
 # Every kind of server that a setting can name, each with the keys that its user means it to have. {} is the server.
 KINDS = {
     "voyage": ("embed_model", "voyage:x@{}/v1", "VOYAGE_API_KEY"),
     "jina": ("embed_model", "jina:x@{}/v1", "JINA_API_KEY"),
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
-    "a model on Ollama": ("context_options.llm", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
-    "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", "LOGIN"),
-    "ollama rerank": ("retrieval.rerank", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
-    "openai rerank": ("retrieval.rerank", "openai:x@{}/v1", "LOGIN"),
+    "a model on Ollama": ("context_options.llm", "ollama:x@{}", "OLLAMA_API_KEY"),
+    "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", ""),
+    "ollama rerank": ("retrieval.rerank", "ollama:x@{}", "OLLAMA_API_KEY"),
+    "openai rerank": ("retrieval.rerank", "openai:x@{}/v1", ""),
 }
 CHOICES = {"embed_model": "embed_model"}
 
@@ -67,7 +65,6 @@ def listening():
 def folder(tmp_path, monkeypatch):
     for name, key in KEYS.items():
         monkeypatch.setenv(name, key)
-    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS", LOGIN)
     made = tmp_path / "notes"
     made.mkdir()
     (made / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
@@ -76,8 +73,7 @@ def folder(tmp_path, monkeypatch):
 
 def keys_in(heard):
     sent = b"".join(heard).decode("latin-1")
-    found = {name for name, key in KEYS.items() if key in sent}
-    return found | ({"LOGIN"} if base64.b64encode(LOGIN.encode()).decode() in sent else set())
+    return {name for name, key in KEYS.items() if key in sent}
 
 
 def said(kind, server):

@@ -125,7 +125,7 @@ def test_paying_again_has_to_be_confirmed(opened, fake_model):
     with opened(**settings) as index:
         chunks = index.refresh().chunks
     fake_model.requests.clear()
-    with opened(**settings, max_output_tokens=33) as other:
+    with opened(**settings, prompt="{document} {chunks}") as other:
         with pytest.raises(ConfirmationError, match=rf"contexts of {chunks} of {chunks} chunks by a language model"):
             other.refresh()
         assert fake_model.requests == []

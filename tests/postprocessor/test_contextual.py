@@ -302,7 +302,6 @@ def test_an_estimate_names_documents_that_are_none(document, nodes):
 def test_document_from_slices_that_tile_it(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     [chunks] = group_by_document(nodes)
-    assert chunks.document.is_joined
     assert chunks.document.text.split() == TEXT.split()
     assert list(chunks.nodes) == nodes
 
@@ -310,16 +309,16 @@ def test_document_from_slices_that_tile_it(document):
 def test_some_chunks_of_a_document_are_no_whole_document(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     [chunks] = group_by_document(nodes[1:])
-    assert chunks.document.is_joined
+    assert chunks.document.text != TEXT
     [chunks] = group_by_document(nodes[1:], documents=[document])
-    assert (chunks.document.is_joined, chunks.document.text) == (False, TEXT)
+    assert chunks.document.text == TEXT
 
 
 def test_a_stale_document_is_not_used(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     edited = Document(text="# Guide\n\nSomething else.", id_=document.id_)
     [chunks] = group_by_document(nodes[1:], documents=[edited])
-    assert chunks.document.is_joined
+    assert chunks.document.text not in (edited.text, TEXT)
 
 
 def test_nodes_of_several_documents_in_any_order():
@@ -331,7 +330,7 @@ def test_nodes_of_several_documents_in_any_order():
 def test_document_by_path_where_the_nodes_name_none():
     page = Document(text="One.\n\nTwo.\n\nThree.", metadata={"path": "a.md"})
     [chunks] = group_by_document([TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page])
-    assert (chunks.document.text, chunks.document.is_joined) == (page.text, False)
+    assert chunks.document.text == page.text
 
 
 @pytest.mark.parametrize(("stored", "is_stale"), [(TEXT, False), ("# Guide\n\nAn older text.", True)])
@@ -340,7 +339,6 @@ def test_document_from_a_docstore_unless_it_is_stale(document, stored, is_stale)
     docstore.add_documents([Document(text=stored, id_=document.id_)])
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     [chunks] = group_by_document(nodes[1:], docstore=docstore)
-    assert chunks.document.is_joined == is_stale
     assert (chunks.document.text == TEXT) != is_stale
 
 

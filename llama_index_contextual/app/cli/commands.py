@@ -97,15 +97,15 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
 
     text, filters = " ".join(words), note_filters(**narrowed)
     with target.open(target.folder, create=False) as index:
-        timeout = index.settings.configuration["timeout"]
-        model = answering_model(index.settings.configuration["context_options.llm"], timeout)
+        configuration = index.settings.configuration
+        model = answering_model(configuration["context_options.llm"], configuration["timeout"])
         explanation, hits = find(index, text, filters=filters, per_file=0)
     for line in [*explanation.remarks, *([] if hits else [NOTHING])]:
         options.tell(line)
     sentences: list[Sentence] = []
     sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
     try:
-        for sentence in answer(text, sources, model, timeout=timeout) if hits else ():
+        for sentence in answer(text, sources, model) if hits else ():
             sentences.append(sentence)
             if not as_json:
                 options.print_text(str(sentence), newline=False)

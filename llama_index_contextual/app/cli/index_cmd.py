@@ -131,9 +131,6 @@ def _work(opened: ContextualIndex) -> tuple[int, int, float]:
 def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:
     """The report of a refresh, whose faults are written, as data and in words, and the exit code."""
     settings, started = opened.settings, time.monotonic()
-    model = settings.model
-    if model is not None:
-        model.require_key()
     with options.interruptible(), warnings.catch_warnings():  # of each group of documents; here there is one, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
@@ -142,10 +139,10 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
             options.tell(str(problem), label)
     paid = settings.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
-    if waiting and model is not None:
+    if waiting:
         from llama_index_contextual.context import in_words
 
-        why = f" ({in_words(model.usage.failed)})" if model.usage.failed else ""
+        why = f" ({in_words(failed)})" if (failed := settings.contexts.usage.failed) else ""
         chunks = counted(waiting, "chunk")
         options.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
     done = f"{report} in {time.monotonic() - started:.1f} s"
@@ -174,7 +171,6 @@ def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
         lines += [
             f"{counted(cost.chunks, 'chunk')} without a context, {cost.from_cache:,} with one in the cache",
             f"{counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in and {cost.tokens.completion:,} out",
-            f"about {max(cost.seconds / 60, 1):.0f} min, as such a model usually takes",
             *(["nothing to pay: the model is on this machine"] if cost.local else []),
         ]
     return {**asdict(cost), "documents": documents, "bytes": size}, "\n".join(lines)

@@ -253,8 +253,6 @@ def evaluate(
     if "llm" in rows:  # its contexts are kept with the folder
         paid = ContextualIndex.open(folder, **{**general, **options, "context": "llm", "reindex": True}).settings
         rows["llm"]["context"] = paid.contexts.generator
-        if paid.model is not None:
-            paid.model.require_key()
     with ExitStack() as stack:
         root = Path(storage or stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
         indexes = dict[str, ContextualIndex]()

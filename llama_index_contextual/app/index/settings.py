@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.caches import Caches, PaidStore
     from llama_index_contextual.app.index.rows import IndexState
     from llama_index_contextual.app.index.storage import Layout
-    from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
@@ -98,8 +97,9 @@ class IndexSettings:
         if context == "llm":
             from llama_index_contextual.app.settings.models import named_model
 
-            named = named_model({**self.configuration.table("context_options"), **options})
-            options = {"cache": self.paid, "timeout": self.configuration["timeout"], **named}  # kept with the index
+            named = {**self.configuration.table("context_options"), **options}
+            named["llm"] = named_model(named.get("llm"), named.get("batch_size", 8), self.configuration["timeout"])
+            options = {"cache": self.paid, **named}  # kept with the index
         show = self.configuration["show_context_to_llm"]
         return ContextualNodePostprocessor(
             context, show_context_to_llm=show, descriptions=dict(self.descriptions), **options
@@ -158,12 +158,6 @@ class IndexSettings:
         """The ``context_source`` of contexts that cost something, or None where contexts are free or off."""
         generator = self.contexts.generator
         return None if generator is None or generator.free else generator.name
-
-    @property
-    def model(self) -> LLMContextGenerator | None:
-        """The generator that asks a language model, where there is one."""
-        generator: Any = self.contexts.generator
-        return generator if hasattr(generator, "require_key") else None
 
     @property
     def exists(self) -> bool:

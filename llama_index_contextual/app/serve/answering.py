@@ -14,13 +14,12 @@ from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Final
 
-from llama_index.core import Settings
 from llama_index.core.prompts import ChatPromptTemplate
 
 from llama_index_contextual.app.settings.models import resolve_llm
-from llama_index_contextual.context.models import context_window, model_name, probe
+from llama_index_contextual.context.models import context_window, model_name, reason_of
 from llama_index_contextual.context.prompts import count_tokens
-from llama_index_contextual.errors import AnswerError, MissingExtraError
+from llama_index_contextual.errors import AnswerError
 from llama_index_contextual.service import TIMEOUT
 from llama_index_contextual.text import sentence_starts
 
@@ -30,10 +29,9 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM, ChatMessage
 
 NOTHING: Final = "Nothing in the index answers this."
-# Where no model is named, and the default one cannot be asked.
-_NO_MODEL: Final = (
-    "no language model is set, and the default, qwen3:0.6b on this machine's Ollama, cannot be asked: {}.\nCure: --llm "
-    "ollama:MODEL, openai:MODEL or openai:MODEL@URL (extra llm). search finds passages without a model."
+_CURE: Final = (
+    "Cure: --llm ollama:MODEL, openai:MODEL or openai:MODEL@URL (extra llm), and its server. search finds passages "
+    "without a model."
 )
 _SILENT: Final = "The sources do not say."
 _INSTRUCTIONS: Final = (
@@ -182,37 +180,23 @@ def answering_model(llm: str | LLM | None, timeout: float = TIMEOUT) -> LLM:
     Raises:
         SettingError: The name is none of a model.
         MissingExtraError: The package that asks it is not installed.
-        AnswerError: Nobody named a model, and the default one cannot be asked.
     """
-    is_named = bool(llm or Settings._llm)  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-    try:
-        model = resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout)
-    except MissingExtraError as error:
-        if is_named:
-            raise
-        raise AnswerError(_NO_MODEL.format(str(error).partition(".")[0])) from error
-    if not is_named and (reason := probe(model, timeout)):
-        raise AnswerError(_NO_MODEL.format(reason))
-    return model
+    return resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout)
 
 
-def answer(question: str, sources: Sequence[str], model: LLM, *, timeout: float = TIMEOUT) -> Iterator[Sentence]:
+def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Sentence]:
     """Ask a model, and yield its answer sentence by sentence, each checked.
 
     Args:
         question: The question.
         sources: The texts of the sources, best first. Those that the model's window has no room for are left out.
         model: See :func:`answering_model`.
-        timeout: Seconds after which a server that does not answer is given up.
 
     Raises:
         AnswerError: There is no source, so that the model is not asked; or it cannot be asked, or fails.
     """
     if not sources:
         raise AnswerError(NOTHING)
-    if reason := probe(model, timeout):
-        cure = "see to that, or name another llm. search finds passages without one."
-        raise AnswerError(f"{model_name(model)} cannot be asked: {reason}. Cure: {cure}")
     room = int(_SAFETY * (context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
     ends = accumulate(map(count_tokens, sources))
     shown = [source for at, (source, end) in enumerate(zip(sources, ends, strict=True)) if not at or end <= room]
@@ -225,5 +209,4 @@ def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
         for part in model.stream_chat(messages):
             yield part.delta or ""
     except Exception as error:
-        why = f"{model_name(model)} failed ({type(error).__name__}: {error})"
-        raise AnswerError(f"{why}. Cure: see that it answers, or name another llm.") from error
+        raise AnswerError(f"{model_name(model)} cannot be asked: {reason_of(error)}.\n{_CURE}") from error

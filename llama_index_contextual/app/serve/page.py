@@ -170,8 +170,8 @@ class PageApi:
     """
 
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
-        self._index, self._timeout = index, index.settings.configuration["timeout"]
-        self._model = None if llm is None else answering_model(llm, self._timeout)
+        self._index = index
+        self._model = None if llm is None else answering_model(llm, index.settings.configuration["timeout"])
         self._overview: tuple[int, dict[str, Any]] = (-1, {})
 
     def state(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class PageApi:
             explanation, hits = ask(self._index, question, _SOURCES, filters, per_file=0)
             yield _found(explanation, [[hit] for hit in hits])
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
-            for sentence in answer(question, sources, self._model, timeout=self._timeout):
+            for sentence in answer(question, sources, self._model):
                 yield {"sentence": asdict(sentence)}
         except ContextualError as error:
             yield {"error": str(error)}

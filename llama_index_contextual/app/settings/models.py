@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -24,17 +24,17 @@ from llama_index_contextual.app.settings.embeddings import (
     VoyageDocumentEmbedding,
 )
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
 from llama_index_contextual.errors import Checked, ContextualError, SettingError, needs, without_credentials
 from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import ModuleType
 
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
-CREDENTIALS: Final = "LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS"  # user:password, for a server given by its URL
 OLLAMA_URL: Final = "http://localhost:11434"
-_PATIENCE: Final = 3600.0  # seconds: each request for contexts has a shorter limit, by its length
+_MODEL: Final = re.compile(r"(ollama|openai):(?P<model>.+?)(?:@(https?://.+))?")
+_LONGEST_PROMPT: Final = 3  # times the tokens of a usual one: it takes so much longer until an answer begins
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 
 
@@ -151,84 +151,66 @@ def _bounded_ollama(model_name: str, timeout: float, **options: Any) -> BaseEmbe
     return embedding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NamedModel:
     """A language model by name; a call makes the LLM. Its client does not try again by itself: the callers do that.
 
     Raises:
-        SettingError: The name is none of a model, or OpenAI has no such model.
+        SettingError: The name is none of a model.
         MissingExtraError: On a call: the integration is not installed.
     """
 
-    spec: str  # such as "openai:MODEL@http://127.0.0.1:8080/v1"
+    spec: str = field(repr=False)  # such as "openai:MODEL@http://127.0.0.1:8080/v1"
     max_tokens: int  # of an answer at most
     timeout: float = TIMEOUT  # seconds of silence
-    window: int | None = None  # tokens that the model takes
-    api_key: str | None = None  # by default the provider's environment variable
 
     def __post_init__(self) -> None:
-        self.parts  # noqa: B018  raises now and not in the middle of a run
-
-    @property
-    def parts(self) -> tuple[str, str, str]:
-        """Provider, model and address ("" for the provider's own)."""
-        provider, _, rest = self.spec.partition(":")
-        model, _, url = rest.partition("@http")
-        if provider not in ("ollama", "openai") or not model:
+        if not _MODEL.fullmatch(self.spec):  # now and not in the middle of a run
             raise SettingError(
                 "names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
                 "LlamaIndex LLM object.",
                 llm=without_credentials(self.spec),
             )
-        return provider, model, f"http{url}" if url else ""
 
     @property
     def model_name(self) -> str:
         """The model's name without provider and address."""
-        return self.parts[1]
-
-    def __repr__(self) -> str:
-        return f"NamedModel({without_credentials(self.spec)!r})"
+        return _MODEL.fullmatch(self.spec)["model"]  # type: ignore[index]
 
     def __call__(self) -> LLM:
         """The LLM."""
         import httpx
 
-        from llama_index_contextual.context.models import DEFAULT_WINDOW
         from llama_index_contextual.service import client_options
 
-        provider, model, url = self.parts
+        provider, model, url = _MODEL.fullmatch(self.spec).groups()  # type: ignore[union-attr]
+        limits, alimits = client_options(self.timeout), client_options(self.timeout, is_async=True)
         options: dict[str, Any] = {"model": model, "temperature": 0.0}
+        llm: LLM
         if provider == "ollama":
-            host = _with_credentials(url) if url else OLLAMA_URL
-            integration, clients = _module("llama_index.llms.ollama"), _module("ollama")
-            llm: LLM = integration.Ollama(
+            integration, clients, host = _module("llama_index.llms.ollama"), _module("ollama"), url or OLLAMA_URL
+            llm = integration.Ollama(
                 **options,
                 base_url=host,
-                context_window=self.window or _OLLAMA_WINDOW,
+                context_window=_OLLAMA_WINDOW,
                 request_timeout=self.timeout,
                 thinking=False,  # two sentences need no thoughts, which a small model does not end
                 additional_kwargs={"num_predict": self.max_tokens},
-                client=clients.Client(host, **client_options(self.timeout)),
-                async_client=clients.AsyncClient(host, **client_options(self.timeout, is_async=True)),
+                client=clients.Client(host, **limits),
+                async_client=clients.AsyncClient(host, **alimits),
             )
             return llm
-        options |= {"max_retries": 0, "timeout": self.timeout, "api_key": self.api_key}
-        options["http_client"] = httpx.Client(**client_options(self.timeout))
-        options["async_http_client"] = httpx.AsyncClient(**client_options(self.timeout, is_async=True))
+        options |= {"max_retries": 0, "timeout": self.timeout}
+        options |= {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**alimits)}
         if url:
-            options["api_key"] = self.api_key or "none"  # the client insists on one
-            options |= {"context_window": self.window or DEFAULT_WINDOW, "max_tokens": self.max_tokens}
-            like = _module("llama_index.llms.openai_like").OpenAILike
-            return cast("LLM", like(**options, api_base=_with_credentials(url), is_chat_model=True))
-        llm = _module("llama_index.llms.openai").OpenAI(**options)
-        try:
-            llm.metadata  # noqa: B018  looks the model up
-        except ValueError as error:
-            raise SettingError(
-                f"llm='openai:{model}': OpenAI's integration does not know this model. "
-                f"Cure: for another server say 'openai:{model}@http://HOST/v1'."
-            ) from error
+            options |= {"api_base": url, "api_key": "none", "is_chat_model": True}  # the client insists on a key
+            options |= {"context_window": DEFAULT_WINDOW, "max_tokens": self.max_tokens}
+            llm = _module("llama_index.llms.openai_like").OpenAILike(**options)
+        elif os.environ.get("OPENAI_API_KEY"):
+            llm = _module("llama_index.llms.openai").OpenAI(**options)
+        else:
+            cure = "set OPENAI_API_KEY, or name another server as 'openai:MODEL@http://HOST/v1'"
+            raise SettingError(f"needs a key. Cure: {cure}.", llm=self.spec)
         return llm
 
 
@@ -238,28 +220,23 @@ def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIME
     return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()
 
 
-def named_model(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of contexts from a language model, with an object in place of a model's name and of a key."""
-    options = dict(options)
-    llm, key = options.get("llm"), options.pop("api_key", None)
+def named_model(llm: Any, chunks: int, timeout: float) -> Any:
+    """The model of contexts, as the plug-in takes it.
+
+    Args:
+        llm: Its name, an object, or None for ``Settings.llm`` where that is set, else the default.
+        chunks: Of a call at most.
+        timeout: Seconds of silence, after which a server is given up that reads a prompt of usual length.
+    """
     if llm is None and Settings._llm is None:  # noqa: SLF001  Settings.llm would insist on an OpenAI key
         llm = DEFAULT_MODEL
-    if isinstance(llm, str):
-        most = options.get("max_output_tokens", 100) * options.get("batch_size", 8)
-        options["llm"] = NamedModel(llm, most, _PATIENCE, options.get("context_window"), key)
-    return options
+    return NamedModel(llm, chunks * OUTPUT_TOKENS, timeout * _LONGEST_PROMPT) if isinstance(llm, str) else llm
 
 
 def _module(name: str) -> ModuleType:
     """A module of LlamaIndex's integrations, or of their clients."""
     with needs(name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-"), "llm"):
         return import_module(name)
-
-
-def _with_credentials(url: str) -> str:
-    """A URL with the user and password of the environment, where it has none of its own."""
-    login = os.environ.get(CREDENTIALS)
-    return url if not login or without_credentials(url) != url else url.replace("://", f"://{login}@", 1)
 
 
 RERANKERS: Final = "'fastembed:MODEL', 'llm', 'ollama:MODEL', 'openai:MODEL', or any LlamaIndex postprocessor"
@@ -286,7 +263,6 @@ def resolve_reranker(
     from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
     from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
 
-    from llama_index_contextual.context.models import require_key
     from llama_index_contextual.retrieval import RerankWithContext
 
     if not isinstance(spec, str):
@@ -308,8 +284,6 @@ def resolve_reranker(
         cure = "name one, as 'ollama:MODEL', or [context_options] llm in contextual.toml, or set Settings.llm"
         raise SettingError(f"needs a language model. Cure: {cure}.", rerank="llm")
     ranking_llm = resolve_llm(chosen, max_tokens=_RANKING_TOKENS, timeout=timeout)
-    if isinstance(chosen, str):
-        require_key(ranking_llm, "nothing can be reranked")
     ranks = LLMRerank(llm=ranking_llm, top_n=pool, parse_choice_select_answer_fn=_choices_of)
     return RerankWithContext(ranks, most=_READ_BY_LLM)
 
