@@ -69,7 +69,7 @@ def stock(llm=None, docstore=None):
 
 
 def ours(llm=None, docstore=None):
-    options = {"fallback": "headings", "beside": None, "cache": False}
+    options = {"cache": False}
     return ContextualNodePostprocessor("llm", llm=llm or Situates(), docstore=docstore or store(), **options)
 
 
