@@ -216,9 +216,7 @@ def explained() -> Iterator[None]:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = str(fault["loc"][0]) if fault["loc"] else "settings"
-        cure = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        text = f"cannot work. Cure: {cure[:1].lower()}{cure[1:]}."
-        raise SettingError(text, **{name: fault["input"]}) from error
+        raise SettingError(f"cannot work. Cure: {cure_of(fault)}.", **{name: fault["input"]}) from error
 
 
 class Checked:
@@ -238,6 +236,14 @@ class Checked:
     def class_name(cls) -> str:
         """The name in what LlamaIndex writes down."""
         return cls.__name__
+
+
+def cure_of(fault: Any) -> str:
+    """What pydantic says that a value should be."""
+    if fault["type"] == "extra_forbidden":
+        return "leave it out, or correct its name"
+    cure: str = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return cure[:1].lower() + cure[1:]
 
 
 def without_credentials(spec: str) -> str:

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-import math
+import re
 import time
-import zlib
-from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import tenacity
 
+from llama_index_contextual.errors import EmbeddingError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-    from llama_index_contextual.errors import ContextualError
-
 TIMEOUT: Final = 60.0  # seconds that a server may be silent, where no setting says otherwise
-ANSWER_BYTES: Final = 10_000_000  # of an answer, unpacked
+ANSWER_BYTES: Final = 10_000_000  # of an answer
 VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
 LONGEST_WAIT: Final = 60.0  # seconds before the next attempt, whatever a server asks for
 ATTEMPTS: Final = 4  # three waits
 _CONNECT_SECONDS: Final = 10.0
 _LONGEST_ANSWER: Final = 10  # times the seconds of silence, so that an answer in drops ends too
 _NOT_OFFERED: Final = 501  # what llama.cpp answers where it was not started for this
-_SHOWN: Final = 200  # characters of an answer that an error shows
+_SHOWN: Final = 200  # characters of an answer that an error shows, or of an error without a known reason
+ABOUT_PROMPT: Final = (400, 413, 422)  # statuses of a request that the server will refuse again
+_CURES: Final = {
+    **dict.fromkeys((401, 403), "the API key"),
+    404: "the name of the model, or the address of its server",
+    429: "fewer num_workers, or later",
+}
+_OVERFLOW: Final = re.compile(
+    r"exceed_context_size|context_length_exceeded|maximum context length|context (?:window|size|length)"
+    r"|prompt is too long|too many tokens|input length",
+    re.IGNORECASE,
+)
 _PASSING: Final = (
     httpx.TransportError,
     httpx.DecodingError,
@@ -38,29 +47,22 @@ _BACKOFF: Final = tenacity.wait_random_exponential(multiplier=1, max=LONGEST_WAI
 
 
 class AnswerTooLargeError(httpx.TransportError):
-    """An answer larger than its bound, or packed in a way that was not asked for."""
+    """An answer larger than its bound, or packed although that was not asked for."""
 
 
 class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer, unpacked piece by piece, which ends at its bounds of bytes and of time."""
+    """The body of an answer, which ends at its bounds of bytes and of time."""
 
     def __init__(self, response: httpx.Response, most_bytes: int, seconds: float) -> None:
         self._stream: Any = response.stream
         self._host, self._most, self._left = response.request.url.host, most_bytes, most_bytes
         self._seconds, self._end = seconds, time.monotonic() + seconds
-        encoding = response.headers.pop("Content-Encoding", "identity").strip().lower()
-        if encoding not in ("identity", "gzip", "deflate", ""):
-            raise AnswerTooLargeError(f"{self._host} packs its answer as {encoding[:20]!r}, which was not asked for")
-        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "deflate") else None
+        if response.headers.get("Content-Encoding", "identity") != "identity":  # a few bytes may become gigabytes
+            raise AnswerTooLargeError(f"{self._host} packs its answer, which was not asked for")
 
     def _bounded(self, piece: bytes) -> bytes:
         if time.monotonic() > self._end:
             raise httpx.ReadTimeout(f"{self._host} has not ended its answer within {self._seconds:g} seconds")
-        if self._unpacker is not None:
-            try:
-                piece = self._unpacker.decompress(piece, self._left + 1)
-            except zlib.error as error:
-                raise httpx.DecodingError(f"{self._host} packs its answer wrongly ({error})") from error
         self._left -= len(piece)
         if self._left < 0:
             raise AnswerTooLargeError(f"{self._host} answers with more than {self._most:,} bytes")
@@ -82,59 +84,41 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-def client_options(
-    timeout: float = TIMEOUT, most_bytes: int = ANSWER_BYTES, *, total: float | None = None, is_async: bool = False
-) -> Any:
+def client_options(timeout: float = TIMEOUT, most_bytes: int = ANSWER_BYTES, *, is_async: bool = False) -> Any:
     """Keyword arguments of an ``httpx.Client`` (or ``AsyncClient``) whose answers are bounded.
 
     Args:
-        timeout: Seconds of silence, after which an answer is given up.
-        most_bytes: Of an answer, unpacked.
-        total: Seconds of a whole answer, which may come in drops. Default: ten times the seconds of silence.
+        timeout: Seconds of silence, after which an answer is given up. All of it, in drops, may take ten times as long.
+        most_bytes: Of an answer.
         is_async: Whether they are for an ``AsyncClient``.
     """
 
     def bound(response: httpx.Response) -> None:
-        response.stream = _BoundedStream(response, most_bytes, total or timeout * _LONGEST_ANSWER)
+        response.stream = _BoundedStream(response, most_bytes, timeout * _LONGEST_ANSWER)
 
     async def abound(response: httpx.Response) -> None:
         bound(response)
 
     return {
         "timeout": httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
-        "headers": {"Accept-Encoding": "gzip"},
+        "headers": {"Accept-Encoding": "identity"},
         "event_hooks": {"response": [abound if is_async else bound]},
     }
 
 
-def post(
-    url: str,
-    body: Mapping[str, Any],
-    headers: Mapping[str, str] | None = None,
-    *,
-    failure: type[ContextualError],
-    timeout: float = TIMEOUT,
-    most_bytes: int = ANSWER_BYTES,
-) -> Any:
-    """The JSON of an answer to a POST; it is sent up to four times while the server is busy, away or out of order.
+def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float) -> Any:
+    """The JSON of an answer with vectors to a POST, which is sent up to four times while the server is busy or away.
 
     Args:
         url: The address.
         body: What is sent.
         headers: More headers, such as a key.
-        failure: The class of the error.
         timeout: Seconds of silence, after which the server is given up.
-        most_bytes: Of the answer.
 
     Raises:
-        ContextualError: Of the class ``failure``: the server refuses, or failed each time.
+        EmbeddingError: The server refuses, or failed each time.
     """
-    retrying = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        retry=tenacity.retry_if_exception(may_pass),
-        wait=pause,
-        reraise=True,
-    )
+    stop, retry = tenacity.stop_after_attempt(ATTEMPTS), tenacity.retry_if_exception(may_pass)
 
     def attempt() -> Any:
         answer = client.post(url, json=body, headers=headers)
@@ -144,14 +128,12 @@ def post(
         return answer.json()
 
     try:
-        with httpx.Client(**client_options(timeout, most_bytes)) as client:
-            return retrying(attempt)
+        with httpx.Client(**client_options(timeout, VECTOR_BYTES)) as client:
+            return tenacity.Retrying(stop=stop, retry=retry, wait=pause, reraise=True)(attempt)
     except (httpx.HTTPError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, httpx.HTTPStatusError) else f"{type(error).__name__}: {error}"
-        if may_pass(error):
-            raise failure(f"{url} failed {ATTEMPTS} times: {reason}. Cure: try again later.") from error
-        cure = "see that key, model and settings are right" if status_of(error) else "see to the server"
-        raise failure(f"{url} failed: {reason}. Cure: {cure}.") from error
+        cure = "see that key, model, settings and server are right, or try again later"
+        raise EmbeddingError(f"{url} failed: {reason}. Cure: {cure}.") from error
 
 
 def _any_cause(error: BaseException, holds: Callable[[BaseException], bool]) -> bool:
@@ -180,7 +162,8 @@ def may_pass(error: BaseException) -> bool:
     """Whether a request that failed may succeed soon: its server is busy, away, or answered what is no JSON."""
     status = status_of(error)
     if status is not None:
-        return status in (408, 409, 425, 429) or (status >= 500 and status != _NOT_OFFERED)  # noqa: PLR2004
+        is_busy = status in (408, 409, 425, 429) or (status >= 500 and status != _NOT_OFFERED)  # noqa: PLR2004
+        return is_busy and (retry_after(error) or 0) <= LONGEST_WAIT
     if is_timeout(error) or is_too_large(error):
         return False
     return _any_cause(error, lambda cause: isinstance(cause, _PASSING))
@@ -189,19 +172,27 @@ def may_pass(error: BaseException) -> bool:
 def retry_after(error: BaseException | None) -> float | None:
     """The seconds that a server asks to wait in a ``Retry-After`` header; None where it does not."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    value = headers.get("retry-after") or ""
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-        except (TypeError, ValueError):
-            return None
-    return seconds if 0 <= seconds < math.inf else None
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None
 
 
 def pause(state: tenacity.RetryCallState) -> float:
     """Seconds before tenacity's next attempt: as the server asks, else exponentially more with jitter."""
-    error = state.outcome.exception() if state.outcome else None
-    wait = getattr(error, "wait", None) or retry_after(error)
-    return min(_BACKOFF(state) if wait is None else float(wait), LONGEST_WAIT)
+    wait = retry_after(state.outcome.exception() if state.outcome else None)
+    return _BACKOFF(state) if wait is None else wait
+
+
+def reason_of(error: Exception) -> str:
+    """Why a model did not answer, in the same few words for the same cause: a status, a timeout, a prompt too long."""
+    status = status_of(error)
+    if is_too_large(error):
+        return "answer too large"
+    if is_timeout(error):
+        return "timeout (cure: a longer timeout, or a smaller batch_size)"
+    if status in (*ABOUT_PROMPT, None) and _OVERFLOW.search(str(error)):
+        return "prompt too long (cure: the model's context_window)"
+    if status:
+        return f"HTTP {status}" + (f" (cure: {_CURES[status]})" if status in _CURES else "")
+    if may_pass(error):
+        return "no connection (cure: start the server, or correct its address)"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:_SHOWN]}"

@@ -74,10 +74,10 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("chunk_size = 3", r"contextual\.toml: chunk_size is not known\. Cure: use chunks\.chunk_size\."),
-        ("[chunks]\ncontext = 'off'", r"chunks\.context is not known\. Cure: use context, above all tables"),
-        ("[chunks]\nsize = 3", r"chunks\.size is not known\. Cure: use one of chunk_size, chunk_overlap\."),
-        ("chunks = 3", r"chunks=3 cannot work\. Cure: make it a table, \[chunks\]\."),
+        ("chunk_size = 3", r"contextual\.toml: chunk_size is not known\. Cure: use chunks\.chunk_size"),
+        ("[chunks]\ncontext = 'off'", r"chunks\.context is not known\. Cure: use .*context"),
+        ("[chunks]\nsize = 3", r"chunks\.size is not known\. Cure: use chunks\.chunk_size"),
+        ("chunks = 3", r"chunks cannot work\. Cure: make it a table, \[chunks\]\."),
         ("[chunks]\nchunk_size = 5", r"chunks\.chunk_size=5 cannot work\. Cure: greater than or equal"),
         ("[chunks]\nchunk_size = true", r"chunks\.chunk_size=True cannot work\. Cure: a number"),
         ('context = "magic"', r"context='magic' cannot work\. Cure: 'off'"),
@@ -95,7 +95,9 @@ def test_a_mistake_names_the_file_the_key_and_the_cure(tmp_path, text, message):
 
 def test_a_variable_that_is_not_known_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE", "3")
-    with pytest.raises(SettingError, match=r"^LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE is not known\. Cure: use one of"):
+    with pytest.raises(
+        SettingError, match=r"^LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE is not known\. Cure: use .*chunk_size"
+    ):
         load_configuration(tmp_path)
 
 
@@ -160,8 +162,8 @@ class TestAnIndex:
         users_own(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.contexts.generator
-            assert (llm.name.partition("+")[0], llm.options.batch_size) == ("llm:x", 4)
-            assert llm.options.num_workers == 7
+            assert (llm.name.partition("+")[0], llm.batch_size) == ("llm:x", 4)
+            assert llm.num_workers == 7
             assert llm.prompts == ("{document} says of {chunks}",)
 
     def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):

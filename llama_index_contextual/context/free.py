@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, position, start_of
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, position
 from llama_index_contextual.text import KEYWORD_SUFFIXES, SOURCE_SUFFIXES, date_in_words, short_hash
 
 if TYPE_CHECKING:
@@ -129,11 +129,9 @@ _KINDS: Final = {
 }  # fmt: skip
 _COMMENTS: Final = ("*", "//", "/*", "#", "--", ";")
 _DOCSTRING: Final = re.compile("(\"{3}|'{3}).*?\\1", re.DOTALL)
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])(?:\s|$)|\n\s*\n")
 _VISIBLE: Final = re.compile(r"\S")
 _MOST_OF_LINE: Final = 300  # characters in which a line defines something
 _MOST_OF_HEAD: Final = 600  # of a function in C's family, up to its body
-_MAX_SENTENCE: Final = 200
 
 
 class Definition(NamedTuple):
@@ -197,24 +195,18 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def first_sentence(text: str) -> str:
-    """A text's first sentence on one line, cut visibly where it is endless."""
-    sentence = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())
-    return sentence if len(sentence) <= _MAX_SENTENCE else f"{sentence[: _MAX_SENTENCE - 1].rstrip()}…"
-
-
-_PATTERN_REVISION: Final = 6  # raise it when the same text would give other words
+_PATTERN_REVISION: Final = 7  # raise it when the same text would give other words
 _MOST_SYMBOLS: Final = 12  # names that a context lists
 _MOST_LEXICAL: Final = 2000  # characters for the keyword arm
 
 
-class PatternContextGenerator(ContextGenerator):
+class PatternContextGenerator(HeadingContextGenerator):
     """Contexts of source code: ``From file: search/engine.py. In: class Engine. Defines: function search.``.
 
     What is embedded stays that short. Of the chunk that the file begins with the keyword arm gets every name that the
     file defines.
 
-    Other files than source code get the context of their headings, and for the keyword arm all the document's headings.
+    Other files than source code get the context of their headings.
     """
 
     name = "pattern"
@@ -223,7 +215,7 @@ class PatternContextGenerator(ContextGenerator):
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node."""
         if not is_code(document.path):
-            return self._from_headings(nodes, document)
+            return super().generate(nodes, document)
         defined = _listable(document.text, document.path)
         return [self._from_code(node, document, defined) for node in nodes]
 
@@ -238,15 +230,6 @@ class PatternContextGenerator(ContextGenerator):
         is_first = end > start and not text[:start].strip()
         names = dict.fromkeys(one.name for one in defined) if is_first else ()
         return ChunkContext(context, self.name, " ".join(names)[:_MOST_LEXICAL], self.version)
-
-    def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        titles = dict.fromkeys(title for node in nodes for title in metadata.heading_titles(node.metadata))
-        # What stands before the first chunk is front matter.
-        body = document.text[position(nodes[0], document)[0] if start_of(nodes[0]) > 0 else 0 :]
-        more = [*titles, first_sentence(body)]
-        texts = (_describe(node, document) for node in nodes)
-        lexical = ((text, " ".join(filter(None, [path, *more]))[:_MOST_LEXICAL]) for text, path in texts)
-        return [ChunkContext(text, self.name, words, self.version) for text, words in lexical]
 
 
 def _listable(text: str, path: str) -> list[Definition]:

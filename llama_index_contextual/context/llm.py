@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
@@ -14,7 +15,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
-from llama_index_contextual.context import models, prompts
+from llama_index_contextual.context import prompts
 from llama_index_contextual.context.base import (
     ChunkContext,
     ContextEstimate,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
 
+ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _CONTEXTS: Final = "contexts"
 _FILE: Final = "contexts.sqlite3"
@@ -73,7 +75,7 @@ class LLMContextGenerator(ContextGenerator):
 
     def __init__(
         self,
-        llm: models.ModelSource = None,
+        llm: ModelSource = None,
         *,
         prompt: str | BasePromptTemplate | None = None,
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
@@ -92,7 +94,7 @@ class LLMContextGenerator(ContextGenerator):
         self.num_workers = optional_whole("num_workers", num_workers)
         self.max_calls = optional_whole("max_calls", max_calls, least=0)
         # Now: a field may count what the model does later.
-        self._model_name = models.model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
+        self._model_name = model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
         self._llm: LLM | None = None
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
         self.cache = ContextCache(open_store(cache), self._answer_version)
@@ -109,7 +111,7 @@ class LLMContextGenerator(ContextGenerator):
     def llm(self) -> LLM:
         """The model, which is made when it is first needed."""
         if self._llm is None:
-            self._llm = models.make_model(self.source)
+            self._llm = make_model(self.source)
         return self._llm
 
     @property
@@ -119,7 +121,7 @@ class LLMContextGenerator(ContextGenerator):
         It is empty while no model is named: a pipeline reads it before the run, whose error says so.
         """
         if self._model_name is None and (self.source or Settings._llm):  # noqa: SLF001  as in make_model
-            self._model_name = models.model_name(self.llm)
+            self._model_name = model_name(self.llm)
         return self._model_name or ""
 
     @property
@@ -181,6 +183,37 @@ class LLMContextGenerator(ContextGenerator):
     def close(self) -> None:
         """Close the cache's file."""
         self.cache.close()
+
+
+def model_name(llm: LLM) -> str:
+    """The name of a model, without a question to its server; of one without a name its class, and a mark.
+
+    Raises:
+        SettingError: It has no name, and holds what is no plain data, so that two such models could not be told apart.
+    """
+    name = getattr(llm, "model", None)
+    with contextlib.suppress(Exception):  # any integration's own error
+        name = name or llm.metadata.model_name
+    if isinstance(name, str) and name not in ("", "unknown"):
+        return name
+    state = {**llm.__dict__, **(llm.__pydantic_private__ or {})}
+    held = {key: value for key, value in state.items() if key not in LLM.model_fields and "key" not in key}
+    if not all(isinstance(value, str | int | float | list | tuple | dict | None) for value in held.values()):
+        raise SettingError(
+            "has no name, so contexts of two such models could not be told apart. Cure: give it a model_name in its "
+            "metadata, or a field model.",
+            llm=type(llm).__qualname__,
+        )
+    return f"{llm.class_name()}#{short_hash(held)[:8]}"
+
+
+def make_model(source: ModelSource) -> LLM:
+    """The model of a setting: an LLM, what makes one, or LlamaIndex's ``Settings.llm`` where that has been set."""
+    made = source if source is None or isinstance(source, LLM) else source()
+    if llm := made or Settings._llm:  # noqa: SLF001  Settings.llm would take OpenAI's paid default
+        return llm
+    cure = "names no model. Cure: an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
+    raise SettingError(cure, llm=None)
 
 
 def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> BaseKVStore | None:

@@ -184,7 +184,6 @@ _PREAMBLE: Final = re.compile(
     re.IGNORECASE,
 )
 _MARKUP: Final = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
-_EMPHASIS: Final = re.compile(r"\*\*(?=\S)([^*\n]+(?:\*(?!\*)[^*\n]*)*)(?<=\S)\*\*")  # __ is part of names
 _QUOTES: Final = ('""', "''", "\u201c\u201d", "\u2018\u2019", "«»", "``")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
@@ -227,13 +226,10 @@ def clean(text: str) -> str:
     """A context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
     text = _WRAPPING.sub("", replace_surrogates(text)[0][:MOST_READ])
     text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
-    text = " ".join(_EMPHASIS.sub(r"\1", _MARKUP.sub("", text)).split())
+    text = " ".join(_MARKUP.sub("", text).replace("**", "").split())
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()
-    if len(text) <= MAX_CHARS:
-        return text
-    sentence = max(text.rfind(mark, 0, MAX_CHARS) for mark in (". ", "! ", "? ", "。"))
-    return text[: sentence + 1] if sentence > MAX_CHARS // 3 else f"{text[: MAX_CHARS - 1].rsplit(' ', 1)[0]}…"
+    return text if len(text) <= MAX_CHARS else f"{text[: MAX_CHARS - 1].rsplit(' ', 1)[0]}…"
 
 
 def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str:

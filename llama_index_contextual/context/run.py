@@ -6,11 +6,13 @@ An estimate adds up the same prompts and asks nobody.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import warnings
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from anyio.from_thread import start_blocking_portal
@@ -20,8 +22,9 @@ from llama_index.core.utils import iter_batch
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
 from llama_index_contextual import service
-from llama_index_contextual.context import models, prompts
+from llama_index_contextual.context import prompts
 from llama_index_contextual.context.base import (
+    DEFAULT_WINDOW,
     OUTPUT_TOKENS,
     ChunkContext,
     ContextEstimate,
@@ -37,6 +40,7 @@ from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
@@ -46,6 +50,8 @@ _USUAL_TOKENS: Final = 40  # of a context with its number
 _CHUNK_TOKENS: Final = 160 + OUTPUT_TOKENS  # an excerpt in any language with an alphabet, marks around it, its context
 _INSTRUCTION_TOKENS: Final = 300
 _SAFETY: Final = 0.9  # our tokenizer is not the model's
+_TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
+_MARK_CACHE: Final = ("anthropic", "bedrock_converse")  # cache only what a cache point in the prompt marks
 _FAILURES: Final = 3  # calls in a row, after which no other is sent for a while
 _PAUSE: Final = 30.0  # seconds of that while
 
@@ -130,13 +136,13 @@ class Run:
                 total += Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS)
                 before, calls = prompt.document, calls + 1
             chunks += len(missing)
-        return ContextEstimate(chunks, self._cached, calls, total, models.is_local(self._generator.llm))
+        return ContextEstimate(chunks, self._cached, calls, total, _is_local(self._generator.llm))
 
     def _prepare(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""
         llm = self._generator.llm
-        self._workers = self._generator.num_workers or (1 if models.is_local(llm) else 4)
-        window = models.context_window(llm)
+        self._workers = self._generator.num_workers or (1 if _is_local(llm) else 4)
+        window = context_window(llm)
         self._size = max(1, min(self._generator.batch_size, window // 2 // _CHUNK_TOKENS))
         room = int((window - self._size * _CHUNK_TOKENS - _INSTRUCTION_TOKENS) * _SAFETY)
         self._window = max(1, room, window // 8)
@@ -175,9 +181,9 @@ class Run:
             ContextError: There is none.
         """
         generator, llm, prompt = self._generator, self._generator.llm, self._prompt(document, group)
-        messages = prompt.messages(cache_point=models.is_one_of(llm, models.MARK_CACHE))
-        takes_limit = models.is_one_of(llm, models.TAKE_MAX_TOKENS)
-        limit = {"max_tokens": OUTPUT_TOKENS * len(group)} if takes_limit else {}
+        kind = llm.class_name().casefold()
+        messages = prompt.messages(cache_point=kind.startswith(_MARK_CACHE))
+        limit = {"max_tokens": OUTPUT_TOKENS * len(group)} if kind.startswith(_TAKE_MAX_TOKENS) else {}
         attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client tries again by itself
         stop, retry = stop_after_attempt(attempts), retry_if_exception(service.may_pass)
         try:
@@ -189,11 +195,11 @@ class Run:
         except ContextError:
             raise
         except Exception as error:  # each integration has errors of its own
-            generator.failures += service.status_of(error) not in models.ABOUT_PROMPT
+            generator.failures += service.status_of(error) not in service.ABOUT_PROMPT
             generator.paused_until = time.monotonic() + _PAUSE if generator.failures >= _FAILURES else 0.0
-            raise ContextError(models.reason_of(error)) from error
+            raise ContextError(service.reason_of(error)) from error
         generator.failures = 0
-        answer, spent = response.message.content or "", models.tokens_of(response)
+        answer, spent = response.message.content or "", _tokens_of(response)
         generator.usage.tokens += spent if spent.prompt else Tokens(prompt.tokens, 0, prompts.count_tokens(answer))
         return answer
 
@@ -270,3 +276,30 @@ def _known(node: BaseNode, document: SourceDocument) -> str:
     metadata = {**document.metadata, **node.metadata}
     values = (str(value_of(metadata, key) or "") for key in (TITLE, DATE, HEADER_PATH))
     return "\n".join([document.text, document.path, *values])
+
+
+def context_window(llm: LLM) -> int:
+    """The tokens that a model takes; this may ask its server, so never call it on an event loop."""
+    with contextlib.suppress(Exception):  # any integration's own error, when its server does not answer
+        if (window := int(llm.metadata.context_window)) > 0:
+            return window
+    return DEFAULT_WINDOW
+
+
+def _is_local(llm: LLM) -> bool:
+    """Whether a model's server is this machine, which reads one prompt at a time."""
+    url = getattr(llm, "api_base", None) or getattr(llm, "base_url", None)
+    return urlsplit(str(url)).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
+
+
+def _tokens_of(response: Any) -> Tokens:
+    """The token counts of a LlamaIndex chat response, in OpenAI's, Anthropic's and Ollama's forms."""
+
+    def get(source: Any, *names: str) -> Any:
+        values = (source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in names)
+        return next((value for value in values if value is not None), None)
+
+    usage = get(getattr(response, "raw", None), "usage")
+    cached = get(get(usage, "prompt_tokens_details"), "cached_tokens") or get(usage, "cache_read_input_tokens")
+    counts = (get(usage, "prompt_tokens", "input_tokens"), cached, get(usage, "completion_tokens", "output_tokens"))
+    return Tokens(*(count if isinstance(count, int) else 0 for count in counts))

@@ -73,14 +73,6 @@ def test_padding_is_not_paid_for(step, fake_model):
     assert "\n\n\n\n" not in fake_model.requests[0].prompt
 
 
-def test_front_matter_is_not_the_first_sentence():
-    document = Document(text=NOTE, metadata={"path": "log.md"})
-    [node] = HeadingAwareMarkdownNodeParser()([document])
-    ContextualNodePostprocessor("pattern")([node], [document])
-    assert "title:" not in node.metadata["lexical_context"]
-    assert "---" not in node.metadata["lexical_context"]
-
-
 async def test_documents_can_be_given_to_the_async_call_too(step, fake_model):
     document = Document(text=NOTE, metadata={"path": "log.md"})
     nodes = HeadingAwareMarkdownNodeParser()([document])

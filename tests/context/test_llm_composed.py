@@ -25,7 +25,6 @@ def test_path_headings_and_day_stand_before_the_sentence(step):
         "Wednesday, 28 January 2026",
         SENTENCE,
     ]
-    assert "Morning Check-in" in node.metadata["lexical_context"]
     assert node.metadata["context_source"] == f"llm:{MODEL}+pattern"
 
 

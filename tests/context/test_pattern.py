@@ -16,7 +16,6 @@ from llama_index_contextual.context import (
     is_code,
     resolve_generator,
 )
-from llama_index_contextual.context.free import first_sentence
 
 PYTHON = '''\
 # Copyright 2026 Nobody. All rights reserved.
@@ -166,24 +165,8 @@ def test_a_chunk_of_a_text_that_is_not_known_is_read_by_itself():
 def test_pages_get_headings_and_the_keyword_arm_all_of_them():
     nodes = [TextNode(text="t", metadata={"header_path": path}) for path in ("Guide", "Guide > Install")]
     document = SourceDocument(id="1", path="guide.md", text="Read this first. Then that.")
-    first, second = resolve_generator("pattern").generate(nodes, document)
+    _, second = resolve_generator("pattern").generate(nodes, document)
     assert second.text == "Document: guide.md > Guide > Install"
-    assert first.lexical == "Guide Install Read this first."
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("One. Two.", "One."),
-        ("One\nline", "One line"),
-        ("Title\n\nText", "Title"),
-        ("v2.0 is out. Yes", "v2.0 is out."),
-        ("x" * 500, "x" * 199 + "…"),
-        ("", ""),
-    ],
-)
-def test_first_sentence(text, sentence):
-    assert first_sentence(text) == sentence
 
 
 @given(st.text(max_size=400), st.sampled_from(["a.py", "a.rs", "a.cpp", "a.java", "a.js", "a.go"]), st.integers(0, 400))

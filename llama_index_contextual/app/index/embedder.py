@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -94,12 +94,11 @@ def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
         text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
         chunks.append(Chunk(text, row_of(node, text)))
     if isinstance(embedding, DocumentEmbedding):
-        texts = [chunk.text for chunk in chunks]
-        for window in embedding.windows(texts):
-            together = tuple(texts[window.start : window.end])
-            name, first = short_hash(together), window.first - window.start
-            for place, chunk in enumerate(chunks[window.first : window.last], start=first):
-                chunk.window = together, place
+        waiting = iter(chunks)
+        for window in map(tuple, embedding.windows([chunk.text for chunk in chunks])):
+            name = short_hash(window)
+            for place, chunk in enumerate(islice(waiting, len(window))):
+                chunk.window = window, place
                 chunk.row = chunk.row._replace(embed_hash=short_hash([name, place]))
     return chunks
 

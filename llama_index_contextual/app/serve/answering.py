@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.prompts import ChatPromptTemplate
 
 from llama_index_contextual.app.settings.models import resolve_llm
-from llama_index_contextual.context.models import context_window, model_name, reason_of
+from llama_index_contextual.context.llm import model_name
 from llama_index_contextual.context.prompts import count_tokens
+from llama_index_contextual.context.run import context_window
 from llama_index_contextual.errors import AnswerError
-from llama_index_contextual.service import TIMEOUT
+from llama_index_contextual.service import TIMEOUT, reason_of
 from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import re
 import sys
 import warnings
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 
 from llama_index_contextual.app.folder import read_file
 from llama_index_contextual.app.settings import SETTINGS, TABLES, Configuration
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, cure_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,8 +43,7 @@ _COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
 _FOLDERS: Final = "folders"  # of the user's own file
 _PROMPT: Final = "context_options.prompt"
 _WHOLE: Final = ("descriptions", "collections", _FOLDERS)  # tables with names of the user's own, each one value
-_NAMED: Final = 8  # settings and mistakes in one message
-_SHOWN: Final = 100  # characters of a wrong value, or of a parser's message
+_SHOWN: Final = 100  # characters of names, of a wrong value, or of a parser's message
 
 
 class Entry(NamedTuple):
@@ -141,10 +141,10 @@ def _of_folder(path: Path) -> dict[str, Entry]:
     keys = [key for key, entry in entries.items() if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)]
     if keys:
         _checked(entries)  # a mistake is an error, also in what does not count
-        names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
         place = f'[{_FOLDERS}."{path.parent.resolve()}"] in {user_folder() / USER_FILE}'
         warnings.warn(
-            f"{path}: {names} not obeyed: a folder may not set this by itself. Cure: options, variables, or {place}.",
+            f"{path}: {_cut(', '.join(keys))} not obeyed: a folder may not set this by itself. "
+            f"Cure: options, variables, or {place}.",
             ContextualWarning,
             stacklevel=3,
         )
@@ -165,27 +165,20 @@ def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configur
     """The configuration of some values by key.
 
     Raises:
-        SettingError: One is not known or cannot work; the message names the place of each.
+        SettingError: One is not known or cannot work; the message names its place.
     """
     values: dict[str, Any] = {}
-    mistakes: list[str] = []
     for key, (value, origin) in entries.items():
         place = f"{origin}: {_cut(key)}" if origin.endswith(".toml") or origin == "index" else origin
+        if key not in SETTINGS:
+            raise SettingError(f"{place} {_unknown(key)}")
         try:
             values[key] = SETTINGS[key].adapter.validate_python(value)
-        except KeyError:
-            mistakes.append(f"{place}{_unknown(key, value)}")
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
-            cure = "leave it out, or correct its name" if fault["type"] == "extra_forbidden" else fault["msg"]
-            cure = cure.removeprefix("Value error, ").removeprefix("Input should be ")
             inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
-            mistakes.append(
-                f"{place}{inside}={_cut(repr(fault['input']))} cannot work. Cure: {cure[:1].lower()}{cure[1:]}."
-            )
-    if mistakes:
-        more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
-        raise SettingError(" ".join(mistakes[:_NAMED]) + more)
+            shown = f"{place}{inside}={_cut(repr(fault['input']))}"
+            raise SettingError(f"{shown} cannot work. Cure: {cure_of(fault)}.") from error
     return Configuration(values, {key: entry.origin for key, entry in entries.items()}, file)
 
 
@@ -193,17 +186,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _unknown(key: str, value: Any) -> str:
-    """The end of a message about a key that is not known: it may be a table, or in the wrong one."""
+def _unknown(key: str) -> str:
+    """The end of a message about a key that is not known: it may be a table, misspelt, or in the wrong table."""
     if key in TABLES:
-        return f"={_cut(repr(value))} cannot work. Cure: make it a table, [{key}]."
-    table, _, name = key.rpartition(".")
-    same = [setting.key for setting in SETTINGS.values() if setting.name == name]
-    if same:
-        return f" is not known. Cure: use {', '.join(same)}{', above all tables' * (same[0] == name)}."
+        return f"cannot work. Cure: make it a table, [{key}]."
     tables = dict.fromkeys(key.partition(".")[0] for key in SETTINGS)
-    names = [setting.name for setting in SETTINGS.values() if table and setting.table == table] or tables
-    return f" is not known. Cure: use one of {', '.join(names)}."
+    return f"is not known. Cure: use {', '.join(get_close_matches(key, SETTINGS) or tables)}."
 
 
 def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:

