@@ -29,7 +29,6 @@ ENGLISH = [
     "North Sea wind",
     "def add(a, b):\n    return a + b",
     "Angela Merkel",
-    "Read “El amor en los tiempos del cólera”: it is by García and not that long.",
     "",
     "2026-04-09",
 ]

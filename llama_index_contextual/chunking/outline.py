@@ -7,26 +7,16 @@ Sections are runs of marks; small ones merge into groups.
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from heapq import merge
 from itertools import chain, pairwise, takewhile
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyromark
 
-from llama_index_contextual.chunking.markdown import (
-    HTML_HEADING,
-    KINDS,
-    Block,
-    blocks_of,
-    containers_of,
-    mask,
-)
+from llama_index_contextual.chunking.markdown import HTML_HEADING, KINDS, blocks_of, containers_of, mask
 from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import date_from_heading, names_in_passing
 
@@ -43,22 +33,14 @@ SPACE: Final = 5  # white space inside an oversized sentence or line
 CHARACTER: Final = 1
 GLUED: Final = 0  # after a heading
 
-_CONTAINERS: Final = frozenset({"List", "Item", "BlockQuote"})
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
-_NON_BLANK: Final = re.compile(r"^[ \t]*\S", re.MULTILINE)
 _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
 )
-# What ends a heading: hashes, and attributes, {#id .class key=value}, kramdown's {: #id}, Pandoc's {-}, MDX's comment
-# {/* id */}. "{id}" is text.
-_ENDING: Final = re.compile(
-    r"""(?:[ \t]{1,20}\#{1,20}(?=\s{0,20}(?:\{|\Z))"""
-    r"""|\s\{:?\s{0,20}(?:(?:[#.][^\s{}]{1,200}|[\w-]{1,50}=(?:"[^"{}]{0,200}"|[^\s{}]{1,200})|-)\s{0,20}){1,20}\}|\s\{/\*[^*{}]{0,200}\*/\}){1,3}"""
-    r"""\s{0,20}(?=\Z|\n\s{0,20}(?:=+|-+)\s*\Z)"""
-)
-# Hugo's {{% heading "whatsnext" %}}, {{< badge >}}: its first text in quotes is shown.
-_SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*(?:"([^"{}\n]*)"[^{}\n]*)?[%>]\}\}')
-_BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
+# What ends a heading: {#id .class}, {: #id}, MDX's {/* id */}, also after hashes. "{id}" is text.
+_ATTRIBUTES: Final = re.compile(r"(?:\s+#+)?\s*\{:?\s*[#./][^{}]*\}$")
+# Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
+_SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
 
 
 class Atom(NamedTuple):
@@ -70,103 +52,76 @@ class Atom(NamedTuple):
     info: str = ""  # of a fence
 
 
+class Mark(NamedTuple):
+    """A place at a line start where a document may be cut."""
+
+    offset: int  # in characters
+    strength: int  # SECTION down to GLUED
+    kind: str  # of what starts there; inside of others, of the outermost block
+    atom: Atom | None = None  # the code block or table that it is in
+
+    @property
+    def is_inside_atom(self) -> bool:
+        """Whether it is in a code block or table, and not at its start."""
+        return self.atom is not None and self.atom.start < self.offset
+
+
 @dataclass(slots=True)
 class Outline:
-    """The marks of a document, at line starts, one an offset at most, as parallel lists: objects cost too much."""
+    """The marks of a document in order, one an offset at most; the last one ends the text."""
 
-    offsets: array[int] = field(default_factory=lambda: array("q"))  # in characters; the last one ends the text
-    strengths: list[int] = field(default_factory=list)  # SECTION down to GLUED
-    kinds: list[str] = field(default_factory=list)  # of what starts there; inside of others, of the outermost block
-    atoms: list[Atom | None] = field(default_factory=list)  # the code block or table that each is in
-    sums: Sequence[int] = field(default_factory=lambda: array("q"))  # the tokens before each, once they are counted
-    # Four numbers for each top-level heading: the index of its mark, its level, where it starts and ends.
-    headings: array[int] = field(default_factory=lambda: array("q"))
+    marks: list[Mark] = field(default_factory=list)
+    headings: list[tuple[int, int, int, int]] = field(default_factory=list)  # index of the mark, level, start, end
     containers: list[tuple[int, int]] = field(default_factory=list)  # callouts and components, by their ends
 
-    def mark(self, masked: str, start: int, strength: int, kind: str, atom: Atom | None = None) -> None:
+    def mark(self, masked: str, start: int, strength: int, kind: str) -> None:
         """Add a mark at the start of the line in which a block starts, if there is none."""
         if start and masked[start - 1] != "\n":
             # pyromark lets an item that a tab indents start at the end of the line before
             start = start + 1 if masked[start] == "\n" else masked.rfind("\n", 0, start) + 1
-        if not self.offsets or start > self.offsets[-1]:
-            self.add(start, strength, kind, atom)
-
-    def add(self, offset: int, strength: int, kind: str, atom: Atom | None = None) -> None:
-        """Add a mark after the others."""
-        self.offsets.append(offset)
-        self.strengths.append(strength)
-        self.kinds.append(kind)
-        self.atoms.append(atom)
-
-    def is_inside_atom(self, mark: int) -> bool:
-        """Whether a mark is in a code block or table, and not at its start."""
-        atom = self.atoms[mark]
-        return atom is not None and atom.start < self.offsets[mark]
+        if not self.marks or start > self.marks[-1].offset:
+            self.marks.append(Mark(start, strength, kind))
 
 
 def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
     """The marks of a document from ``body`` on; a block up to ``unread`` is front matter that cannot be read."""
     masked = mask(text, body, unread)
     outline = Outline(containers=containers_of(masked))
-    _add_marks(outline, masked, body)
-    if not outline.offsets:
-        outline.add(body, BLOCK, "text")
-    outline.add(len(masked), SECTION, "")
+    _add_marks(outline, masked)
+    marks = outline.marks
+    start = body + len(masked[body:]) - len(masked[body:].lstrip())
+    if not marks or marks[0].offset > start:  # the definition of a link, which no event covers
+        marks.insert(0, Mark(start, BLOCK, "text"))
+        outline.headings = [(number + 1, level, first, end) for number, level, first, end in outline.headings]
+    marks.append(Mark(len(masked), SECTION, ""))
     return outline
 
 
-def _add_marks(outline: Outline, masked: str, body: int) -> None:
+def _add_marks(outline: Outline, masked: str) -> None:
     """Add the marks of all blocks."""
-    around: list[tuple[int, str]] = []  # (end, tag) of lists, items and quotes
-    end = body  # of the last top-level block; what starts before that is inside it
+    around: list[int] = []  # the ends of lists and quotes
+    end = 0  # of the last top-level block; what starts before that is inside it
     above = ""  # kind of that block
-    for block in chain(blocks_of(masked), [(len(masked), len(masked), "", None)]):
-        start, stop, tag, value = block
-        kind = KINDS.get(tag, "")
-        while around and start >= around[-1][0]:
+    for start, stop, tag, value in blocks_of(masked):
+        kind = KINDS[tag]
+        while around and start >= around[-1]:
             around.pop()
         if start < end:
-            _mark_inside(outline, masked, block, around, above)
+            strength = max(NESTED, ITEM + 5 - 5 * len(around)) if tag == "Item" else NESTED
+            outline.mark(masked, start, strength, above)
         else:
-            above = _mark_definitions(outline, masked, (end, start), above)
             end = stop
-            if not kind:
-                return
             outline.mark(masked, start, _strength(masked, start, kind, above), kind)
             if kind != "rule" or above not in {"", "heading"}:  # a rule right under a heading changes nothing
                 above = kind
             if kind == "heading":
-                outline.headings.extend((len(outline.offsets) - 1, int(value["level"][1]), start, stop))
+                outline.headings.append((len(outline.marks) - 1, int(value["level"][1]), start, stop))
         if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
-            outline.atoms[-1] = Atom(masked.rfind("\n", 0, start) + 1, stop, kind, info)
-        if tag in _CONTAINERS:
-            around.append((stop, tag))
-
-
-def _mark_definitions(outline: Outline, masked: str, between: tuple[int, int], above: str) -> str:
-    """Add the marks of link reference definitions, which no event covers; the kind of what now stands above."""
-    strength = GLUED if above == "heading" else BLOCK
-    for line in _NON_BLANK.finditer(masked, *between):
-        outline.mark(masked, line.start(), strength, "text")
-        strength, above = LINE, "text"
-    return above
-
-
-def _mark_inside(outline: Outline, masked: str, block: Block, around: list[tuple[int, str]], above: str) -> None:
-    """Add the mark of a block inside of a list or a quote.
-
-    An item of a top-level list that begins with a heading, as Logseq writes all of them, is a section of that list.
-    """
-    start, stop, tag, value = block
-    depth = sum(outer != "Item" for _, outer in around)
-    outline.mark(masked, start, max(NESTED, ITEM + 5 - 5 * depth) if tag == "Item" else NESTED, above)
-    if tag == "Heading" and len(around) == 2 and masked[outline.offsets[-1] : start].strip() in {"-", "*", "+"}:  # noqa: PLR2004
-        mark, end = len(outline.offsets) - 1, around[0][0]
-        outline.strengths[mark], outline.kinds[mark] = SECTION, "heading"
-        outline.headings.extend((mark, int(value["level"][1]), start, stop))
-        if not outline.containers or outline.containers[-1][1] != end:
-            outline.containers.append((outline.offsets[mark], end))
+            atom = Atom(masked.rfind("\n", 0, start) + 1, stop, kind, info)
+            outline.marks[-1] = outline.marks[-1]._replace(atom=atom)
+        if tag in {"List", "BlockQuote"}:
+            around.append(stop)
 
 
 def _strength(masked: str, start: int, kind: str, above: str) -> int:
@@ -205,7 +160,8 @@ class Section(NamedTuple):
 
 def find_sections(text: str, outline: Outline, above: Path = ()) -> Iterator[Section]:
     """The sections of a document in order; ``above`` are the headings that are open where it begins, as for a page."""
-    kinds, end = outline.kinds, len(outline.offsets) - 1
+    kinds = [mark.kind for mark in outline.marks]
+    end = len(kinds) - 1
     # The marks right after a rule; one at the top or right under a heading parts nothing.
     rules = {m for m in range(2, end) if kinds[m - 1] == "rule" != kinds[m] and kinds[m - 2] != "heading"}
     starts = chain([Section(0, 0, above)], _starts(text, outline, rules, above), [Section(end, end)])
@@ -219,18 +175,14 @@ def find_sections(text: str, outline: Outline, above: Path = ()) -> Iterator[Sec
 def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterator[Section]:
     """The start of each section, with what is true of it; a rule and a container's end start one, too.
 
-    What follows a callout stands under what is open at its beginning. Only a title of the document stays open: a
-    heading of the first level inside a container, where none stands above it.
+    What follows a callout stands under what is open at its beginning.
     """
+    offsets = [mark.offset for mark in outline.marks]
     saved: dict[int, Path] = {}
-    edges = sorted((edge, number) for number, pair in enumerate(outline.containers) for edge in pair)
-    places = merge(
-        ((outline.offsets[mark], mark, -1, "") for mark in sorted(rules)),
-        ((start, mark, level, title) for mark, level, start, title in titled_headings(text, outline)),
-        ((edge, number, 0, "") for edge, number in edges),
-        key=itemgetter(0),
-    )
-    for offset, mark, level, title in places:
+    places = [(offsets[mark], -1, mark, "") for mark in rules]
+    places += [(start, level, mark, title) for mark, level, start, title in titled_headings(text, outline)]
+    places += [(edge, 0, number, "") for number, pair in enumerate(outline.containers) for edge in pair]
+    for offset, level, mark, title in sorted(places):
         if level > 0:
             depth = len(path)
             while depth and path[depth - 1].level >= level:  # also right after a jump from H1 to H3 and back to H2
@@ -243,84 +195,57 @@ def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterato
             yield Section(mark, mark, path)
         elif mark not in saved:
             saved[mark] = path
-        elif path != (outer := saved[mark]) and (path[0].level != 1 or (outer and outer[0].level == 1)):
-            path = outer
-            first = bisect_left(outline.offsets, offset)
-            first += outline.kinds[first] == "rule"  # which ends what is above it
+        elif path != saved[mark]:
+            path = saved[mark]
+            first = bisect_left(offsets, offset)
+            first += outline.marks[first].kind == "rule"  # which ends what is above it
             yield Section(first, first, path)
 
 
 def common_path(sections: Sequence[Section]) -> Path:
-    """The deepest headings that all sections share.
-
-    A heading without text does not count where the next section stands under it, where the text is of another day, or
-    after sections with text.
-    """
-    day = next((one.day for one in sections if not one.bare), None)
-    counted = [
-        one
-        for one, below in pairwise(sections)
-        if not (one.bare and (day not in (None, one.day) or one.path == below.path[: len(one.path)]))
-    ] + [sections[-1]]
-    while len(counted) > 1 and counted[-1].bare:
-        counted.pop()
-    levels = zip(*(one.path for one in counted), strict=False)
-    shared = takewhile(lambda level: all(one == level[0] for one in level), levels)
+    """The deepest headings that all sections with text share."""
+    counted = [section.path for section in sections if not section.bare] or [sections[-1].path]
+    shared = takewhile(lambda level: all(one == level[0] for one in level), zip(*counted, strict=False))
     return tuple(level[0] for level in shared)
 
 
-def group_sections(
-    sections: Iterable[Section], sums: Sequence[int], min_size: int, size: int
-) -> Iterator[list[Section]]:
+def group_sections(sections: Iterable[Section], sums: Sequence[int], min_size: int, size: int) -> list[list[Section]]:
     """Sections, merged where they have fewer than ``min_size`` tokens and a neighbour of one parent and day.
 
-    Small sections join one another until they are large enough; a large one, and one that is ``alone``, joins bare
-    headings before it alone. A small section before a large one joins what precedes. No merge of sections that fit
-    ``size`` tokens exceeds it; one that does not fit is cut anyway, so a small neighbour joins it. ``sums`` are the
-    tokens before each mark.
+    Small sections join one another until they are large enough, and what is left joins what precedes. A heading
+    without text joins what follows. No merge exceeds ``size`` tokens, unless a section does, which is cut anyway.
+    ``sums`` are the tokens before each mark.
     """
-    groups: list[list[Section]] = []  # the last two, which may become one
+
+    def tokens(*parts: Section) -> int:
+        return sums[parts[-1].last] - sums[parts[0].first]
+
+    groups: list[list[Section]] = []
     for section in sections:
-        if groups and _joins(groups[-1], section, sums, min_size, size):
-            groups[-1].append(section)
-            continue
-        groups = _joined_backwards(groups, sums, min_size, size)
-        yield from groups[:-1]
-        groups = [*groups[-1:], [section]]
-    yield from _joined_backwards(groups, sums, min_size, size)
+        group, more = groups[-1] if groups else [], tokens(section)
+        if group and all(part.bare and part.day in {None, section.day} for part in group):
+            joins = tokens(*group) < size if not section.bare else tokens(*group, section) <= size
+        elif group and not section.bare and tokens(*group) < min_size and _are_related(group, section):
+            joins = more > size or (more < min_size and tokens(*group, section) <= size)
+        else:
+            joins = False
+        groups[-1:] = [[*group, section]] if joins else [*groups[-1:], [section]]
+    merged: list[list[Section]] = []
+    for group in groups:
+        before = merged[-1] if merged else []
+        is_small = before and tokens(*group) < min_size and _are_related(before, group[0])
+        if is_small and (tokens(*before, *group) <= size or tokens(*before) > size):
+            before += group
+        else:
+            merged.append(group)
+    return merged
 
 
-def _tokens(sections: Sequence[Section], sums: Sequence[int]) -> int:
-    return sums[sections[-1].last] - sums[sections[0].first]
-
-
-def _joins(group: list[Section], section: Section, sums: Sequence[int], min_size: int, size: int) -> bool:
-    tokens = _tokens(group, sums)
-    if section.alone or section.day != group[-1].day:
-        return tokens < size and all(part.bare and part.day is None for part in group)
-    if group[-1].bare:
-        return tokens < size
-    if tokens >= min_size or not _are_related(group[0], section):
-        return False
-    more = _tokens([section], sums)
-    return more > size or (more < min_size and tokens + more <= size)
-
-
-def _joined_backwards(
-    groups: list[list[Section]], sums: Sequence[int], min_size: int, size: int
-) -> list[list[Section]]:
-    """Two groups as one, where the second is small and belongs to the first; else as they are."""
-    if len(groups) < 2 or groups[1][-1].day != groups[0][-1].day or any(section.alone for section in groups[1]):  # noqa: PLR2004
-        return groups
-    both, last = [*groups[0], *groups[1]], groups[0][-1]
-    is_bare = all(section.bare for section in groups[1])
-    is_small = is_bare or (_tokens(groups[1], sums) < min_size and _are_related(last, groups[1][0]))
-    return [both] if is_small and (_tokens(both, sums) <= size or _tokens([last], sums) > size) else groups
-
-
-def _are_related(before: Section, section: Section) -> bool:
-    """Whether both are under the same parent, or the second is under the first."""
-    return before.path[:-1] == section.path[:-1] or section.path[: len(before.path)] == before.path
+def _are_related(group: Sequence[Section], section: Section) -> bool:
+    """Whether a section is of the same day as a group, and under the same parent or under the group's last heading."""
+    before, path = group[-1].path, section.path
+    is_near = before[:-1] == path[:-1] or path[: len(before)] == before
+    return is_near and not section.alone and section.day == group[-1].day
 
 
 def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int, str]]:
@@ -328,15 +253,11 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
 
     A title is on one line and without marks, link targets, anchors. It is bounded, as every chunk below it has it.
     """
-    numbers = iter(outline.headings)
-    for mark, level, start, end in zip(numbers, numbers, numbers, numbers, strict=True):
+    for mark, level, start, end in outline.headings:
         source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
-        source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[3].split())}", source)
-        source = _ENDING.sub("", source) if "#" in source[level:] or "}" in source else source
+        source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[2].split())}", source)
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
-        if "{{" in title:
-            title = " ".join(_SHORTCODE.sub(r"\1", title).split())
-        yield mark, level, start, shortened(_BLOCK_ID.sub("", title))
+        yield mark, level, start, shortened(_ATTRIBUTES.sub("", _SHORTCODE.sub(r"\1", title)))
 
 
 def _shown(event: Any) -> str:

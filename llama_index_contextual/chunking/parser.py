@@ -94,7 +94,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 8
+    revision: ClassVar[int] = 9
     """Raised when the same settings give other nodes, so that an index makes its own again."""
     most_chunks: ClassVar[int] = 80_000
     """Of one document: each needs 5 KB of memory, and text of which ten megabytes are so many is none to read."""

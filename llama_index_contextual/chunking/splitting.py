@@ -6,9 +6,8 @@ A group of sections that fits is one span. Another is cut at the strongest mark,
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,11 +15,11 @@ import regex  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
 from llama_index_contextual.chunking import outline as ruler
-from llama_index_contextual.chunking.markdown import END_OF_CODE, FrontMatter, read_front_matter
-from llama_index_contextual.chunking.outline import Atom, Outline, Path, Section
+from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
+from llama_index_contextual.chunking.outline import Atom, Mark, Outline, Path, Section
 from llama_index_contextual.errors import Checked, SettingError, whole
 from llama_index_contextual.text import sentence_starts
-from llama_index_contextual.text.tokens import Scale, budget_cost, make_scale
+from llama_index_contextual.text.tokens import Scale, make_scale
 
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 _MARK: Final = regex.compile("[\\p{M}\u0e33\u0eb3]")  # of the letter before
@@ -109,37 +108,30 @@ def split_markdown(
     body = front.end or int(text.startswith("\ufeff"))
     if not text[body:].strip():
         return []
-    scale, size = make_scale(text, settings.tokenizer), settings.chunk_size
     outline = ruler.outline_of(text, body, front.unread) if structured else _plain_outline(text, body, settings)
-    outline.sums = scale.cumulative(outline.offsets)
+    packer = _Packer(text, make_scale(text, settings.tokenizer), settings)
+    sums = packer.sums(outline.marks)
     sections = ruler.find_sections(text, outline, above)
     spans: list[Span] = []
-    for group in ruler.group_sections(sections, outline.sums, settings.min_chunk_size, size):
+    for group in ruler.group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size):
         first, last = group[0].first, group[-1].last
-        start, stop = outline.offsets[first], outline.offsets[last]
-        end = start + len(text[start:stop].rstrip())
-        tokens = scale.exact(start, end) if end > start else 0
-        pieces: Iterable[Span] = [Span(start, end, (), _kind(outline.kinds[first:last]), tokens)] if end > start else []
-        if max(outline.sums[last] - outline.sums[first], budget_cost(tokens, scale.part(start, end))) > size:
-            pieces = _pack(text, _refine(text, outline, (first, last), scale, settings), scale, settings)
-        spans.extend(_with_headings(piece, group, outline) for piece in pieces if scale.is_text(piece.start, piece.end))
+        pieces = packer.pieces(outline.marks[first : last + 1], sums[first : last + 1])
+        spans.extend(_with_headings(piece, group, outline.marks) for piece in pieces)
     return spans
 
 
-def _kind(kinds: Iterable[str]) -> str:
-    """The kind of a chunk in which some kinds start."""
-    kinds = {*kinds} - {"heading", "rule"}
+def _kind(marks: Iterable[Mark]) -> str:
+    """The kind of a chunk in which some marks are."""
+    kinds = {mark.kind for mark in marks} - {"heading", "rule"}
     return next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading"
 
 
-def _with_headings(span: Span, group: list[Section], outline: Outline) -> Span:
+def _with_headings(span: Span, group: list[Section], marks: Sequence[Mark]) -> Span:
     """A span with the headings above it, and those that are open at its end."""
-    offsets = outline.offsets
-    if len(group) > 1:
-        fresh = span.start + span.overlap
-        group = [s for s in group if offsets[s.first] < span.end and offsets[s.last] > fresh]
+    fresh = span.start + span.overlap
+    group = [part for part in group if marks[part.first].offset < span.end and marks[part.last].offset > fresh]
     first = group[0]
-    heads = outline.kinds[first.first] == "heading" and offsets[first.first] >= span.start
+    heads = marks[first.first].kind == "heading" and marks[first.first].offset >= span.start
     # Otherwise what stands further down in the chunk heads nothing of its beginning.
     return span._replace(path=ruler.common_path(group) if heads else first.path, open=group[-1].path)
 
@@ -148,99 +140,31 @@ def _plain_outline(text: str, body: int, settings: ChunkSettings) -> Outline:
     """The paragraphs of a plain text; without structure its lines."""
     pattern, strength = (_PARAGRAPH_END, ruler.BLOCK) if settings.semantic else (_LINE_START, ruler.LINE)
     start = body + len(text[body:]) - len(text[body:].lstrip())
-    outline = Outline()
-    outline.add(max(body, text.rfind("\n", body, start) + 1), strength, "text")
-    for match in pattern.finditer(text, start):
-        if match.end() < len(text):
-            outline.add(match.end(), strength, "text")
-    outline.add(len(text), ruler.SECTION, "")
-    return outline
+    offsets = [max(body, text.rfind("\n", body, start) + 1), *(match.end() for match in pattern.finditer(text, start))]
+    marks = [Mark(offset, strength, "text") for offset in offsets if offset < len(text)]
+    return Outline([*marks, Mark(len(text), ruler.SECTION, "")])
 
 
 def _continues(text: str, atom: Atom | None) -> str:
-    if atom is None:
-        return ""
-    if atom.kind == "code":
-        return "".join(atom.info.split(maxsplit=1)[:1])[:_MAX_CONTINUES]
-    row = _LINE.match(text, atom.start, min(atom.end, atom.start + _MAX_CONTINUES))
-    return row[0].strip() if row else ""
+    """The language of a fence, or the header row of a table."""
+    if atom is None or atom.kind == "code":
+        return "".join(atom.info.split(maxsplit=1)[:1])[:_MAX_CONTINUES] if atom else ""
+    return text[atom.start : min(atom.end, atom.start + _MAX_CONTINUES)].splitlines()[0].strip()
 
 
-def _refine(text: str, outline: Outline, between: tuple[int, int], scale: Scale, settings: ChunkSettings) -> Outline:
-    """The marks of an outline between two of them, with finer ones inside blocks over the budget."""
-    sums, (first, last) = outline.sums, between
-    size, cap = settings.chunk_size, 2 * settings.chunk_size
-    most = settings.hard_bound if settings.keep_blocks else settings.chunk_size
-    step = max(1, settings.chunk_size // _TOKENS_PER_CHARACTER)
-    marks, before = Outline(), array("q")
-    held = sums[first]  # the tokens before the heading, if any, that holds on to the block
-    shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in
-    for index in range(first, last):
-        start, end = outline.offsets[index : index + 2]
-        kind, atom, weight = outline.kinds[index], outline.atoms[index], sums[index + 1] - sums[index]
-        if outline.strengths[index]:
-            held = sums[index]
-        marks.add(start, outline.strengths[index], kind, atom)
-        before.append(sums[index] + shift)
-        if atom:  # white space below it does not count
-            if weight <= most - _SEAM or _standalone_tokens(text, start, end, scale) <= most:
-                continue
-        elif weight <= size and (kind == "rule" or sums[index + 1] - held <= size):
-            continue  # a paragraph that fits may not fit together with its heading
-        above = sums[index] - held
-        room = cap - above - (above > 0)  # the sum of two parts may be one less than what they have together
-        finer = _cut_points(text, (start, end), kind, atom, scale, room, step)
-        counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
-        for (offset, strength), count in zip(finer, counts[1:], strict=False):
-            marks.add(offset, strength, kind, atom)
-            before.append(sums[index] + shift + count)
-        shift += counts[-1] - weight
-    marks.add(outline.offsets[last], ruler.SECTION, "")
-    before.append(sums[last] + shift)
-    marks.sums = before
-    return marks
-
-
-def _cut_points(
-    text: str, block: tuple[int, int], kind: str, atom: Atom | None, scale: Scale, room: int, step: int
-) -> list[tuple[int, int]]:
-    """Places to cut inside one block over the budget: lines or sentences, and inside those over the room too."""
-    start, end = block
-    finer = [place for place in _inside(text, start, end, kind, atom) if not scale.cuts_run(place[0])]
-    offsets = [start, *(offset for offset, _ in finer), end]
-    sums = scale.cumulative(offsets)
-    places: list[tuple[int, int]] = []
-    for number, (low, high) in enumerate(pairwise(offsets)):
-        places += finer[number - 1 : number] if number else []
-        weight = sums[number + 1] - sums[number]
-        if weight > room or (weight > room - _SEAM and _standalone_tokens(text, low, high, scale) > room):
-            inside = _whitespace_cut_points(text, low, high, step)
-            places.extend(place for place in inside if not scale.cuts_run(place[0]))
-    return places
-
-
-def _standalone_tokens(text: str, start: int, end: int, scale: Scale) -> int:
-    """The tokens of a part without the white space below it, and with or without that before it, whichever is more."""
-    part = text[start:end]
-    stop = start + len(part.rstrip())
-    bare = min(stop, start + len(part) - len(part.lstrip()))
-    return max(scale.cost(begin, stop) for begin in {start, bare})
-
-
-def _inside(text: str, start: int, end: int, kind: str, atom: Atom | None) -> Iterator[tuple[int, int]]:
-    """Places to cut inside one block: (offset, strength)."""
-    if kind == "heading" and atom is None:
+def _cut_points(text: str, mark: Mark, end: int) -> Iterator[tuple[int, int]]:
+    """Places to cut inside one block, before lines or sentences: (offset, strength)."""
+    atom = mark.atom
+    if mark.kind not in {"html", "heading"} and atom is None:
+        yield from ((offset, ruler.SENTENCE) for offset in sentence_starts(text, mark.offset, end))
         return
-    if kind != "html" and atom is None:
-        yield from ((offset, ruler.SENTENCE) for offset in sentence_starts(text, start, end))
-        return
-    lines = [match for match in _LINE.finditer(text, start, end) if match[0].strip()]
+    lines = [match for match in _LINE.finditer(text, mark.offset, end) if match[0].strip()]
     head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
     for number, (before, line) in enumerate(pairwise(lines), start=1):
-        is_last = atom and atom.kind == "code" and number == len(lines) - 1  # of a fence, as {% endhighlight %}
-        if atom and (number <= head or (is_last and (not line[0].strip("`~> \t\r\n") or END_OF_CODE.match(line[0])))):
+        is_end = atom and atom.kind == "code" and not line[0].strip("`~> \t\r\n")  # of a fence
+        if atom and (number <= head or is_end):
             yield line.start(), ruler.GLUED
-        elif kind == "html" and _ROW.match(line[0]):
+        elif mark.kind == "html" and _ROW.match(line[0]):
             yield line.start(), ruler.PIECE
         else:
             yield line.start(), ruler.LINE if before.end() == line.start() else ruler.PIECE
@@ -261,87 +185,116 @@ def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterat
         yield start, ruler.SPACE if space > 0 else ruler.CHARACTER
 
 
-def _pack(text: str, marks: Outline, scale: Scale, settings: ChunkSettings) -> Iterator[Span]:
-    """The pieces of one group of sections."""
-    offsets, size, bound = marks.offsets, settings.chunk_size, settings.hard_bound
-    first, start = 0, offsets[0]
-    while first < len(offsets) - 1:
-        limit, most = size, bound
-        if start < offsets[first]:
-            limit -= scale.exact(start, offsets[first])
+class _Packer:
+    """Packs the marks of groups of sections into chunks."""
+
+    def __init__(self, text: str, scale: Scale, settings: ChunkSettings) -> None:
+        self.text, self.scale, self.settings = text, scale, settings
+        self.size, self.bound = settings.chunk_size, settings.hard_bound
+
+    def sums(self, marks: Sequence[Mark]) -> Sequence[int]:
+        """The cost before each mark."""
+        return self.scale.cumulative([mark.offset for mark in marks])
+
+    def visible(self, start: int, end: int) -> tuple[int, int]:
+        """A slice without the white space below it."""
+        return start, start + len(self.text[start:end].rstrip())
+
+    def cost(self, start: int, end: int) -> int:
+        """The cost of a slice without the white space below it."""
+        return self.scale.cost(*self.visible(start, end))
+
+    def pieces(self, marks: Sequence[Mark], sums: Sequence[int]) -> Iterator[Span]:
+        """The chunks of one group of sections, whose last mark is its end."""
+        marks = [*marks[:-1], marks[-1]._replace(strength=ruler.SECTION)]
+        if sums[-1] - sums[0] > self.size and self.cost(marks[0].offset, marks[-1].offset) > self.size:
+            marks = self.refined(marks, sums)
+            sums = self.sums(marks)
+        first, start = 0, marks[0].offset
+        while first < len(marks) - 1:
+            last = self.fitting(marks, sums, first, start)
+            if last is None and start < marks[first].offset:  # the overlap took the room: do without
+                start = marks[first].offset
+                last = self.fitting(marks, sums, first, start)
+            last = last or self.forced(marks, sums, first)
+            start, end = self.visible(start, marks[last].offset)
+            if end > marks[first].offset and self.scale.is_text(start, end):  # something that no chunk before holds
+                yield self.span(marks[first:last], start, end)
+            start = next(self.restarts(marks, sums, first, last), marks[last].offset)
+            first = last
+
+    def span(self, marks: Sequence[Mark], start: int, end: int) -> Span:
+        """The chunk that begins with the first of some marks, or with an overlap before it."""
+        first, tokens = marks[0], self.scale.exact(start, end)
+        atom = first.atom if start == first.offset and first.is_inside_atom else None
+        if atom is None and tokens > self.size:  # it is embedded in windows, and later ones lack the header row
+            atom = next((mark.atom for mark in marks if mark.atom and mark.atom.kind == "table"), None)
+        return Span(start, end, (), _kind(marks), tokens, _continues(self.text, atom), first.offset - start)
+
+    def refined(self, marks: Sequence[Mark], sums: Sequence[int]) -> list[Mark]:
+        """The marks with finer ones inside blocks over the budget."""
+        found: list[Mark] = []
+        head = 0
+        for index, (mark, after) in enumerate(pairwise(marks)):
+            found.append(mark)
+            head = index if mark.strength else head
+            above = sums[index] - sums[head]  # of a heading that holds on to the block
+            most = self.size - above if mark.atom is None else self.bound if self.settings.keep_blocks else self.size
+            weight = sums[index + 1] - sums[index]
+            if weight > most and mark.kind != "rule" and self.cost(mark.offset, after.offset) > most:
+                found += self.finer(mark, after.offset, 2 * self.size - above - _SEAM)
+        return [*found, marks[-1]]
+
+    def finer(self, mark: Mark, end: int, room: int) -> Iterator[Mark]:
+        """Marks inside one block: between lines or sentences, and inside those that exceed the room."""
+        step = max(1, self.size // _TOKENS_PER_CHARACTER)
+        places = [(mark.offset, 0), *_cut_points(self.text, mark, end), (end, 0)]
+        places = [place for place in places if not self.scale.cuts_run(place[0])]
+        for (start, strength), (stop, _) in pairwise(places):
+            inside: Iterable[tuple[int, int]] = ()
+            if self.scale.cost(start, stop) > room:
+                inside = _whitespace_cut_points(self.text, start, stop, step)
+            for offset, strong in [(start, strength), *inside]:
+                if offset > mark.offset and not self.scale.cuts_run(offset):
+                    yield mark._replace(offset=offset, strength=strong)
+
+    def fitting(self, marks: Sequence[Mark], sums: Sequence[int], first: int, start: int) -> int | None:
+        """The strongest mark in the upper half of the budget, else the last one that fits; None if none does."""
+        total, least = len(marks) - 1, self.settings.min_chunk_size
+        limit = self.size - (self.scale.exact(start, marks[first].offset) if start < marks[first].offset else 0)
         while True:
-            last = _choose(marks, first, limit, settings)
-            if last is None and start < offsets[first]:  # the overlap took the room: do without
-                start, limit = offsets[first], size
-                last = _choose(marks, first, size, settings)
-            is_forced = last is None
-            last = _overflowing(marks, first, most, size) if last is None else last
-            end = start + len(text[start : offsets[last]].rstrip())
-            tokens = scale.exact(start, end)
-            over = budget_cost(tokens, scale.part(start, end)) - (bound if is_forced else size)
-            if over <= 0 or (is_forced and last == first + 1):
-                break
-            limit, most = (limit, most - over) if is_forced else (limit - over, most)
-        if end > offsets[first]:  # something that the chunk before does not hold
-            atom = marks.atoms[first] if start == offsets[first] and marks.is_inside_atom(first) else None
-            if atom is None and tokens > size:  # it is embedded in windows, and later ones lack the header row
-                atom = next((one for one in marks.atoms[first:last] if one is not None and one.kind == "table"), None)
-            kind = _kind(marks.kinds[first:last])
-            yield Span(start, end, (), kind, tokens, _continues(text, atom), offsets[first] - start)
-        start = _overlap_start(text, marks, first, last, scale, settings)
-        first = last
+            reach = min(total, bisect_right(sums, sums[first] + limit) - 1)
+            near = [mark for mark in range(first + 1, reach + 1) if marks[mark].strength]
+            upper = [mark for mark in near if sums[mark] >= sums[first] + limit // 2] or near[-1:]
+            if not upper:
+                return None
+            last = total
+            if reach < total:
+                last = max(upper, key=lambda mark: (sums[total] - sums[mark] >= least, marks[mark].strength, mark))
+            over = self.cost(start, marks[last].offset) - self.size
+            if over <= 0:
+                return last
+            limit -= over
 
+    def forced(self, marks: Sequence[Mark], sums: Sequence[int], first: int) -> int:
+        """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds the bound."""
+        last = next(mark for mark in range(first + 1, len(marks)) if marks[mark].strength)
+        if self.cost(marks[first].offset, marks[last].offset) <= self.bound:
+            return last
+        return max(first + 1, bisect_right(sums, sums[first] + self.size) - 1)
 
-def _choose(marks: Outline, first: int, limit: int, settings: ChunkSettings) -> int | None:
-    """The strongest mark in the upper half of the budget, else the last one that fits; None if none does."""
-    sums, strengths = marks.sums, marks.strengths
-    total = len(sums) - 1
-    reach = bisect_right(sums, sums[first] + limit) - 1
-    if reach >= total:
-        return total
-    floor = sums[first] + limit // 2
-    best: int | None = None
-    best_rank = (False, 0)
-    for mark in range(reach, first, -1):
-        if sums[mark] < floor and best is not None:
-            break
-        rank = (sums[total] - sums[mark] >= settings.min_chunk_size, strengths[mark])
-        if strengths[mark] and rank > best_rank:
-            best, best_rank = mark, rank
-    return best
-
-
-def _overflowing(marks: Outline, first: int, most: int, size: int) -> int:
-    """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds ``most``."""
-    total, sums = len(marks.offsets) - 1, marks.sums
-    last = first + 1
-    while last < total and not marks.strengths[last] and sums[last] - sums[first] <= most:
-        if marks.kinds[last] == "heading" and sums[last + 1] - sums[first] > size:
-            return last  # one more heading without text; any of them may start a chunk
-        last += 1
-    if sums[last] - sums[first] > most:
-        last = max(first + 1, bisect_right(sums, sums[first] + min(most, size)) - 1)
-    return min(last, total)
-
-
-def _overlap_start(text: str, marks: Outline, first: int, last: int, scale: Scale, settings: ChunkSettings) -> int:
-    """Where the next piece starts: whole blocks or sentences before ``last``, in the same section."""
-    offsets, sums, kinds, room = marks.offsets, marks.sums, marks.kinds, settings.chunk_overlap
-    at = offsets[last]
-    if not room or last >= len(offsets) - 1 or kinds[last] == "heading":
-        return at
-    start = at
-    for mark in range(last - 1, first, -1):
-        if sums[last] - sums[mark] > room or kinds[mark] == "heading":
-            break
-        is_start = not marks.is_inside_atom(mark) and marks.strengths[mark] not in {ruler.SPACE, ruler.CHARACTER}
-        if is_start and kinds[mark] != "rule":
-            start = offsets[mark]
-    kind = kinds[last - 1]
-    if start == at and marks.atoms[last - 1] is None and kind in {"text", "list", "quote"}:
-        starts = [*sentence_starts(text, offsets[last - 1], at), at]
-        tail = scale.cumulative(starts)
-        start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
-    while start < at and scale.exact(start, at) > room:
-        start = next((offset for offset in offsets[first:last] if offset > start), at)
-    return start
+    def restarts(self, marks: Sequence[Mark], sums: Sequence[int], first: int, last: int) -> Iterator[int]:
+        """Where the next chunk may start: blocks or sentences of this section that the overlap has room for."""
+        end, room, before = marks[last].offset, self.settings.chunk_overlap, marks[last - 1]
+        if not room or last == len(marks) - 1 or marks[last].kind == "heading":
+            return
+        near = range(max(first + 1, bisect_left(sums, sums[last] - room)), last)
+        headed = max((mark + 1 for mark in near if marks[mark].kind == "heading"), default=near.start)
+        offsets = [
+            mark.offset
+            for mark in marks[headed:last]
+            if mark.kind != "rule" and not mark.is_inside_atom and mark.strength not in {ruler.SPACE, ruler.CHARACTER}
+        ]
+        if not offsets and before.atom is None and before.kind in {"text", "list", "quote"}:
+            offsets = sentence_starts(self.text, before.offset, end)
+        yield from (offset for offset in offsets if self.scale.exact(offset, end) <= room)

@@ -1,7 +1,7 @@
 """Dates that notes carry, in a path, a heading or a metadata value, and the names of months and weekdays.
 
-Of ``21.01.2024``, ``21/01/2024`` and ``21-01-2024`` the day comes first. ``01/02/2024`` may be of an American: in an
-English text, and where nothing tells the language, it is no date. An impossible date is none either.
+Of ``21.01.2024``, ``21/01/2024`` and ``21-01-2024`` the day comes first. ``01/02/2024`` and ``01-02-2024`` may be of an
+American: in an English text, and where nothing tells the language, they are no date. An impossible date is none either.
 """
 
 from __future__ import annotations
@@ -20,33 +20,19 @@ if TYPE_CHECKING:
 
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
-_AMBIGUOUS: Final = re.compile(rf"(?<![\w./-])(?P<day>\d\d?)/(?P<month>\d\d?)/{_YEAR}(?![\d]|[./-]\d)")
-_WITH_DASHES: Final = re.compile(rf"(?<![\w.-])(?P<day>\d\d?)-(?P<month>\d\d?)-{_YEAR}(?![\d]|[./-]\d)")
-_ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
-# The rest of a range, whose first day counts: "5–8 March", "5. bis zum 8. März", "5/6 March", "30 March – 2 April".
-_TO: Final = (
-    r"(?: ?[-–—/&] ?| (?:to|until|and|bis|und|au|et|al?|y|e|en|tot|t/m|по|и)(?: (?:the|zum|el|met))? "
-    r"| tot en met | all['’])"
+_ISO: Final = re.compile(rf"(?<![\d.]){_YEAR}[-_/.](?P<month>\d\d?)[-_/.](?P<day>\d\d?)(?!\d|\.\d)")
+_AMBIGUOUS: Final = re.compile(
+    rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
+_ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
+_TO: Final = r"(?: ?[-–—] ?\d\d?\.?)?"  # "5–8 March", of which the first day counts
 _FORMS: Final = (
-    re.compile(rf"(?<![\d.]){_YEAR}(?P<mark>[-_/.])(?P<month>\d\d)(?:(?P=mark)|(?<!\.\d\d)[-_/])(?P<day>\d\d)(?!\d)"),
-    re.compile(rf"(?<![\w.-]){_YEAR}(?P<mark>[-_/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)(?![^\W_]|[/-]\d)"),
-    re.compile(
-        rf"(?<![\w.])(?P<day>\d\d?)\.(?:{_TO}\d\d?\.)? ?(?P<month>\d\d?)\. ?"
-        rf"(?:{_TO}\d\d?\. ?\d\d?\. ?)?{_YEAR}(?![\d]|\.\d)"
-    ),
-    _WITH_DASHES,
+    _ISO,
     _AMBIGUOUS,
+    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\.{_TO} ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)"),
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
-    re.compile(
-        rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:{_TO}(?:[^\W\d_]+\.? )?\d\d?{_ORDINAL})?"
-        rf"(?:, ?| )(?:\d\d?:\d\d(?::\d\d)? (?:[A-Z]{{1,5}} |[+-]\d{{4}} )?)?{_YEAR}\b"
-    ),
-    re.compile(
-        rf"\b(?P<day>\d\d?){_ORDINAL}(?:{_TO}\d\d?{_ORDINAL})?(?: de| of)?(?:[ -]|(?<=\.))(?P<month>[^\W\d_]+)"
-        rf"(?:\.?{_TO}\d\d?{_ORDINAL}(?: de)? [^\W\d_]+)?\.?,?(?: del?)?(?:[ -]|(?<=\.)){_YEAR}\b"
-    ),
-    re.compile(rf"\b{_YEAR}(?P<mark>[ -])(?P<month>[^\W\d_]+)\.?(?P=mark)(?P<day>\d\d?){_ORDINAL}(?![\w:-])"),
+    re.compile(rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}{_TO}(?:, ?| ){_YEAR}\b"),
+    re.compile(rf"\b(?P<day>\d\d?){_ORDINAL}{_TO}(?: de| of)?[ -](?P<month>[^\W\d_]+)\.?,?(?: del?)?[ -]{_YEAR}\b"),
 )
 # As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
 COMPACT: Final = re.compile(
@@ -121,7 +107,7 @@ def names_in_passing(title: str) -> bool:
 
 
 def dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, date]]:
-    """The dates in a text that name a year, each with where it starts and ends, form by form; of a range its first day.
+    """The dates in a text that name a year, each with where it starts and ends, form by form.
 
     Args:
         text: A path, a heading, a value or a question.
@@ -132,8 +118,6 @@ def dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, da
         for match in form.finditer(text):
             year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
             day = _date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)
-            if form is _WITH_DASHES and day is None:
-                day = _date(year, number, int(month))
             if form is _AMBIGUOUS and (american := _date(year, number, int(month))) not in {None, day}:
                 day = american if day is None else None if tell_language(text) == "en" else day
             if day is not None:

