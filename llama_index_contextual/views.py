@@ -11,7 +11,7 @@ from llama_index_contextual.metadata import heading_titles, is_absolute, key_in,
 from llama_index_contextual.text import date_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.schema import BaseNode, TextNode
 
@@ -63,8 +63,7 @@ def set_views(
     """Let EMBED show the context and what it showed before, less what the context repeats; hide the context from LLM.
 
     Path, file name, title, header path and date are left out of EMBED where the context says them, and the first two
-    also where the keyword arm alone reads them. So are tags and description that our parser found in front matter: the
-    keyword arm reads these once, on the first chunk. What is excluded anyway stays so. :func:`reset_views` undoes it.
+    also where the keyword arm alone reads them. What is excluded anyway stays so. :func:`reset_views` undoes it.
 
     Args:
         node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
@@ -85,7 +84,7 @@ def set_views(
         for name in (*_REPEATED, *map(prefixed_key, _REPEATED))
         if name in metadata and read.strip() and _is_repeated(name, metadata[name], embedded, read)
     ]
-    hidden += [*_read_once(node), *(key for key in metadata if EVERY_KEY in leave_out_keys and key not in shown)]
+    hidden += [key for key in metadata if EVERY_KEY in leave_out_keys and key not in shown]
     left_out = [*about, *hidden, *leave_out_keys]
     for name, keys in ((_EMBED, left_out), (_LLM, [*about, *([] if show_context_to_llm else shown)])):
         excluded = getattr(node, name)
@@ -128,19 +127,6 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
         setattr(node, name, [*others, names.ENCODED_CHARS])
         if not node.get_metadata_str(mode).strip():
             setattr(node, name, others)
-
-
-def of_front_matter(keys: Iterable[str]) -> dict[str, str]:
-    """The mark, in the link to a document, of keys that the parser found in front matter."""
-    once = [key for key in keys if key in {names.TAGS, names.DESCRIPTION}]
-    return {prefixed_key(names.FRONT_MATTER): ",".join(once)} if once else {}
-
-
-def _read_once(node: BaseNode) -> list[str]:
-    """The keys of a node that the parser found in front matter; contexts do not repeat them on each chunk."""
-    source = node.source_node
-    once = str(source.metadata.get(prefixed_key(names.FRONT_MATTER), "")) if source is not None else ""
-    return [key_in(node.metadata, key) for key in once.split(",")] if once else []
 
 
 def _is_repeated(name: str, value: Any, embedded: str, read: str) -> bool:

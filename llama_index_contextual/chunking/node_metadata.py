@@ -23,7 +23,7 @@ from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.text import dates, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import date
 
     from llama_index.core.schema import BaseNode, RelatedNodeInfo
@@ -62,7 +62,11 @@ _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 # Metadata of one chunk, which is not true of the chunks that it is cut into. Our parser writes more of it than others.
 _OF_OTHERS: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
 OF_ONE_CHUNK: Final = (*_OF_OTHERS, *BOOKKEEPING, metadata.DATE)
-HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
+# Tags and description of front matter would make the chunks of a document more alike; keywords read them once.
+HIDDEN_FROM_EMBED: Final = (
+    *(*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE),
+    *(metadata.TAGS, metadata.DESCRIPTION),
+)
 
 
 def headings_of(text: str) -> list[tuple[str, int, int]]:
@@ -120,6 +124,17 @@ class Origin(NamedTuple):
     line: int = 1
     path: Path = ()
 
+    def placed(self, span: Span) -> Span:
+        """A span of the node as one of its document."""
+        places = {"start": self.offset + span.start, "end": self.offset + span.end}
+        return span._replace(**places, path=self.under(span.path))
+
+    def lines(self, span: Span, ends: Sequence[int]) -> tuple[int, int]:
+        """The first and the last line of a span of the node, by the ends of its lines; 0 where unknown."""
+        if not self.line or not span.end:
+            return 0, 0
+        return self.line + bisect_right(ends, span.start), self.line + bisect_right(ends, span.end - 1)
+
     def under(self, inner: Path) -> Path:
         """The headings of a chunk that has some of its own; a heading that both name stands there once."""
         outer = self.path
@@ -175,8 +190,8 @@ def _positive(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and value > 0 else otherwise
 
 
-def with_bounded_metadata(document: BaseNode) -> BaseNode:
-    """A document without lists and mappings in its metadata that are too large, and a warning of all that is cut.
+def with_clean_metadata(document: BaseNode) -> BaseNode:
+    """A document whose metadata is within bounds and without lone surrogates; warnings name what is changed.
 
     LlamaIndex makes a text of all metadata for the hash of a document.
     """
@@ -184,18 +199,21 @@ def with_bounded_metadata(document: BaseNode) -> BaseNode:
     if notes:
         name = metadata.file_of(values) or document.node_id
         warnings.warn(f"The metadata of {name}: {'; '.join(notes)}", ContextualWarning, stacklevel=2)
-    return document if values.keys() == document.metadata.keys() else document.model_copy(update={"metadata": values})
+    for key, value in values.items():
+        if isinstance(value, str):
+            values[key] = without_surrogates(value, f"metadata[{key!r}]")
+    return document if values == document.metadata else document.model_copy(update={"metadata": values})
 
 
 def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A document's own metadata within bounds, and ours that all its chunks share."""
-    values, _ = metadata.bounded(document.metadata)
-    theirs = {
-        key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
-        for key, value in values.items()
-    }
-    if (source := source_of(document)) is not None:
-        _drop_stale_chunk_metadata(theirs, source.metadata)
+    """The metadata that a document brought, and ours that all its chunks share.
+
+    A node that is cut again loses what its parser found out about it alone.
+    """
+    theirs = dict(document.metadata)
+    if source_of(document) is not None:
+        for key in OF_ONE_CHUNK if metadata.value_of(theirs, metadata.CHUNK_HASH) else _OF_OTHERS:
+            theirs.pop(metadata.key_in(theirs, key), None)
     ours: dict[str, Any] = {} if metadata.PATH in theirs else {metadata.PATH: metadata.file_of(theirs)}
     for key in (metadata.TITLE, metadata.DESCRIPTION):
         if not theirs.get(key) and (value := front.text(key)):
@@ -203,11 +221,9 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
     if not theirs.get(metadata.TAGS) and (tags := front.tags()):
         ours[metadata.TAGS] = metadata.short_tags(tags)
     by_name = {re.sub("[-_ ]", "", key): front.text(key) for key in front.values}
-    day = (
-        dates.parse_day(metadata.value_of(document.metadata, metadata.DATE))
-        or next(filter(None, (dates.parse_day(by_name.get(key)) for key in _DAYS_OF_FRONT_MATTER)), None)
-        or dates.date_from_path(metadata.path_of(document.metadata))
-    )
+    brought = metadata.value_of(document.metadata, metadata.DATE)
+    days = map(dates.parse_day, [brought, *map(by_name.get, _DAYS_OF_FRONT_MATTER)])
+    day = next(filter(None, days), None) or dates.date_from_path(metadata.path_of(document.metadata))
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}
 
 
@@ -246,10 +262,9 @@ def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[s
     """
     if span.start < front.end:
         return {}
-    source, key = source_of(document), metadata.FRONT_MATTER
-    name = key if source is not None and key not in source.metadata else metadata.prefixed_key(key)
-    words = (front.rest(_SHOWN_OF_FRONT_MATTER) or str(document.metadata.get(name) or ""))[:_MAX_FRONT_MATTER]
-    return {key: words} if words else {}
+    before = metadata.value_of(document.metadata, metadata.FRONT_MATTER) if source_of(document) else ""
+    words = (front.rest(_SHOWN_OF_FRONT_MATTER) or str(before or ""))[:_MAX_FRONT_MATTER]
+    return {metadata.FRONT_MATTER: words} if words else {}
 
 
 def span_metadata(
@@ -286,12 +301,21 @@ def span_metadata(
     return values
 
 
-def _drop_stale_chunk_metadata(theirs: dict[str, Any], of_document: Mapping[str, Any]) -> None:
-    """Remove an earlier parser's metadata of the chunk that is cut now; values of the document stay."""
-    for key in OF_ONE_CHUNK if metadata.value_of(theirs, metadata.CHUNK_HASH) else _OF_OTHERS:
-        theirs.pop(metadata.prefixed_key(key), None)
-        if key not in of_document:
-            theirs.pop(key, None)
+def hide_keys(node: BaseNode, document: BaseNode, ours: Mapping[str, str], filters: Collection[str]) -> None:
+    """Leave metadata out of the views of a node that say nothing there.
+
+    Args:
+        node: Changed in place.
+        document: What its keys leave out is left out here, too.
+        ours: The names that our keys have in the node.
+        filters: Keys for filters alone.
+    """
+    hidden = [*filters, metadata.PATH]  # the path stands beside the name that the document brought
+    hidden += [key for key in [metadata.HEADER_PATH] if not node.metadata.get(ours.get(key, ""))]
+    for view, keys in (("embed", HIDDEN_FROM_EMBED), ("llm", BOOKKEEPING)):
+        name = f"excluded_{view}_metadata_keys"
+        left_out = [ours[key] for key in (*keys, *hidden) if key in ours]
+        setattr(node, name, [*dict.fromkeys([*getattr(document, name), *left_out])])
 
 
 def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:

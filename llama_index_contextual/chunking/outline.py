@@ -38,7 +38,7 @@ _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
 )
 # What ends a heading: {#id .class}, {: #id}, MDX's {/* id */}, also after hashes. "{id}" is text.
-_ATTRIBUTES: Final = re.compile(r"(?:\s+#+)?\s*\{:?\s*[#./][^{}]*\}$")
+_ATTRIBUTES: Final = re.compile(r"(?: #+)? ?\{:? ?[#./][^{}]*\}$")
 # Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
 _SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import warnings
-from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -203,7 +202,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """The nodes of a document, and the headings that are open at its end."""
         if isinstance(document, IndexNode):  # cut, it would lose what it stands for
             return [document], above or ()
-        document = node_metadata.with_bounded_metadata(document)
+        document = node_metadata.with_clean_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
             raise DocumentError(
@@ -236,55 +235,35 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """
         theirs, ours = node_metadata.document_metadata(document, front)
         source = document.source_node or RelatedNodeInfo(
-            node_id=document.node_id,
-            node_type=document.get_type(),
-            hash=document.hash,
-            metadata={  # for when its chunks are cut again
-                **{key: theirs[key] for key in node_metadata.OF_ONE_CHUNK if key in theirs},
-                **views.of_front_matter(ours),
-            },
+            node_id=document.node_id, node_type=document.get_type(), hash=document.hash
         )
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
         identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
         runs, ends = encoded_runs(text), node_metadata.line_ends(text)
+        about = {"headers": self.preserve_headers, "size": self.chunk_size, "has_day": metadata.DATE_TS in ours}
         kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
-            chunk = text[span.start : span.end]
-            start, end = origin.offset + span.start, origin.offset + span.end
-            placed = span._replace(start=start, end=end, path=origin.under(span.path))
-            is_placed = origin.line and span.end
-            lines = [origin.line + bisect_right(ends, at) if is_placed else 0 for at in (span.start, span.end - 1)]
+            chunk, placed = text[span.start : span.end], origin.placed(span)
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
-            if self.id_func is not default_id_func:
-                node_id = self.id_func(number, document)
-            about: dict[str, Any] = {"headers": self.preserve_headers, "size": self.chunk_size}
-            about["has_day"] = metadata.DATE_TS in ours
-            values = node_metadata.span_metadata(chunk, placed, (lines[0], lines[1]), theirs, **about)
-            shown = without_runs(text, runs, span.start, span.end) if runs else chunk
+            values = node_metadata.span_metadata(chunk, placed, origin.lines(span, ends), theirs, **about)
+            shown = without_runs(text, runs, span.start, span.end)
             if self.tokenizer == "minilm" and is_unread(shown):
                 values[metadata.UNREAD] = True
-            hidden = [*filters, metadata.PATH]  # beside the name that the document brought
-            hidden += [] if values.get(metadata.HEADER_PATH, "-") else [metadata.HEADER_PATH]
             first = {} if number else node_metadata.first_metadata(document, front, span)
             merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
-            if not self.include_metadata:
-                merged, names = {}, {}
             node = kind(
-                id_=node_id,
+                id_=node_id if self.id_func is default_id_func else self.id_func(number, document),
                 text=chunk,
-                start_char_idx=start,
-                end_char_idx=end,
-                metadata=merged,
+                start_char_idx=placed.start,
+                end_char_idx=placed.end,
+                metadata=merged if self.include_metadata else {},
                 relationships={NodeRelationship.SOURCE: source},
                 **shared,
             )
-            for view, keys in (("embed", node_metadata.HIDDEN_FROM_EMBED), ("llm", node_metadata.BOOKKEEPING)):
-                name = f"excluded_{view}_metadata_keys"
-                left_out = [names[key] for key in (*keys, *hidden) if key in names]
-                setattr(node, name, [*dict.fromkeys([*getattr(document, name), *left_out])])
+            node_metadata.hide_keys(node, document, names if self.include_metadata else {}, filters)
             if shown != chunk:
                 views.hide_encoded_bytes(node, shown)
             nodes.append(node)

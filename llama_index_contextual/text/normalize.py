@@ -134,7 +134,6 @@ CODE: Final = (
 )
 _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
-_LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 # Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
 _TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()(?<!\]: )(?<!\{ )(?<!\{: )#([\w/-]{1,200})")
 
@@ -148,22 +147,13 @@ def inline_tags(text: str) -> list[str]:
     """The tags in a text, ``#health/running``, without their sign: each once, in order.
 
     As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-`` and ``/``, and not
-    only digits. Code, indented code too, and quotations hold none.
+    only digits. Code holds none.
     """
-    if not _TAG.search(text):
-        return []
     tags: dict[str, str] = {}
-    is_in_list = False
-    for line in lines_of(without_code(text)):
-        is_indented = line.startswith(("    ", "\t"))
-        if line.strip() and not is_indented:
-            is_in_list = _LIST_ITEM.match(line) is not None
-        if line.lstrip().startswith(">") or (is_indented and not is_in_list):
-            continue
-        for match in _TAG.finditer(line):
-            tag = match[1].strip("/")
-            if tag.strip("0123456789/-_"):
-                tags.setdefault(tag.casefold(), tag)
+    for match in _TAG.finditer(without_code(text)):
+        tag = match[1].strip("/")
+        if tag.strip("0123456789/-_"):
+            tags.setdefault(tag.casefold(), tag)
     return [*tags.values()]
 
 
@@ -217,10 +207,8 @@ def decode(data: bytes) -> FileText:
 
 
 # Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
-_TYPE: Final = r"data:[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},"
 _DATA_URI: Final = re.compile(
-    rf"(?<=\"){_TYPE}[^\"\n]{{32,}}(?=\")|(?<='){_TYPE}[^'\n]{{32,}}(?=')|{_TYPE}[^\s\"'<>()\[\]\\]{{32,}}",
-    re.IGNORECASE,
+    r"data:[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},[^\s\"'<>()\[\]\\]{32,}", re.IGNORECASE
 )
 _LINE: Final = 60  # characters of base64 on a line that is one of several
 _LINE_OF_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60}")
