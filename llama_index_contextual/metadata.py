@@ -1,10 +1,9 @@
-r"""Names and shapes of the node metadata that the rooms of this package share.
+"""Names and shapes of the node metadata that the rooms of this package share.
 
 Values are flat (str, int, float, bool), because vector stores such as Chroma refuse anything else.
 
-A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included. A separator inside a
-title is escaped (``"A \> B"``), so that :func:`split_header_path` is the inverse of :func:`join_header_path`. A
-chunk of small sections has the path of the headings above all of them.
+A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included; a separator inside a
+title becomes ``" / "``. A chunk of small sections has the path of the headings above all of them.
 
 A key that a document brought keeps its value, whatever it is called. Where it is called as one of ours, ours has the
 name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
@@ -70,10 +69,6 @@ CONTEXT_VERSION: Final = "context_version"  # hash of generator settings, prompt
 LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
 
 HEADER_SEPARATOR: Final = " > "
-# A ">" that would read as a separator, or as an escaped one: alone between spaces or at a title's edge, after any
-# number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
-_LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
-_ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
@@ -272,16 +267,7 @@ def short_header_path(titles: Sequence[str]) -> str:
 
 def join_header_path(titles: Iterable[str]) -> str:
     """One header path of heading titles, outermost first; empty titles are left out."""
-    return HEADER_SEPARATOR.join(
-        _LOOKS_LIKE_SEPARATOR.sub(r"\1\\\2", title) if ">" in title else title for title in titles if title
-    )
-
-
-def split_header_path(header_path: str) -> list[str]:
-    """The titles of a header path, outermost first: the inverse of :func:`join_header_path`."""
-    return [
-        _ESCAPED.sub(r"\1\2", part) if ">" in part else part for part in header_path.split(HEADER_SEPARATOR) if part
-    ]
+    return HEADER_SEPARATOR.join(title.replace(HEADER_SEPARATOR, " / ") for title in titles if title)
 
 
 def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
@@ -293,4 +279,4 @@ def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     is_foreign = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
     if is_foreign and text.startswith("/") and text.endswith("/"):  # the parents only, "/" when there are none
         return [part for part in text.split("/") if part]
-    return split_header_path(text)
+    return [*filter(None, text.split(HEADER_SEPARATOR))]

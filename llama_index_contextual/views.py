@@ -131,19 +131,15 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
 
 def _is_repeated(name: str, value: Any, embedded: str, read: str) -> bool:
     """Whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
-    text, key = str(value)[: names.MOST_VALUE + 1], name.removeprefix(prefixed_key(""))
-    if len(text) > names.MOST_VALUE:  # longer than any context
-        return False
+    text, key = str(value)[: names.MOST_VALUE], name.removeprefix(prefixed_key(""))
     if key in _PATHS:
         return _words(PureWindowsPath(text).name if is_absolute(text) else text) in read
     if key == names.HEADER_PATH:
-        titles = heading_titles({names.HEADER_PATH: text})
-        return not titles or _words(titles[-1]) in embedded
-    if key == names.DATE and len(text) == len("2026-01-28") and _words(date_in_words(text) or text) in embedded:
-        return True  # a context has no time of day
-    return _words(text) in embedded
+        text = (heading_titles({names.HEADER_PATH: text}) or [""])[-1]
+    is_day = key == names.DATE and len(text) == len("2026-01-28")  # a context has no time of day
+    return _words(text) in embedded or (is_day and _words(date_in_words(text) or text) in embedded)
 
 
 def _words(text: str) -> str:
     """A text's words between spaces, so that one text is found in another by whole words."""
-    return f" {' '.join(_WORD.findall(text.casefold()))} "
+    return " ".join(["", *_WORD.findall(text.casefold()), ""])

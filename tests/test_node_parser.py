@@ -167,16 +167,6 @@ def test_defaults_shrink_with_what_is_given(given, overlap, least):
     assert HeadingAwareMarkdownNodeParser.from_defaults(**given).to_dict() == parser.to_dict()
 
 
-def test_what_cannot_be_pickled_is_refused_and_not_forgotten():
-    parser = HeadingAwareMarkdownNodeParser(tokenizer=lambda text: text.split())
-    with pytest.raises(SettingError, match="cannot be pickled"):
-        pickle.dumps(parser)
-    assert callable(parser.tokenizer), "the parser itself keeps it"
-    with pytest.raises(SettingError, match="cannot be pickled"):
-        pickle.dumps(HeadingAwareMarkdownNodeParser(id_func=lambda i, doc: f"{i}"))
-    assert pickle.loads(pickle.dumps(HeadingAwareMarkdownNodeParser(tokenizer=words))).tokenizer is words  # noqa: S301
-
-
 def test_the_settings_are_in_the_signature():
     parameters = inspect.signature(HeadingAwareMarkdownNodeParser).parameters
     assert set(parameters) == set(HeadingAwareMarkdownNodeParser.model_fields)

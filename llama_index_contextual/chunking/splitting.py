@@ -24,7 +24,6 @@ from llama_index_contextual.text.tokens import Scale, make_scale
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 _MARK: Final = regex.compile("[\\p{M}\u0e33\u0eb3]")  # of the letter before
 _SPACE: Final = re.compile(r"\s+")
-_ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECASE)  # better to cut before than a cell
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
@@ -164,8 +163,6 @@ def _cut_points(text: str, mark: Mark, end: int) -> Iterator[tuple[int, int]]:
         is_end = atom and atom.kind == "code" and not line[0].strip("`~> \t\r\n")  # of a fence
         if atom and (number <= head or is_end):
             yield line.start(), ruler.GLUED
-        elif mark.kind == "html" and _ROW.match(line[0]):
-            yield line.start(), ruler.PIECE
         else:
             yield line.start(), ruler.LINE if before.end() == line.start() else ruler.PIECE
 

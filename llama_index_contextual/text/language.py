@@ -203,18 +203,11 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
     """The offsets in ``text[start:end]`` at which a sentence starts, but for ``start``; no ``language`` tells it."""
     language = language or tell_language(text[start:end])
     boundaries: list[int] = []
-    position = start
-    while position < end:
-        stop = min(end, position + _WINDOW)
-        window, _ = replace_surrogates(text[position:stop])  # a letter for a letter
+    for position in range(start, end, _WINDOW):
+        window, _ = replace_surrogates(text[position : min(end, position + _WINDOW)])  # a letter for a letter
         parts = [part for part in _segment(language, window) if part]
-        ends = [*accumulate(map(len, parts[:-1]), initial=position)][1:] if "".join(parts) == window else []
-        if stop < end and not ends:
-            position = stop  # one sentence longer than a window: its end is for a later one to find
-            continue
-        boundaries.extend(ends)
-        # the last sentence of a window may go on: the next window starts with it
-        position = ends[-1] if stop < end else end
+        if "".join(parts) == window:
+            boundaries += [*accumulate(map(len, parts[:-1]), initial=position)][1:]
     starts: list[int] = []
     first = seen = start  # where this sentence starts, and up to where no letter is in it
     for offset in sorted({_after_closers(text, at, end) for at in boundaries}):

@@ -27,7 +27,6 @@ CASES = {
         "Document: memory/2026-01-28.md > Morning Check-in > Task Updates",
     ),
     "no headings": ({}, "Document: memory/2026-01-28.md"),
-    "separator in a title": ({"header_path": "A \\> B > C"}, "Document: memory/2026-01-28.md > A \\> B > C"),
     "date in words": (
         {"header_path": "Work", "date": "2026-01-28"},
         "Document: memory/2026-01-28.md > Work\nWednesday, 28 January 2026",

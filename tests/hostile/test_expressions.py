@@ -75,7 +75,6 @@ ANCHORED = {
     "app.folder.html._integer",
     "app.folder.html._ITEM",
     "app.folder.html._end_block",
-    "chunking.splitting._ROW",
     "chunking.markdown._FRONT_MATTER",
     "chunking.markdown._KEY",
     "chunking.markdown._CONTAINER",

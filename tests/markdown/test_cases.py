@@ -169,13 +169,6 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
         assert ours == theirs, page.name
 
 
-def test_an_html_table_is_cut_before_a_row_and_not_before_what_closes_one():
-    table = "<table>\n" + "".join(f"<tr>\n<td>cell {n}</td>\n</tr>\n" for n in range(40)) + "</table>\n"
-    spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
-    assert len(spans) > 2
-    assert all(table.startswith("<t", span.start) for span in spans)
-
-
 def test_a_tokenizer_may_count():
     text = "# One\n\n" + "Some words stand here. " * 40
     listing = split_markdown(text, settings=ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=str.split))
