@@ -58,7 +58,6 @@ CONTENT_TYPE: Final = "content_type"  # "text", "code", "table", "list", ... or 
 TOKEN_COUNT: Final = "token_count"  # noqa: S105  a key's name, not a secret
 CHUNK_HASH: Final = "chunk_hash"  # of the chunk's text alone
 OVERFLOW: Final = "overflow"  # True where the chunk had to exceed chunk_size; absent otherwise
-UNREAD: Final = "unread"  # True where the local embedding does not know most of the words; absent otherwise
 ENCODED_CHARS: Final = "encoded_chars"  # how many characters of it are encoded bytes, which no view shows; else absent
 CONTINUES: Final = "continues"  # later pieces of a split fence or table: its language or header row, for the context
 
@@ -258,11 +257,8 @@ def short_tags(tags: str, most: int = MOST_CHARS) -> str:
 
 def short_header_path(titles: Sequence[str]) -> str:
     """A header path of at most :data:`MOST_CHARS` characters; a longer one loses its outer titles first."""
-    shorter, path = titles, join_header_path(titles)
-    while len(path) > MOST_CHARS and len(shorter) > 1:
-        shorter = shorter[1:]
-        path = join_header_path(["…", *shorter])
-    return path if len(path) <= MOST_CHARS else shortened(join_header_path(shorter))
+    paths = (join_header_path(["…", *titles[first:]] if first else titles) for first in range(len(titles)))
+    return next((path for path in paths if len(path) <= MOST_CHARS), shortened(join_header_path(titles[-1:])))
 
 
 def join_header_path(titles: Iterable[str]) -> str:

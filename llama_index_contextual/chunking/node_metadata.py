@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_right
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from llama_index.core.schema import MetadataMode
 
@@ -39,7 +40,6 @@ BOOKKEEPING: Final = (
     metadata.TOKEN_COUNT,
     metadata.CHUNK_HASH,
     metadata.OVERFLOW,
-    metadata.UNREAD,
     metadata.CONTINUES,
     metadata.DATE_TS,
     metadata.FRONT_MATTER,
@@ -61,7 +61,7 @@ _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, 
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 # Metadata of one chunk, which is not true of the chunks that it is cut into. Our parser writes more of it than others.
 _OF_OTHERS: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
-OF_ONE_CHUNK: Final = (*_OF_OTHERS, *BOOKKEEPING, metadata.DATE)
+_OF_OURS: Final = (*_OF_OTHERS, *BOOKKEEPING)
 # Tags and description of front matter would make the chunks of a document more alike; keywords read them once.
 HIDDEN_FROM_EMBED: Final = (
     *(*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE),
@@ -107,8 +107,7 @@ def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
         ordinal: How many chunks of the document with the same text stand before it.
     """
     content = f"{identity}\0{ordinal}\0{chunk}".encode("utf-8", "surrogatepass")
-    digest = blake2b(content, digest_size=16).hexdigest()
-    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+    return str(UUID(bytes=blake2b(content, digest_size=16).digest()))
 
 
 class Origin(NamedTuple):
@@ -212,7 +211,7 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
     """
     theirs = dict(document.metadata)
     if source_of(document) is not None:
-        for key in OF_ONE_CHUNK if metadata.value_of(theirs, metadata.CHUNK_HASH) else _OF_OTHERS:
+        for key in _OF_OURS if metadata.value_of(theirs, metadata.CHUNK_HASH) else _OF_OTHERS:
             theirs.pop(metadata.key_in(theirs, key), None)
     ours: dict[str, Any] = {} if metadata.PATH in theirs else {metadata.PATH: metadata.file_of(theirs)}
     for key in (metadata.TITLE, metadata.DESCRIPTION):

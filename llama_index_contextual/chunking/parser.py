@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -28,7 +27,7 @@ from llama_index_contextual import metadata, views
 from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.text import (
     MARKDOWN_TYPE,
     encoded_runs,
@@ -37,7 +36,6 @@ from llama_index_contextual.text import (
     without_runs,
     without_surrogates,
 )
-from llama_index_contextual.text.tokens import is_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,11 +45,6 @@ if TYPE_CHECKING:
 _ANYTHING: Final = "*"
 _DEFAULT_ID: Final = default_id_func.__name__
 _PICTURE: Final = Span(0, 0, (), "image", 0)  # of an image without text
-# The same words each time, so that Python shows the warning once.
-_UNREAD: Final = (
-    "Some chunks are mostly in a script that the local model does not know, or in words of over 100 letters. Their "
-    "vectors say little; they have unread=True, and keywords still find them. Cure: a multilingual embedding."
-)
 
 
 class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
@@ -165,10 +158,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         for position, before in get_tqdm_iterable(node_metadata.reading_order(nodes), show_progress, "Parsing nodes"):
             above = None if before is None else ends[before]
             parsed[position], ends[position] = self._parse_document(nodes[position], seen, above)
-        chunks = [node for position in range(len(nodes)) for node in parsed[position]]
-        if any(metadata.value_of(node.metadata, metadata.UNREAD) is True for node in chunks):
-            warnings.warn(_UNREAD, ContextualWarning, stacklevel=2)
-        return chunks
+        return [node for position in range(len(nodes)) for node in parsed[position]]
 
     async def _aparse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
@@ -238,8 +228,6 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             seen[identity, chunk] += 1
             values = node_metadata.span_metadata(chunk, placed, origin.lines(span, ends), theirs, **about)
             shown = without_runs(text, runs, span.start, span.end)
-            if self.tokenizer == "minilm" and is_unread(shown):
-                values[metadata.UNREAD] = True
             first = {} if number else node_metadata.first_metadata(document, front, span)
             merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
             node = kind(

@@ -32,8 +32,6 @@ CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
 _PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of a text
 _E5_AROUND: Final = 4  # tokens: the beginning, the end, and "passage:"
-# To the local model an endless run is one unknown word, and most words in other scripts than Latin are.
-_STRANGE: Final = re.compile(r"[A-Za-z0-9]{101,}|[^\W\d_\x00-\u024f]+")
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
 _WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
@@ -203,14 +201,6 @@ def share_spelled(text: str) -> float:
     vocabulary, words = _whole_words(), _LETTERS.findall(text.casefold())
     letters = sum(map(len, words))
     return sum(len(word) for word in words if word in vocabulary) / letters if letters else 1.0
-
-
-def is_unread(text: str) -> bool:
-    """Whether most of a text is nothing to the local model, which reads English.
-
-    It does not know words in most scripts but the Latin one, nor unbroken runs of more than 100 characters.
-    """
-    return 2 * sum(map(len, _STRANGE.findall(text))) > sum(map(len, text.split()))
 
 
 @functools.lru_cache(maxsize=50_000)

@@ -3,7 +3,6 @@
 import itertools
 import random
 import time
-import warnings
 from unittest import mock
 
 import pytest
@@ -59,22 +58,6 @@ def test_a_run_of_spaces_does_not_make_a_chunk_of_it(space, settings):
     text = f"before{space * 32_000}after{space * 20}the end"
     spans = split_markdown(text, settings=settings)
     assert [text[span.start : span.end].split() for span in spans] == [["before"], ["after", "the", "end"]]
-
-
-@pytest.mark.long
-def test_what_the_local_model_cannot_read_is_marked_and_said_once():
-    pytest.importorskip("tokenizers")
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=200, chunk_overlap=0, tokenizer="minilm")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        for name in ("Thai", "a line of letters", "Thai"):
-            found = parser([Document(text=UNBROKEN[name])])
-            assert all(node.metadata["unread"] for node in found[:-1])  # the last one may be short enough to read
-            assert len(found) > 9
-        mixed = parser([Document(text="# Café\n\nThe naïve façade, 漢字, and Zürich in plain English words.")])
-    assert not any("unread" in node.metadata for node in mixed)
-    [warning] = [one for one in caught if issubclass(one.category, ContextualWarning)]
-    assert "multilingual" in str(warning.message)
 
 
 def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():

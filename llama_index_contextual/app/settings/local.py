@@ -86,7 +86,7 @@ class LocalEmbedding(LocalModel):
     """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
 
     It reads English. Of a text that is mostly in words that it does not know (other scripts, unbroken runs of over
-    100 characters) it sees next to nothing; our parser marks such chunks (:func:`~.text.tokens.is_unread`).
+    100 characters) it sees next to nothing.
 
     Thread-safe; the model is loaded at first use. It can be copied and pickled; a pickle does not hold the model.
 
