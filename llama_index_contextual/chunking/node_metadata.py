@@ -125,8 +125,8 @@ class Origin(NamedTuple):
 
     def placed(self, span: Span) -> Span:
         """A span of the node as one of its document."""
-        places = {"start": self.offset + span.start, "end": self.offset + span.end}
-        return span._replace(**places, path=self.under(span.path))
+        start, end = self.offset + span.start, self.offset + span.end
+        return span._replace(start=start, end=end, path=self.under(span.path))
 
     def lines(self, span: Span, ends: Sequence[int]) -> tuple[int, int]:
         """The first and the last line of a span of the node, by the ends of its lines; 0 where unknown."""

@@ -219,7 +219,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
         identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
         runs, ends = encoded_runs(text), node_metadata.line_ends(text)
-        about = {"headers": self.preserve_headers, "size": self.chunk_size, "has_day": metadata.DATE_TS in ours}
+        has_day, headers, size = metadata.DATE_TS in ours, self.preserve_headers, self.chunk_size
+        about: dict[str, Any] = {"has_day": has_day, "headers": headers, "size": size}
         kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
