@@ -141,15 +141,14 @@ def test_retrievers_are_copied_over_the_same_store(vector, nodes):
 
 
 def test_an_index_and_what_asks_it_are_copied_as_handles_and_never_pickled(index):
-    retriever, engine, memory = index.as_retriever(), index.as_query_engine(llm=MockLLM()), MemoryContext(index)
+    retriever, memory = index.as_retriever(), MemoryContext(index)
     assert hits_of(copy.deepcopy(retriever)) == hits_of(retriever) != []
-    assert copy.deepcopy(engine).query(QUESTION).source_nodes
     assert copy.deepcopy(memory).get(QUESTION) == memory.get(QUESTION)
     for handle in (copy.copy(index), copy.deepcopy(index)):
         assert handle.status(check=True).ok
         handle.close()
         assert hits_of(retriever), "what the original opened is opened again"
-    for one in (index, retriever, engine, memory):
+    for one in (index, retriever, memory):
         with pytest.raises(CopyError, match=r"is open in this process and cannot be pickled.*Cure:.*open"):
             pickle.dumps(one)
 

@@ -13,6 +13,7 @@ import pytest
 from growth import grows_too_fast
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
+from previewed import preview
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -257,14 +258,14 @@ def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
 
     (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
     with ContextualIndex.open(tmp_path) as index:
-        seen = index.preview("gateway.md")
+        seen = preview(index, "gateway.md")
         assert not index.exists, "nothing is indexed"
         assert seen.nodes[0].metadata["context"].startswith("Document: gateway.md")
         check_harmless(seen.to_html())
         with pytest.raises(DocumentError, match=r"other\.md: it cannot be read"):
-            index.preview("other.md")
+            preview(index, "other.md")
         with pytest.raises(DocumentError, match="is not in"):
-            index.preview(__file__)
+            preview(index, __file__)
 
 
 def test_pages_from_the_command_line(tmp_path):

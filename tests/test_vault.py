@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from llama_index.core.schema import Document, MetadataMode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from mcp_clients import mcp
+from previewed import preview
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
@@ -232,7 +233,7 @@ def test_settings_of_a_vault_that_would_never_end_or_lie_elsewhere_are_not_read(
 
 
 def test_a_preview_shows_what_an_index_would_hold(index):
-    texts = [node.text for node in index.preview("plan.md").nodes]
+    texts = [node.text for node in preview(index, "plan.md").nodes]
     assert texts == [node.text for node in index.nodes("plan.md")]
 
 

@@ -4,6 +4,7 @@ import pytest
 import samples
 from llama_index.core.schema import Document, MetadataMode
 from llama_index.core.storage.kvstore import SimpleKVStore
+from previewed import preview
 
 from llama_index_contextual.app.evaluation import Passage, load_questions
 from llama_index_contextual.app.folder import formats
@@ -68,20 +69,20 @@ def test_nothing_is_converted_twice_and_reading_needs_no_converter(folder, conve
         assert "Tides of year 2" in index.read("report.pdf")
         (folder / "report.pdf").rename(folder / "moved.pdf")
         index.refresh()
-        index.preview("moved.pdf")
+        preview(index, "moved.pdf")
     missing(monkeypatch)
     with ContextualIndex.open(folder, embed_model="none", reindex=True) as index:
         report = index.refresh()
         assert report.deleted == []
         assert "Tides of year 2" in index.read("moved.pdf")
-        assert index.preview("moved.pdf").nodes[0].metadata["page"] == 1
+        assert preview(index, "moved.pdf").nodes[0].metadata["page"] == 1
         assert index.status(check=True).problems == []
     assert set(conversions) <= {"broken.pdf"}
 
 
 def test_looking_keeps_nothing(folder, conversions):
     with ContextualIndex.open(folder, embed_model="none") as index:
-        assert index.preview("report.pdf").nodes
+        assert preview(index, "report.pdf").nodes
         assert not index.exists
 
 
@@ -96,7 +97,7 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
         assert set(reasons) == {"broken.pdf", "report.pdf"}
         assert all(r"pip install 'llama-index-contextual[documents]'" in reason for reason in reasons.values())
         with pytest.raises(DocumentError, match="pip install"):
-            index.preview("report.pdf")
+            preview(index, "report.pdf")
 
 
 def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypatch):
@@ -104,7 +105,7 @@ def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypat
         index.refresh()
     monkeypatch.setattr(formats, "REVISION", 99)
     with ContextualIndex.open(folder, embed_model="none") as index:
-        assert index.refresh().outdated == ["fees.xlsx", "mail.eml", "report.pdf"]
+        assert index.refresh().outdated == ["fees.xlsx", "mail.eml", "note.md", "report.pdf"]
 
 
 def test_a_reader_in_python_wins(folder):
@@ -176,7 +177,7 @@ def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
 
 def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
-        shown = index.preview("report.pdf")
+        shown = preview(index, "report.pdf")
     cited = [(chunk["citation"].rpartition("/")[2], chunk["overlap"]) for chunk in chunk_data(shown.nodes)]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
     assert "page=2 · " in str(shown)

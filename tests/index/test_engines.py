@@ -8,8 +8,6 @@ from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import CitationQueryEngine
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.errors import SettingError
-
 QUESTION = "Which vegetable does Cookie love, carrots?"
 
 
@@ -43,13 +41,6 @@ async def test_a_chat_over_a_folder_answers_questions_and_greetings(opened):
     assert "start_line: " in llm.shown[-1]
     chat.reset()
     assert str(await chat.achat("Hello World!")) != "Empty Response"
-
-
-def test_options_reach_the_retriever_and_no_others_pass(index):
-    engine = index.as_query_engine(Listening(), similarity_top_k=1, candidate_pool=50)
-    assert (engine.retriever.similarity_top_k, engine.retriever.candidate_pool) == (1, 50)
-    with pytest.raises(SettingError, match=r"as_query_engine does not take similarity_topk\. Cure: "):
-        index.as_query_engine(similarity_topk=3)
 
 
 def test_a_citation_engine_shows_path_and_lines_with_each_source(index):

@@ -9,7 +9,7 @@ from llama_index.core import Document, MockEmbedding
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.index.embedder import BATCH_TEXTS, vector_problem
-from llama_index_contextual.errors import EmbeddingError
+from llama_index_contextual.errors import EmbeddingError, FingerprintError
 
 
 class Server(MockEmbedding):
@@ -79,9 +79,9 @@ def test_queries_and_texts_of_other_lengths_are_refused(folder):
             return [1.0, 2.0]
 
     with ContextualIndex.open(folder, embed_model=Two(7, model_name="two")) as index:
-        report = index.refresh([Document(text=f"text {n}", id_=f"d{n}") for n in range(10)])
-        assert {"7 dimensions instead of 2" in problem.reason for problem in report.failed} == {True}
-        assert report.chunks == 0
+        index.refresh([Document(text=f"text {n}", id_=f"d{n}") for n in range(10)])
+        with pytest.raises(FingerprintError, match="a vector of 2 dimensions does not compare with vectors of 7"):
+            index.as_retriever().retrieve("text")
 
 
 def test_vectors_of_a_large_document_are_kept_as_they_come(index, server):

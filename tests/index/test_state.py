@@ -41,7 +41,7 @@ def test_damage_is_named_with_a_cure_that_mends_it(opened, folder, values):
     opened().refresh()
     change_state(folder / ".contextual", **values)
     with opened() as index:
-        with pytest.raises(StorageError, match=r"index\.sqlite3 is damaged .*Cure: llama-index-contextual index"):
+        with pytest.raises(StorageError, match=r"(?s)index\.sqlite3 is damaged .*Cure: llama-index-contextual index"):
             index.status()
         index.refresh()
         assert index.status(check=True).ok

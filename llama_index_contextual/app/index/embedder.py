@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby, islice
+from statistics import mode
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted, readable, sh
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.schema import BaseNode
@@ -139,7 +140,7 @@ def embed_missing(paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Ch
         dimensions = paid.dimensions(model) if missing else 0
         for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
             answers = embed_texts(embedding, texts)
-            dimensions = dimensions or len(_answer(embedding, "a query", embedding.get_query_embedding, "length"))
+            dimensions = dimensions or mode(map(len, answers))
             vectors = {key: answers[place] for key, place in places.items()}
             problems = {key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))}
             paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
@@ -180,23 +181,17 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
     embed: Any = embedding.get_text_embedding_batch
     if isinstance(embedding, DocumentEmbedding):
         embed = embedding.embed_window
-    vectors: list[list[float]] = _answer(embedding, counted(len(texts), "text"), embed, texts)
-    if len(vectors) != len(texts):
-        raise EmbeddingError(
-            f"{embedding.model_name} gave {counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}. "
-            "Cure: see to the server"
-        )
-    return vectors
-
-
-def _answer(embedding: BaseEmbedding, what: str, embed: Callable[[Any], Any], text: Any) -> Any:
-    """The answer of an embedding; its error names the model and a cure."""
+    number = counted(len(texts), "text")
     try:
-        return embed(text)
+        vectors: list[list[float]] = embed(texts)
     except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
         raise
     except Exception as error:
         raise EmbeddingError(
-            f"{embedding.model_name} could not embed {what} ({type(error).__name__}: {error}). What was finished is "
+            f"{embedding.model_name} could not embed {number} ({type(error).__name__}: {error}). What was finished is "
             "kept. Cure: see to the model, then refresh."
         ) from error
+    if len(vectors) != len(texts):
+        given = counted(len(vectors), "vector")
+        raise EmbeddingError(f"{embedding.model_name} gave {given} for {number}. Cure: see to the server")
+    return vectors

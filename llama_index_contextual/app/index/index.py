@@ -23,7 +23,6 @@ from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
-    from llama_index_contextual.app.serve.html import Preview
     from llama_index_contextual.app.settings import Configuration
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
@@ -200,16 +198,10 @@ class ContextualIndex:
         from llama_index_contextual.app.index.refresh import writing
 
         database = self.settings.database
-        if not self.exists:
-            return 0  # writing would make an index
-        with writing(self.settings, self._lock):
-            if ref_doc_id not in database.documents():
-                return 0
-            with database.writing() as transaction:
-                count = transaction.delete_documents([ref_doc_id])
-            with database.reading() as snapshot:
-                self.settings.caches.save(snapshot)
-            return count
+        if ref_doc_id not in database.documents():
+            return 0
+        with writing(self.settings, self._lock), database.writing() as transaction:
+            return transaction.delete_documents([ref_doc_id])
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:
         """How far the index is behind its folder, as far as is seen in ``budget`` seconds."""
@@ -251,20 +243,6 @@ class ContextualIndex:
         plan, sources = planned(self.settings, rows)
         wanted = set(plan.to_index)
         return {one.id: one.size for one in sources if one.id in wanted}
-
-    def preview(self, path: str | Path) -> Preview:
-        """The chunks that a file has with this index's settings.
-
-        The file is read as it is now, and nothing is indexed. Where contexts cost something, free ones stand in.
-
-        Raises:
-            DocumentError: The file cannot be read, or is not in the folder.
-        """
-        from llama_index_contextual.app.serve.html import preview_of
-
-        settings = self.settings
-        place = Path(path) if Path(path).is_absolute() else settings.folders.place(Path(path).as_posix())
-        return preview_of(*settings.reading.load_file(place.resolve()), settings.parser, settings.contexts)
 
     def documents(self) -> dict[str, DocumentRow]:
         """What is indexed, by path or id: hashes, numbers of nodes."""
@@ -338,18 +316,3 @@ class ContextualIndex:
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = self._reader.postprocessors(recency, rerank, options["candidate_pool"])
         return ContextualFusionRetriever(self._reader.arms(filters), similarity_top_k=top_k, **options)
-
-    def as_query_engine(self, llm: Any = None, **options: Any) -> BaseQueryEngine:
-        """A query engine that answers from the index by a language model, by default LlamaIndex's ``Settings.llm``.
-
-        The options are those of :meth:`as_retriever`, where ``similarity_top_k`` is 5 by default, and of LlamaIndex's
-        ``RetrieverQueryEngine.from_args``.
-        """
-        from llama_index.core.query_engine import RetrieverQueryEngine
-
-        of_engine = {*signature(RetrieverQueryEngine.from_args).parameters} - {"kwargs", "retriever"}
-        refuse_unknown("as_query_engine", options, _OPTIONS | of_engine)
-        llm = llm or getattr(options.get("response_synthesizer"), "_llm", None)  # else LlamaIndex asks for OpenAI's key
-        names = (_OPTIONS & options.keys()) - {"node_postprocessors"}
-        retriever = self.as_retriever(**{"similarity_top_k": 5, **{name: options.pop(name) for name in names}})
-        return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)

@@ -53,7 +53,7 @@ _LACKING: Final = "lacking"  # in place of the hash of the settings that made a 
 
 @contextlib.contextmanager
 def writing(settings: IndexSettings, lock: WriteLock) -> Iterator[bool]:
-    """Write alone, after what is damaged was set aside; the value is :meth:`IndexSettings.replaces`.
+    """Write alone, after what is damaged was set aside, and keep the caches; yields :meth:`IndexSettings.replaces`.
 
     Raises:
         LockedError: Another process is writing.
@@ -74,6 +74,8 @@ def writing(settings: IndexSettings, lock: WriteLock) -> Iterator[bool]:
         if message := settings.paid.repair():
             logger.warning("%s", message)
         yield replaces
+        with settings.database.reading() as snapshot:  # so that no question has to derive them
+            settings.caches.save(snapshot)
 
 
 def refresh_index(
@@ -96,8 +98,6 @@ def refresh_index(
         if checked is not None and replaces:
             raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
         report = Refresh(settings, replaces, **options).run(checked)
-        with settings.database.reading() as snapshot:  # so that no question has to derive them
-            settings.caches.save(snapshot)
         facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
     return report
 

@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.text import storable
@@ -108,10 +108,7 @@ _STATE: Final = TypeAdapter(IndexState)
 
 def state_of(text: str) -> IndexState:
     """The state that JSON holds; a ValueError where it makes no sense."""
-    try:
-        return _STATE.validate_json(text)
-    except ValidationError as error:
-        raise ValueError(error.errors(include_url=False)[0]["msg"]) from error
+    return _STATE.validate_json(text)
 
 
 def row_of(node: BaseNode, embedded: str) -> NodeRow:

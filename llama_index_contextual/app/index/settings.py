@@ -193,10 +193,8 @@ class IndexSettings:
     @property
     def inputs(self) -> str:
         """Hash of all values that the fingerprint is computed from; "" where some are objects."""
-        values = self.configuration.values
-        is_named = "context_options.llm" in values or self.configuration["context"] != "llm"  # else LlamaIndex's
-        are_known = all(values.get(f"context_options.{name}") == one for name, one in self.context_options.items())
-        if self.objects or not is_named or not are_known:
+        is_named = self.configuration["context"] != "llm" or "context_options.llm" in self.configuration.values
+        if self.objects or self.context_options or not is_named:  # else the model is LlamaIndex's
             return ""
         return short_hash([__version__, self._choices, sorted(self.descriptions.items())])
 

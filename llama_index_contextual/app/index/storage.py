@@ -17,10 +17,8 @@ import json
 import os
 import shlex
 import socket
-import sys
 import threading
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,10 +116,8 @@ class WriteLock:
                     f"the index at {self._folder} cannot be written ({error.strerror or error}). "
                     "Cure: make the folder writable, or choose another storage folder."
                 ) from error
-            since, command = datetime.now(timezone.utc).isoformat(timespec="seconds"), " ".join(sys.argv)[:200]
-            owner = f"process {os.getpid()} on {socket.gethostname()}, since {since} ({command})"
             with contextlib.suppress(OSError):  # a failure to do so must not stop the writer
-                self._owner.write_text(owner, "utf-8", "replace")
+                self._owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", "utf-8", "replace")
             try:
                 yield
             finally:
