@@ -81,14 +81,13 @@ def test_a_folder_whose_files_are_all_gone_is_not_emptied_without_a_word(index, 
         index.refresh()
 
 
-def test_a_folder_has_rules_a_description_and_a_weight_of_its_own(folders, tmp_path):
+def test_a_folder_has_rules_and_a_description_of_its_own(folders, tmp_path):
     (folders["docs"] / "draft.md").write_text("# Cashew draft\n")
-    docs = {"path": folders["docs"], "description": "trade handbook", "weight": 0.1, "exclude": ["draft.md"]}
+    docs = {"path": folders["docs"], "description": "trade handbook", "exclude": ["draft.md"]}
     with ContextualIndex.open({**folders, "docs": docs}, storage=tmp_path / "s", embed_model="none") as index:
         index.refresh()
         assert "docs/draft.md" not in index.documents()
         assert "trade handbook" in index.nodes("docs/gateway.md")[0].metadata["context"]
-        assert paths(index, "cashews trade good")[0] == "notes/people/priya.md"
 
 
 def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
@@ -120,7 +119,6 @@ def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message)
     ("values", "message"),
     [
         ({"colour": 1}, r"collections\.notes\.colour=1 cannot work\. Cure: "),
-        ({"weight": 5}, r"collections\.notes\.weight=5 cannot work\. Cure: "),
         ({"description": "x" * 500}, r"collections\.notes\.description='x+…"),
         ({"path": ""}, r"collections\.notes\.path='' cannot work"),
     ],

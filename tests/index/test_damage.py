@@ -240,7 +240,7 @@ def test_fifty_threads_may_ask_at_once(whole):
         together = threading.Barrier(50)
 
         def ask(_):
-            with index._reader.reading() as view:
+            with index._reader.snapshot() as view:
                 together.wait(30)
                 return len(view.rows)
 

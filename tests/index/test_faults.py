@@ -175,7 +175,7 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
 
 def test_who_reads_while_another_model_takes_its_place_sees_one_moment(used, folder):
     with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
-        with old._reader.reading() as view:
+        with old._reader.snapshot() as view:
             before = view.snapshot.rows().tolist()
             with ContextualIndex.open(
                 folder, embed_model=CountingEmbedding(7, model_name="other"), reindex=True

@@ -87,7 +87,7 @@ class ContextualIndex:
 
         Args:
             folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
-                perhaps ``description``, ``include``, ``exclude`` and ``weight``; they join those of the storage. None
+                perhaps ``description``, ``include`` and ``exclude``; they join those of the storage. None
                 is what ``storage`` was made from, or the folders of ``[collections]`` in the user's configuration.
             storage: Where the index lives; ``FOLDER/.contextual`` by default.
             embed_model: A name of docs/embeddings.md, or any LlamaIndex embedding. By default what the index was made

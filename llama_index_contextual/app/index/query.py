@@ -8,14 +8,12 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import numpy as np
-from llama_index.core.bridge.pydantic import Field
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_index_contextual.app.index.database import FIRST_CHUNKS
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.errors import Checked, CopyError, StorageError, amount
+from llama_index_contextual.errors import CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, KeywordView, lexical_text
-from llama_index_contextual.metadata import COLLECTION, PATH, path_of
+from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrieval import (
     POOL,
     ContextualBM25Retriever,
@@ -27,9 +25,11 @@ from llama_index_contextual.retrieval import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
+    from llama_index_contextual.app.index.caches import Caches
     from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.app.index.settings import IndexSettings
 
@@ -41,9 +41,9 @@ _RECORD: Final = "\0record"
 class IndexView(KeywordView):
     """One moment of an index, as retrievers read it."""
 
-    def __init__(self, snapshot: Snapshot, reader: IndexReader) -> None:
-        self.snapshot, self._reader, self._caches = snapshot, reader, reader.caches
-        _, self.engine, self.vectors, self.answers = reader.caches.at(snapshot)
+    def __init__(self, snapshot: Snapshot, caches: Caches) -> None:
+        self.snapshot, self._caches = snapshot, caches
+        _, self.engine, self.vectors, self.answers = caches.at(snapshot)
         self._row_of: dict[str, int] = {}  # of nodes that were found
 
     # Nodes and filters
@@ -115,8 +115,8 @@ class IndexView(KeywordView):
         model, ours = self.snapshot.state.model, self._caches.model
         if model != ours:
             raise StorageError(
-                f"the index in {self._reader.settings.database.path} was made with the embedding {model}, not with "
-                f"{ours}: their vectors do not compare. Cure: open it again, with the former."
+                f"the index was made with the embedding {model}, not with {ours}: their vectors do not compare. "
+                "Cure: open it again, with the former."
             )
         among = None if filters is None else self.admitted(filters)
         hits = self.vectors.nearest(embeddings, top_k, among) if embeddings else []
@@ -131,7 +131,7 @@ class IndexReader:
     """
 
     def __init__(self, settings: IndexSettings) -> None:
-        self.settings, self.caches = settings, settings.caches
+        self.settings = settings
         self._current = contextvars.ContextVar[IndexView | None]("view of a question", default=None)
 
     def __deepcopy__(self, memo: object) -> IndexReader:
@@ -144,8 +144,8 @@ class IndexReader:
         )
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[IndexView]:
-        """The view that :meth:`snapshot` opened, else one of the newest moment.
+    def snapshot(self) -> Iterator[IndexView]:
+        """One view of the newest moment: all that is read in this context, by its threads too, sees the same.
 
         Raises:
             StorageError: There is no index, or it cannot be read.
@@ -155,15 +155,10 @@ class IndexReader:
             yield view
             return
         with self.settings.database.reading() as snapshot:
-            yield IndexView(snapshot, self)
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Open one view: all that is read in this context meanwhile, by its threads too, sees one moment."""
-        with self.reading() as view:
+            view = IndexView(snapshot, self.settings.caches)
             token = self._current.set(view)
             try:
-                yield
+                yield view
             finally:
                 self._current.reset(token)
 
@@ -173,13 +168,13 @@ class IndexReader:
         Raises:
             StorageError: The index cannot be read.
         """
-        with self.reading() as view:
+        with self.snapshot() as view:
             return work(view)
 
     def arms(self, filters: MetadataFilters | None) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
         """The vector arm and the keyword arm, with the same filters; without an embedding the latter alone."""
         words = ContextualBM25Retriever.over(
-            self, analyzer=self.caches.analyzer, similarity_top_k=POOL, filters=filters
+            self, analyzer=self.settings.caches.analyzer, similarity_top_k=POOL, filters=filters
         )
         embedding = self.settings.embedding
         if isinstance(embedding, NoEmbedding):
@@ -191,8 +186,7 @@ class IndexReader:
     ) -> list[BaseNodePostprocessor]:
         """The postprocessors of a retriever, in the order of their work; see :meth:`ContextualIndex.as_retriever`."""
         defaults = self.settings.configuration
-        weights = {name: one.weight for name, one in self.settings.folders.collections.items() if one.weight != 1}
-        steps: list[BaseNodePostprocessor] = [CollectionWeights(weights=weights)] if weights else []
+        steps: list[BaseNodePostprocessor] = []
         half_life = defaults["retrieval.recency"] if recency is None else recency
         if half_life is not False:
             days = defaults["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
@@ -204,14 +198,3 @@ class IndexReader:
         if per_file := defaults["retrieval.per_file"]:
             steps.append(GroupingPostprocessor(group_size=per_file))
         return steps
-
-
-class CollectionWeights(Checked, BaseNodePostprocessor):
-    """Multiply the scores of hits by the weight of the folder that their path begins with, and sort them again."""
-
-    weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
-
-    def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
-        for hit in nodes:
-            hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
-        return sorted(nodes, key=lambda hit: -(hit.score or 0.0))

@@ -16,7 +16,7 @@ from llama_index_contextual.app.index.settings import nodes_hash
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.database import Snapshot
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.settings import IndexSettings
 
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
-_NAMED: Final = 20  # files that differ; --json names all
 
 
 @dataclass(slots=True)
@@ -193,22 +192,16 @@ class IndexStatus:
             f"languages   {languages_in_words(self.languages) or 'none'}",
             f"contexts    {contexts or 'none'}",
             f"to refresh  {self.pending.work or 'nothing'}",
-            *(f"not indexed {line}" for line in _first([f"{one.path}: {one.reason}" for one in self.pending.failed])),
+            *(f"not indexed {problem}" for problem in self.pending.failed),
             f"embedding   {self.settings.get('embedding.model', 'none')}",
             *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
             *(f"differs     {difference}" for difference in self.differences),
         ]
         if self.problems is not None:
-            lines += [f"checked     {line}" for line in _first(self.problems) or ["files, databases and caches agree"]]
+            lines += [f"checked     {line}" for line in self.problems or ["files, databases and caches agree"]]
         return "\n".join(lines)
 
     __str__ = to_text
-
-
-def _first(lines: Sequence[str]) -> list[str]:
-    """The lines that are shown of files, and how many more there are."""
-    more = len(lines) - _NAMED
-    return [*lines[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,11 +289,10 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
         folders = {
             name: {"path": str(one.folder), "description": one.description, "documents": by_folder[name]}
             for name, one in settings.folders.collections.items()
-        }
-        whole = {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
+        } or {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
         sample = snapshot.node_rows(sample_of(snapshot.rows()))
         return IndexStatus(
-            folders=folders or whole,
+            folders=folders,
             storage=str(settings.layout.root),
             languages=shares_of_languages(one.text for one in sample),
             contexts=snapshot.context_sources(),

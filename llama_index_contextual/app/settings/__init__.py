@@ -66,14 +66,12 @@ class Collection(BaseModel, frozen=True, extra="forbid"):
         description: What it holds, in one line, or "".
         include: Patterns of the files to read, as ``[files]`` has them; none for those of the index.
         exclude: Patterns to leave out, beside those of the index.
-        weight: The scores of its hits are multiplied by it, 0 to 1.
     """
 
     folder: Annotated[Path, BeforeValidator(_as_place)] = Field(alias="path")
     description: Line = ""
     include: Texts = ()
     exclude: Texts = ()
-    weight: Share = 1.0
 
 
 @dataclass(frozen=True)
