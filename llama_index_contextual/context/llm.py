@@ -109,9 +109,13 @@ class LLMContextGenerator(ContextGenerator):
 
     @property
     def llm(self) -> LLM:
-        """The model, which is made when it is first needed."""
+        """The model, which is made when it is first needed, or ``Settings.llm`` where that has been set."""
         if self._llm is None:
-            self._llm = make_model(self.source)
+            made = self.source if self.source is None or isinstance(self.source, LLM) else self.source()
+            self._llm = made or Settings._llm  # noqa: SLF001  Settings.llm would take OpenAI's paid default
+        if self._llm is None:
+            cure = "an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
+            raise SettingError(f"names no model. Cure: {cure}", llm=None)
         return self._llm
 
     @property
@@ -120,7 +124,7 @@ class LLMContextGenerator(ContextGenerator):
 
         It is empty while no model is named: a pipeline reads it before the run, whose error says so.
         """
-        if self._model_name is None and (self.source or Settings._llm):  # noqa: SLF001  as in make_model
+        if self._model_name is None and (self.source or Settings._llm):  # noqa: SLF001  as above
             self._model_name = model_name(self.llm)
         return self._model_name or ""
 
@@ -205,15 +209,6 @@ def model_name(llm: LLM) -> str:
             llm=type(llm).__qualname__,
         )
     return f"{llm.class_name()}#{short_hash(held)[:8]}"
-
-
-def make_model(source: ModelSource) -> LLM:
-    """The model of a setting: an LLM, what makes one, or LlamaIndex's ``Settings.llm`` where that has been set."""
-    made = source if source is None or isinstance(source, LLM) else source()
-    if llm := made or Settings._llm:  # noqa: SLF001  Settings.llm would take OpenAI's paid default
-        return llm
-    cure = "names no model. Cure: an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
-    raise SettingError(cure, llm=None)
 
 
 def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> BaseKVStore | None:

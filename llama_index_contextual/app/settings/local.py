@@ -55,16 +55,11 @@ class LocalModel(Checked, BaseEmbedding):
 
     def _map(self, function: Callable[[Any], NDArray[np.float32]], items: Sequence[Any]) -> NDArray[np.float32]:
         """The results for all items, several at once: each on one thread, so that no core waits for another."""
-        if not items:
-            return np.empty((0, 0), np.float32)
-        workers = min(self.threads or _cores(), len(items))
-        if workers == 1:
-            return np.stack(list(map(function, items)))
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(self.threads or _cores()) as pool:
             return np.stack(list(pool.map(function, items)))
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return cast("list[list[float]]", self.embed(texts).tolist())
+        return cast("list[list[float]]", self.embed(texts).tolist()) if texts else []
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
@@ -113,7 +108,7 @@ class LocalEmbedding(LocalModel):
         windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
         owner = [number for number, parts in enumerate(cut) for _ in parts]
         vectors = self._map(partial(_vector, session()), windows)
-        out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
+        out = np.zeros((len(texts), vectors.shape[1]), np.float32)
         np.add.at(out, owner, vectors * np.array([len(window) for window in windows], np.float32)[:, None])
         norms = np.linalg.norm(out, axis=1, keepdims=True)
         return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))

@@ -25,7 +25,7 @@ from llama_index_contextual.app.settings.embeddings import (
 )
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
-from llama_index_contextual.errors import Checked, ContextualError, SettingError, needs, without_credentials
+from llama_index_contextual.errors import Checked, SettingError, needs, without_credentials
 from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
@@ -276,13 +276,7 @@ def resolve_reranker(
         return RerankWithContext(spec) if hides_contexts else spec
     kind, _, model = spec.partition(":")
     if kind == "fastembed" and model:
-        try:
-            return FastEmbedReranker(model)
-        except ContextualError:
-            raise
-        except Exception as error:  # the hub's, the file system's, onnxruntime's own
-            cure = "Cure: the name of a cross-encoder that fastembed knows, and a network the first time."
-            raise SettingError(f"cannot be loaded ({type(error).__name__}: {error}). {cure}", rerank=spec) from error
+        return FastEmbedReranker(model)
     if spec != "llm" and not (kind in ("ollama", "openai") and model):
         raise SettingError(f"names no reranker. Cure: {RERANKERS}", rerank=spec)
     chosen = llm if spec == "llm" else spec
@@ -305,7 +299,11 @@ class FastEmbedReranker(Checked, BaseNodePostprocessor):
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's import would look for its maker's server
         with needs("fastembed", "rerank"):
             from fastembed.rerank.cross_encoder import TextCrossEncoder
-        self._encoder = TextCrossEncoder(model_name=model, **options)
+        try:
+            self._encoder = TextCrossEncoder(model_name=model, **options)
+        except Exception as error:  # the hub's, the file system's, onnxruntime's own
+            cure = "Cure: the name of a cross-encoder that fastembed knows, and a network the first time."
+            raise SettingError(f"cannot be loaded ({type(error).__name__}: {error}). {cure}", model=model) from error
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
