@@ -5,7 +5,7 @@ them.
 """
 
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.bm25_index import K1, B, Bm25Index, Candidate, Group, TermEvidence, TermScores
+from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermEvidence, TermScores
 from llama_index_contextual.keyword.dates import (
     DAYS_AFTER,
     HAS_CJK,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _VERSION: Final = 9  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
-_FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
+_FOLDED: Final = ("en", "es")  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _LONG: Final = 80  # characters of a paragraph that has a language of its own; a shorter one has that of the whole text
 _REMEMBERED: Final = 50_000  # words, 24 MB at most
@@ -90,12 +90,11 @@ class Analyzer:
     """Turn text into terms for keyword search. It is thread-safe, can be pickled, and is compared by its settings.
 
     Args:
-        language: ``"auto"`` chooses among ``languages`` for each paragraph and each query; else a code or name
-            (``"de"``, ``"german"``) that has a Snowball stemmer.
-        languages: What ``"auto"`` chooses from, the first where nothing tells them apart. In English and Spanish a word
-            is its stem, and stop words are left out. In the others it is two terms, the word and its stem, and stop
-            words stay: there the exact word finds more (``benchmarks/results/languages.md``), and its rarity says what
-            a stop word is worth.
+        language: ``"auto"`` takes each paragraph and each query in its language, in English where that is not known;
+            else a code or name (``"de"``, ``"german"``) that has a Snowball stemmer. With ``"auto"`` a word of English
+            and Spanish is its stem, and stop words are left out. In other languages it is two terms, the word and its
+            stem, and stop words stay: there the exact word finds more (``benchmarks/results/languages.md``), and its
+            rarity says what a stop word is worth.
         stem: Whether words are reduced to Snowball stems.
 
     Raises:
@@ -107,13 +106,11 @@ class Analyzer:
     """
 
     language: str = "auto"
-    languages: tuple[str, ...] = ("en", *(code for code in LANGUAGE_NAMES if code != "en"))
     stem: bool = True
 
     def __post_init__(self) -> None:
         if self.language != "auto":
             object.__setattr__(self, "language", resolve_language(self.language))
-        object.__setattr__(self, "languages", tuple(map(resolve_language, self.languages)) or ("en",))
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return (type(self), tuple(self.settings.values()))  # without what it remembers
@@ -155,7 +152,7 @@ class Analyzer:
             terms = [term for word in words for term in lookup(main, word)]
             terms = terms or [term for word in words for term in lookup(main, word, keeps_stop_words=True)]
             return [(term,) for term in terms]
-        written = [code for code in (*_FOLDED, _AS_WRITTEN) if code == _AS_WRITTEN or code in self.languages]
+        written = (*_FOLDED, _AS_WRITTEN)
         groups = list[tuple[str, ...]]()
         for word in words:
             if of_word := lookup(main, word):
@@ -182,7 +179,7 @@ class Analyzer:
         if self.language != "auto":
             return self.language
         code = tell_language(text)
-        return code if code in self.languages else self.languages[0]
+        return code if code in LANGUAGE_NAMES else "en"
 
     @cached_property
     def _lookup(self) -> Callable[..., tuple[str, ...]]:
@@ -221,7 +218,7 @@ class Analyzer:
         if not self.stem or not word.isalpha() or code == _AS_WRITTEN:
             return (fold(word),)
         stem = _stem(fold(word), code) if code in _FOLDED else fold(_stem(word.casefold(), code))
-        if self.language != "auto" or code == self.languages[0]:
+        if self.language != "auto" or code == "en":
             return (stem,)
         # The Spanish stem of "hello" is "hell": marked, it cannot be taken for the English word.
         return (f"{code}:{stem}",) if code in _FOLDED else (fold(word), f"{code}:{stem}")

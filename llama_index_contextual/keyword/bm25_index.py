@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from llama_index_contextual.errors import amount
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.arrays import ArrayIndex, RowArrays, matches
 
@@ -41,9 +40,9 @@ def idf(documents: int, document_frequency: int) -> float:
     return float(np.log(1 + (documents - document_frequency + 0.5) / (document_frequency + 0.5)))
 
 
-def length_norm(lengths: Numbers, average: float, k1: float, b: float) -> Floats:
+def length_norm(lengths: Numbers, average: float) -> Floats:
     """What BM25 adds to a term frequency in the divisor: more for longer texts."""
-    return k1 * (1 - b + b * lengths.astype(np.float64) / average)
+    return K1 * (1 - B + B * lengths.astype(np.float64) / average)
 
 
 def saturation(tf: Floats, norm: Floats) -> Floats:
@@ -204,27 +203,20 @@ class TermArrays(RowArrays):
 
 
 class Bm25Index(ArrayIndex):
-    """BM25 over rows, with its term saturation ``k1``, greater than 0, and its length normalisation ``b``, 0 to 1.
-
-    Raises:
-        SettingError: A setting cannot work.
-    """
+    """BM25 over rows."""
 
     made_of = TermArrays
 
-    def __init__(
-        self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B, parts: Sequence[Part] = ()
-    ) -> None:
+    def __init__(self, analyzer: Analyzer | None = None, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
         self.analyzer = analyzer or Analyzer()
-        self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
         self._recent: dict[Group, tuple[Ints, Floats]] = {}
         lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(arrays.bounds) for arrays, _ in parts)])
         average = int(lengths[self.live].sum()) / max(len(self), 1) or 1.0
-        self._norms = length_norm(lengths, average, self.k1, self.b)
+        self._norms = length_norm(lengths, average)
 
     def _of(self, parts: Sequence[Part]) -> Bm25Index:
-        return Bm25Index(self.analyzer, k1=self.k1, b=self.b, parts=parts)
+        return Bm25Index(self.analyzer, parts)
 
     def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> Bm25Index:
         """Index with more rows; a row that is there already gets the new text.

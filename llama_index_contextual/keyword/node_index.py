@@ -233,7 +233,7 @@ class KeywordIndex:
     that, its lexical context and front matter. It keeps copies of the nodes.
 
     Args:
-        engine: BM25 without rows: an analyzer, k1 and b.
+        engine: BM25 without rows.
     """
 
     snapshot = nullcontext  # the next question may read another state
@@ -276,8 +276,7 @@ class KeywordIndex:
         """
         state, engine = self.state, self.state.engine
         nodes = [(row, node.get_type(), node.model_dump(mode="json")) for row, node in state.stored.items()]
-        scoring, analyzer = {"k1": engine.k1, "b": engine.b}, engine.analyzer
-        engine.save(folder / _FILE, [settings, scoring, analyzer.settings, analyzer.fingerprint, nodes])
+        engine.save(folder / _FILE, [settings, engine.analyzer.settings, engine.analyzer.fingerprint, nodes])
 
     @classmethod
     def load(cls, folder: Path) -> tuple[KeywordIndex, dict[str, Any]]:
@@ -290,8 +289,8 @@ class KeywordIndex:
         cure = "Cure: build it again from the vector store, which holds all that it needs"
         try:
             loaded, content = Bm25Index().load(folder / _FILE)
-            settings, scoring, options, fingerprint, nodes = content
-            engine = Bm25Index(Analyzer(**options), **scoring, parts=loaded.parts)
+            settings, options, fingerprint, nodes = content
+            engine = Bm25Index(Analyzer(**options), loaded.parts)
             stored = {row: json_to_doc({DATA_KEY: data, TYPE_KEY: kind}) for row, kind, data in nodes}
         except Exception as error:
             raise StorageError(f"{folder} holds no keyword index, or a damaged one: {error!r}. {cure}.") from error

@@ -16,9 +16,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword import (
-    K1,
     Analyzer,
-    B,
     Bm25Index,
     Candidate,
     KeywordIndex,
@@ -66,8 +64,6 @@ class ContextualBM25Retriever(BM25Retriever):
         similarity_top_k: Most nodes a query returns; any size.
         analyzer: Makes the terms; default ``Analyzer()``, with ``language`` if that is set.
         filters: Nodes that this retriever may return; the index holds all.
-        k1: BM25's term saturation, greater than 0.
-        b: BM25's length normalisation, 0 to 1.
         language: Shorthand for ``analyzer=Analyzer(language=…)``.
 
     Raises:
@@ -83,8 +79,6 @@ class ContextualBM25Retriever(BM25Retriever):
         similarity_top_k: int = 10,
         analyzer: Analyzer | None = None,
         filters: MetadataFilters | None = None,
-        k1: float = K1,
-        b: float = B,
         language: str | None = None,
         callback_manager: CallbackManager | None = None,
         objects: list[IndexNode] | None = None,
@@ -103,7 +97,7 @@ class ContextualBM25Retriever(BM25Retriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._reader: Any = KeywordIndex(Bm25Index(self.analyzer, k1=k1, b=b))
+        self._reader: Any = KeywordIndex(Bm25Index(self.analyzer))
         if nodes is not None:
             self.add(nodes)
 

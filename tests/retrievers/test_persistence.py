@@ -28,7 +28,7 @@ def answers(retriever):
 def test_it_comes_back_with_every_setting(nodes, tmp_path):
     only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator="<=")])
     analyzer = Analyzer(language="es", stem=False)
-    before = ContextualBM25Retriever(nodes, similarity_top_k=3, k1=1.7, b=0.3, analyzer=analyzer, filters=only)
+    before = ContextualBM25Retriever(nodes, similarity_top_k=3, analyzer=analyzer, filters=only)
     before.persist(tmp_path)
     after = ContextualBM25Retriever.from_persist_dir(tmp_path)
     assert after.get_persist_args() == before.get_persist_args()
