@@ -152,19 +152,19 @@ class Analyzer:
             terms = [term for word in words for term in lookup(main, word)]
             terms = terms or [term for word in words for term in lookup(main, word, keeps_stop_words=True)]
             return [(term,) for term in terms]
-        written = (*_FOLDED, _AS_WRITTEN)
         groups = list[tuple[str, ...]]()
         for word in words:
             if of_word := lookup(main, word):
-                groups += self._alternatives(main if main in _FOLDED else _AS_WRITTEN, word, written)
+                groups += self._alternatives(main if main in _FOLDED else _AS_WRITTEN, word)
                 groups += [(term,) for term in of_word if main not in _FOLDED and term.startswith(f"{main}:")]
-        return groups or [group for word in words for group in self._alternatives(written[0], word, written)]
+        return groups or [group for word in words for group in self._alternatives("en", word)]
 
-    def _alternatives(self, first: str, word: str, codes: Iterable[str]) -> list[tuple[str, ...]]:
+    def _alternatives(self, first: str, word: str) -> list[tuple[str, ...]]:
         """Distinct terms of each position of a word: ``a.bc`` may give [("abc",), ("bc", "es:bc")]."""
         lookup = self._lookup
         terms = lookup(first, word) or lookup(first, word, keeps_stop_words=True)
-        others = (lookup(code, word, keeps_stop_words=True) for code in codes if code != first)
+        codes = (code for code in (*_FOLDED, _AS_WRITTEN) if code != first)
+        others = (lookup(code, word, keeps_stop_words=True) for code in codes)
         same = [terms, *(found for found in others if len(found) == len(terms))]
         return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]
 

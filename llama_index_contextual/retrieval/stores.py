@@ -218,7 +218,8 @@ class AnyStore:
         """The hits of a store with their nodes."""
         nodes = {node.node_id: node for node in result.nodes or []}
         ids = list(nodes) or list(result.ids or [])
-        nodes = self._completed(nodes) if nodes else self._kept(ids)
+        # Nodes that are no text are as they were when they were inserted.
+        nodes |= self._kept([one for one in ids if one not in nodes or nodes[one].get_type() != ObjectType.TEXT])
         if missing := [node_id for node_id in ids if node_id not in nodes]:
             raise StorageError(
                 f"{type(self.store).__name__} found node {missing[0]!r}, whose text is not in the docstore. "
@@ -236,10 +237,6 @@ class AnyStore:
     def nodes(self, _: Iterable[str]) -> dict[str, BaseNode]:
         """No nodes: its hits come with them."""
         return {}
-
-    def _completed(self, nodes: dict[str, BaseNode]) -> dict[str, BaseNode]:
-        """The same nodes, with those that are no text as they were when they were inserted."""
-        return nodes | self._kept([key for key, node in nodes.items() if node.get_type() != ObjectType.TEXT])
 
     def _kept(self, ids: Sequence[str]) -> dict[str, BaseNode]:
         """Copies of those nodes that the docstore has, by the ids of the vector store."""
