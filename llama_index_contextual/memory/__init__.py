@@ -24,7 +24,7 @@ from llama_index_contextual.memory.digest import (
     quoted,
     shown_path,
 )
-from llama_index_contextual.memory.snippet import LINES_GAP, SPLIT, choose_snippet, marked
+from llama_index_contextual.memory.snippet import SPLIT, choose_snippet, marked
 
 __all__ = [  # what users import
     "MemoryContext",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
-    from typing_extensions import Self
 
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
-NOTES: Final = ("(Index: ", "(Message: ", "(Search: ")  # what a line below the hits starts with
+NOTES: Final = ("(Index: ", "(Search: ")  # what a line below the hits starts with
 QUOTE: Final = "  > "  # before each line of a note but its first, which follows the citation
 CURRENT: Final = "  - current since "
 
@@ -83,46 +82,21 @@ class MemorySettings(Checked, BaseModel):
     min_relevance: _Share | Literal["auto"] = "auto"
     evergreen: _Texts = ("MEMORY.md",)
 
-    def changed(self, **values: Any) -> Self:
-        """The same with other values, which are checked."""
-        return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **values})
 
+class OlderValue(NamedTuple):
+    """What notes had of a fact before.
 
-@dataclass(frozen=True, slots=True)
-class OlderStatement:
-    """An older statement of notes on a fact.
-
-    Attributes:
-        citation: Its note and line.
+    Args:
+        citation: The note and its line.
         snippet: A slice of the note.
         since: The first day of it that is known, ISO 8601.
-        until: The day from which notes say something else.
+        until: The day from which notes have something else.
     """
 
     citation: str
     snippet: str
     since: str
     until: str
-
-    @property
-    def quotation(self) -> str:
-        """The snippet as it follows its citation, below a hit."""
-        return cited(self.snippet, "  " + QUOTE)
-
-
-@dataclass(frozen=True, slots=True)
-class Current:
-    """The newest that notes say of a fact.
-
-    Attributes:
-        text: The statement, as the note has it.
-        since: The day from which notes say so.
-        older: Earlier values, the latest first.
-    """
-
-    text: str
-    since: str
-    older: tuple[OlderStatement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +105,22 @@ class MemoryEntry:
 
     Attributes:
         node: The chunk.
-        score: How likely it answers the message, times what ``reasons`` name, and 1 at most in a digest; for a
-            retriever that is not ours, a share of the best hit's score.
-        cosine: Of the vector arm.
+        score: How likely it answers the message, less for its age, and 1 at most in a digest; for a retriever that is
+            not ours it tells the rank alone.
         terms: Matched query terms as the analyzer writes them, and how rare each is.
-        reasons: Evidence for its session, where the text was taken for a message, and what changed its score.
-        snippet: The most relevant sentences as the note has them, all of one day; ``…`` stands for what is left out.
+        snippet: The most relevant sentences as the note has them, all of one day.
         date: Of its headings, else of its note, ISO 8601.
-        current: The present value of a fact that has changed.
+        since: The day from which notes have the value of a fact that has changed, ISO 8601.
+        older: Its values before, the latest first.
     """
 
     node: BaseNode
     score: float
-    cosine: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
-    reasons: tuple[str, ...] = ()
     snippet: str = ""
     date: str | None = None
-    current: Current | None = None
+    since: str | None = None
+    older: tuple[OlderValue, ...] = ()
 
     @property
     def id(self) -> str:
@@ -174,19 +146,19 @@ class MemoryEntry:
     def block(self) -> str:
         """Its lines of the digest: ``- [path#L3-L5] text``, and more lines where its text has more."""
         lines = [f"- [{self.citation}] {cited(self.snippet)}"]
-        if (now := self.current) is not None:
-            lines.append(f"{CURRENT}{now.since}")
-            lines += [f"  - [{one.citation}] older, until {one.until}: {one.quotation}" for one in now.older]
+        if self.older:
+            lines.append(f"{CURRENT}{self.since}")
+            older = [(f"  - [{one.citation}] older, until {one.until}: ", one.snippet) for one in self.older]
+            lines += [before + cited(snippet, "  " + QUOTE) for before, snippet in older]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        names = ("id", "citation", "path", "header_path", "date", "snippet", "score", "cosine", "reasons")
+        names = ("id", "citation", "path", "header_path", "date", "snippet", "score", "since")
         return {
             **{name: getattr(self, name) for name in names},
             **{key: meta.value_of(self.node.metadata, key) for key in (meta.START_LINE, meta.END_LINE)},
-            "matched_terms": [term.rsplit(":", 1)[-1] for term in self.terms],  # without the analyzer's language
-            "current": self.current and asdict(self.current),
+            "older": [one._asdict() for one in self.older],
         }
 
 
@@ -313,8 +285,8 @@ def entries_of(
         limit = int(max(share, _LEAST_TOKENS) * len(text) / max(1, estimate_tokens(text)))
         snippet, day = choose_snippet(text, weights, terms, limit=limit)
         day = day or meta.day_of(one.node.metadata)
-        if one.current is not None and one.current.text not in snippet:
-            snippet = one.current.text
+        if one.snippet not in snippet:  # the value that is current
+            snippet = one.snippet
         shown = replace(one, snippet=visible(snippet), score=round(min(one.score, 1.0), 6))
         entries.append(replace(shown, date=day.isoformat() if day else None))
         left -= estimate_tokens(entries[-1].block)

@@ -18,7 +18,7 @@ from llama_index_contextual.retrieval import decay
 from llama_index_contextual.text import date_from_path, sentences_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from llama_index_contextual.keyword import Lexicon
     from llama_index_contextual.memory.digest import MemoryEntry
@@ -130,9 +130,8 @@ class ParsedMessage(NamedTuple):
         text: The message without fenced code and without an earlier digest, at most 1,000 characters.
         form: ``"question"``, or ``"message"`` for what goes on with something.
         dates: The dates that it names.
-        subject: The message without its words of asking and its operators, which an answer need not hold.
+        subject: The message without its words of asking, which an answer need not hold.
         has_subject: Whether it names more than a date: "what did we do yesterday?" does not.
-        is_cut: Whether the message was longer than what is read of it.
     """
 
     text: str
@@ -140,19 +139,15 @@ class ParsedMessage(NamedTuple):
     dates: tuple[NamedDate, ...]
     subject: str
     has_subject: bool
-    is_cut: bool = False
 
 
-def read_message(
-    message: str, lexicon: Lexicon, today: date, *, plain: Callable[[str], str] | None = None
-) -> ParsedMessage:
+def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
     """The parsed form of a message.
 
     Args:
         message: What the user wrote, of which 16,384 characters are read; code and digests in it are left out.
         lexicon: Stop words and date patterns.
         today: What ``yesterday`` is relative to.
-        plain: Gives a text without a query's operators: an answer holds no word of ``path:notes/``.
     """
     text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
@@ -161,9 +156,8 @@ def read_message(
     has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in words if word not in asides)
     # "What did we decide about retries?" is about retries. Dates stay: the notes of that day hold them. The pieces are
     # those between blanks: Chinese cut into single characters has none of the index's terms.
-    bare = plain(text) if plain else text
-    subject = " ".join(piece for piece in bare.split() if not asides.issuperset(split_words(piece))) or bare
-    return ParsedMessage(text, form_of(text), dates, subject, has_subject, len(message) > MAX_MESSAGE)
+    subject = " ".join(piece for piece in text.split() if not asides.issuperset(split_words(piece))) or text
+    return ParsedMessage(text, form_of(text), dates, subject, has_subject)
 
 
 def form_of(text: str) -> str:
@@ -238,9 +232,6 @@ def by_formulas(pools: Sequence[Sequence[MemoryEntry]], today: date | None, half
     for one in {hit.id: hit for pool in reversed(pools) for hit in pool}.values():
         scores = [hit.score for pool in pools for hit in pool if hit.id == one.id]
         day = today and date_from_path(one.path)
-        age = None if day is None or today is None else (today - day).days
-        reasons = [f"found by {len(scores)} queries x{_OVERLAP_BOOST}"] if len(scores) > 1 else []
-        reasons += [] if age is None else [f"{age} days old"]
-        score = derived_score(scores, age, half_life_days)
-        ranked.append(replace(one, score=score, reasons=(*one.reasons, *reasons)))
+        age = (today - day).days if today and day else None
+        ranked.append(replace(one, score=derived_score(scores, age, half_life_days)))
     return best_first(ranked)

@@ -180,12 +180,10 @@ async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
         assert await text_of(client, "read", path="empty.md") == ""
 
 
-async def test_a_long_message_is_read_in_part_and_says_so(index):
+async def test_of_a_long_message_the_start_is_read(index):
     long = "what does JC's dog love? " + "carrots " * 100_000
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
-        shown = await text_of(client, "memory_context", message=long)
-        assert "Cookie loves carrots" in shown
-        assert "(Message: only its first 16,384 characters were read.)" in shown.splitlines()
+        assert "Cookie loves carrots" in await text_of(client, "memory_context", message=long)
 
 
 async def test_a_note_is_read_by_the_rules_of_the_index(folder):

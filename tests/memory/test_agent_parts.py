@@ -1,7 +1,5 @@
 """Memory inside LlamaIndex: a retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn."""
 
-from datetime import datetime, timezone
-
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms import ChatMessage, MockLLM
@@ -17,7 +15,7 @@ from llama_index_contextual.memory.digest import HEADER, NOTHING
 
 @pytest.fixture(scope="module")
 def context(retriever):
-    return MemoryContext(retriever, clock=lambda: datetime(2026, 4, 10, tzinfo=timezone.utc))
+    return MemoryContext(retriever)
 
 
 async def test_the_retriever_gives_snippets_with_citations(context):

@@ -70,13 +70,6 @@ def test_without_evidence_there_is_nothing_rather_than_padding(memory, message):
     assert digest.left_out > 0
 
 
-@pytest.mark.filterwarnings("ignore:.*was therefore ignored")
-@pytest.mark.parametrize("operator", ["path:nowhere/2025/", "path:memory/ tag:absent"])
-def test_the_words_of_operators_are_none_of_the_subject(memory, operator):
-    question = "where does Marta work?"
-    assert memory.get(f"{operator} {question}", now=NOW).entries[0].id == memory.get(question, now=NOW).entries[0].id
-
-
 @pytest.mark.parametrize(
     ("message", "answer"),
     [("小李什么时候去京都?", "小李"), ("谁负责数据库迁移?", "小王"), ("会議は午後何時に始まりますか?", "三時")],
@@ -97,21 +90,17 @@ def test_a_hit_quotes_its_lines_of_the_file_exactly(memory, notes):
         for entry in memory.get(message, now=NOW).entries:
             first, last = (entry.node.metadata[key] for key in ("start_line", "end_line"))
             text = "\n".join(notes[entry.path].splitlines()[first - 1 : last])
-            assert all(part in text for part in re.split(r"\n…\n| … ", entry.snippet))
+            assert entry.snippet in text
 
 
-def test_the_reasons_are_told(memory):
+def test_a_hit_has_its_day(memory):
     [first, *_] = memory.get("does JC like ginger?", now=NOW).entries
-    assert first.date == "2026-04-05"
-    assert first.cosine > 0.4
-    assert {"ginger", "jc"} <= set(first.to_dict()["matched_terms"])
-    assert any(reason.startswith("recency x0.9") for reason in first.reasons)
+    assert first.to_dict()["date"] == first.date == "2026-04-05"
 
 
 def test_a_named_date_counts_instead_of_recency(memory):
     [first, *_] = memory.get("what did JC order on April 5?", now=NOW).entries
     assert first.path == "memory/2026-04-05.md"
-    assert first.reasons == ()
     assert memory.get("what did JC order on April 5?", now=NOW).dates == ("2026-04-05",)
 
 
@@ -145,10 +134,11 @@ def test_recency_counts_once_even_if_the_retriever_has_it_too(arms):
     assert twice.get(message, now=NOW) == once.get(message, now=NOW)
 
 
-def test_evergreen_notes_do_not_age(memory):
+def test_evergreen_notes_do_not_age(memory, retriever):
     [first, *_] = memory.get("what is my color preference?", now=date(2036, 1, 1)).entries
     assert first.path == "MEMORY.md"
-    assert not any(reason.startswith("recency") for reason in first.reasons)
+    aged = MemoryContext(retriever, evergreen=()).get("what is my color preference?", now=date(2036, 1, 1)).entries[0]
+    assert first.score >= aged.score
 
 
 @pytest.mark.parametrize(
@@ -237,14 +227,6 @@ def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding
     assert "birthday" not in memory.search("friend from school", max_results=1).entries[0].snippet
 
 
-def test_of_a_long_message_the_start_counts_and_the_digest_says_so(memory):
-    message = "does JC like ginger?"
-    digest = memory.get(f"{message}\n{' ' * 20_000}what does Cookie love?", now=NOW)
-    assert digest.entries == memory.get(message, now=NOW).entries
-    assert digest.markdown.splitlines()[-1] == "(Message: only its first 16,384 characters were read.)"
-    assert "Message: " not in memory.get(message, now=NOW).markdown
-
-
 def test_what_goes_on_with_something_is_told_from_a_question(memory):
     question = memory.get("does JC like ginger?", now=NOW)
     assert (question.form, question.queries) == ("question", ("does JC like ginger?",))
@@ -253,21 +235,6 @@ def test_what_goes_on_with_something_is_told_from_a_question(memory):
     assert digest.form == digest.to_dict()["form"] == "message"
     assert digest.queries[:2] == (message, "The ginger tea that you told me of really helps JC to sleep.")
     assert digest.entries[0].path == "memory/2026-04-05.md"
-    names = [reason.split(" +")[0] for reason in digest.entries[0].reasons]
-    assert names == ["session vector", "session keyword", "sentence", "age"]
-    assert digest.entries[0].reasons[-1].endswith("(5 days)")
-
-
-def test_the_age_of_a_message_s_sessions_can_be_switched_off(retriever):
-    message = "I am back from my walk. We have tea on Sundays, as ever."
-
-    def reasons(**settings):
-        return [one.reasons for one in MemoryContext(retriever, **settings).get(message, now=NOW).entries]
-
-    assert any("age" in one for found in reasons() for one in found)
-    assert not any("age" in one for found in reasons(include_recency=False) for one in found)
-    evergreen = reasons(evergreen=("*.md",), include_recency=True)
-    assert not any("day" in one for found in evergreen for one in found)
 
 
 def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arms):
@@ -279,7 +246,7 @@ def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arm
         "memory/2026-04-02.md",
         "memory/2026-04-05.md",
     }
-    with pytest.raises(SettingError, match=r"cannot filter\. Cure: "):
+    with pytest.raises(SettingError, match=r"no with_filters.*Cure: "):
         MemoryContext(Fixed()).search("tea", filters=people)
     assert {one.path for one in MemoryContext(arms[1]).search("tea", filters=days).entries} == {
         "memory/2026-04-02.md",
@@ -304,11 +271,6 @@ def test_threads_get_the_same(memory):
 @pytest.mark.parametrize("now", [NOW, datetime(2026, 4, 10, 23, 59), datetime(2026, 4, 10, 12, tzinfo=timezone.utc)])  # noqa: DTZ001
 def test_now_is_a_day_or_a_time(memory, now):
     assert memory.get("what did we do yesterday?", now=now).dates == ("2026-04-09",)
-
-
-def test_the_clock_is_injectable(retriever):
-    memory = MemoryContext(retriever, clock=lambda: datetime(2026, 4, 6, tzinfo=timezone.utc))
-    assert memory.get("what did we do yesterday?").dates == ("2026-04-05",)
 
 
 @pytest.mark.parametrize(

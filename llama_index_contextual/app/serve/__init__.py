@@ -17,7 +17,7 @@ from llama_index_contextual import metadata
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.memory import LINES_GAP, SPLIT, choose_snippet, shown_path
+from llama_index_contextual.memory import SPLIT, choose_snippet, shown_path
 from llama_index_contextual.retrieval.signals import NAMING, document_names, folded_name
 from llama_index_contextual.text import WIKI_LINK, caseless, is_markdown, lines_of, readable
 
@@ -136,7 +136,7 @@ class ShownHit:
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     """Up to three lines of a chunk around the terms that match, without headings, rules, fences, marks of Markdown."""
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
-    chosen = WIKI_LINK.sub(lambda link: link[3] or link[1], _LINK.sub(r"\1", chosen.replace(LINES_GAP, " …\n")))
+    chosen = WIKI_LINK.sub(lambda link: link[3] or link[1], _LINK.sub(r"\1", chosen))
     whole = [line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
     lines = [_EMPHASIS.sub(lambda part: part[1] or part[3], _BULLET.sub("", line)) for line in whole]
     kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
