@@ -49,7 +49,7 @@ def test_the_file_a_variable_and_the_command_line_take_the_name(name, kind, fold
 
 
 def test_evaluate_takes_all_of_them(folder, fake_model):
-    questions = [Question("How long does the gateway wait?", (Passage("page.md"),))]
+    questions = [Question("How long does the gateway wait?", (Passage(path="page.md"),))]
     found = evaluate(folder, questions, contexts=NAMES, llm=fake_model.llm, embed_model="none", top_k=[1])
     assert {row.name for row in found.rows} >= {"headings", "pattern", "llm"}
     assert "headers" not in {row.name for row in found.rows}
@@ -78,4 +78,4 @@ def test_another_name_is_refused_with_those_that_there_are(name, folder):
         with pytest.raises(SettingError, match=r"is not known\. Cure: use one of 'off', 'headings', 'pattern', 'llm'"):
             take(name)
     with pytest.raises(SettingError, match="is not known"):
-        evaluate(folder, [Question("?", (Passage("page.md"),))], contexts=[name], embed_model="none")
+        evaluate(folder, [Question("?", (Passage(path="page.md"),))], contexts=[name], embed_model="none")

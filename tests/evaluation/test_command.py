@@ -48,7 +48,7 @@ def test_a_wrong_file_of_questions_is_an_error_that_names_it(evaluate, tmp_path)
     (tmp_path / "q.jsonl").write_text('{"question": "Why?"}', "utf-8")
     error = evaluate(questions=tmp_path / "q.jsonl").exception
     assert isinstance(error, DocumentError)  # main() makes one line of it
-    assert "q.jsonl:1: a passage needs a path or a text" in str(error)
+    assert "q.jsonl:1: " in str(error)
 
 
 def test_questions_of_which_no_answer_is_in_the_folder_measure_nothing(evaluate, tmp_path):

@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 QUESTIONS = [
-    Question(f"What is the default for retries of the {name}?", (Passage(f"{name}.md", text="## Retries"),))
+    Question(f"What is the default for retries of the {name}?", (Passage(path=f"{name}.md", text="## Retries"),))
     for name in ("gateway", "scheduler", "archive", "console")
 ]
 
@@ -47,8 +47,9 @@ def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
     recalls = {row.name: row.recalls.mean() for row in found.rows}
     assert recalls["headings"] == 1
     assert recalls["text alone"] < 1
-    assert found.changes()["headings"]["gained"]
-    assert not found.changes()["headings"]["lost"]
+    headings = found.to_dict()["rows"][2]
+    assert headings["gained"]
+    assert not headings["lost"]
     assert len(said) == 5, "an estimate, and a line for each index"
     assert list(folder.parent.iterdir()) == [folder], "nothing is left"
     assert not (folder / ".contextual").exists()
@@ -96,11 +97,13 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, e
 
 
 def test_answers_that_are_nowhere_are_named(folder, embedding):
-    lost = Question("What is the default of the gateway on the moon?", (Passage("gateway.md"), Passage("moon.md")))
+    lost = Question(
+        "What is the default of the gateway on the moon?", (Passage(path="gateway.md"), Passage(path="moon.md"))
+    )
     with pytest.warns(ContextualWarning, match=r"^1 answer in no chunk: .*gateway on the moon\?'.*moon\.md"):
         found = evaluate(folder, [*QUESTIONS, lost], embed_model=embedding, contexts=[], top_k=[20])
     assert found.rows[-1].recalls[-1].tolist() == [0.5]
-    other = Question("Who walks on the moon?", (Passage("moon.md"),))
+    other = Question("Who walks on the moon?", (Passage(path="moon.md"),))
     with pytest.warns(ContextualWarning, match=r"^2 answers in no chunk.*gateway on the moon.*Who walks"):
         evaluate(folder, [*QUESTIONS, lost, other], embed_model=embedding, contexts=[], top_k=[20])
 

@@ -103,7 +103,7 @@ def test_an_arm_that_wants_a_vector_is_told_so():
 
 
 def test_evaluate_compares_contexts_by_keywords(folder):
-    questions = [Question("When is the release?", (Passage("memory/2026-04-09.md", text="Friday"),))]
+    questions = [Question("When is the release?", (Passage(path="memory/2026-04-09.md", text="Friday"),))]
     said = []
     found = evaluate(folder, questions, embed_model="none", contexts=["off", "headings"], top_k=[1], say=said.append)
     assert [row.name for row in found.rows] == ["text alone", "LlamaIndex metadata", "headings"]

@@ -6,17 +6,14 @@ import tempfile
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
-from inspect import signature
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
-from urllib.parse import quote
 
 import numpy as np
 from llama_index.core.storage.kvstore import SimpleKVStore
 
 from llama_index_contextual.app.evaluation.questions import (
-    Interval,
     Passage,
     Question,
     interval,
@@ -33,10 +30,10 @@ from llama_index_contextual.text import counted
 from llama_index_contextual.views import EVERY_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy.typing as npt
     from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context import SourceDocument
@@ -51,7 +48,6 @@ CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
 _METADATA: Final = "LlamaIndex metadata"  # what is embedded where no context is written
 _NAMED: Final = 3  # questions that a warning names, and that are listed as gained or lost
-_FEW: Final = 30  # with fewer questions an interval says little
 _BRACKETS: Final = "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
 
 
@@ -83,33 +79,22 @@ class Comparison:
     top_k: tuple[int, ...]
     rows: tuple[RetrieverScores, ...]
 
-    def differences(self) -> dict[str, list[Interval]]:
-        """By row the mean difference in recall to the first row at each k, in points, with its 95 % bootstrap interval.
-
-        An interval that contains 0 means that these questions cannot tell the two rows apart.
-        """
-        return {row.name: interval(100 * (row.recalls - self.rows[0].recalls)) for row in self.rows[1:]}
-
-    def changes(self) -> dict[str, dict[str, list[Question]]]:
-        """By row the questions ``"gained"`` and ``"lost"`` beside the first row, at the smallest number of hits."""
-        less = {row.name: row.recalls[:, 0] - self.rows[0].recalls[:, 0] for row in self.rows[1:]}
-        return {
-            name: {"gained": [*compress(self.questions, one > 0)], "lost": [*compress(self.questions, one < 0)]}
-            for name, one in less.items()
-        }
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
-        ks, differences, changes = [*map(str, self.top_k)], self.differences(), self.changes()
-        rows = list[dict[str, Any]]()
+        """Plain data, with shares from 0 to 1.
+
+        Each row but the first has its ``difference`` to the first at each number of hits, as mean, low and high end of
+        the 95 % interval by bootstrap, and the questions ``gained`` and ``lost`` at the smallest number.
+        """
+        ks, first, rows = [*map(str, self.top_k)], self.rows[0], list[dict[str, Any]]()
         for row in self.rows:
             recall = dict(zip(ks, row.recalls.mean(axis=0).tolist(), strict=True))
             rows.append({"name": row.name, "recall": recall, "mrr": row.mrr})
-            if row.name in changes:
-                ends = ([point / 100 for point in ends] for ends in differences[row.name])
-                rows[-1]["difference"] = dict(zip(ks, ends, strict=True))
-                rows[-1] |= {kind: [each.text for each in changed] for kind, changed in changes[row.name].items()}
-        return {"baseline": self.rows[0].name, "questions": len(self.questions), "rows": rows}
+            if row is not first:
+                less = row.recalls - first.recalls
+                rows[-1]["difference"] = dict(zip(ks, interval(less), strict=True))
+                for kind, changed in (("gained", less[:, 0] > 0), ("lost", less[:, 0] < 0)):
+                    rows[-1][kind] = [question.text for question in compress(self.questions, changed)]
+        return {"baseline": first.name, "questions": len(self.questions), "rows": rows}
 
     def table(self) -> list[list[str]]:
         """The figures as texts, under a row of headings."""
@@ -118,28 +103,24 @@ class Comparison:
         return rows
 
     def remarks(self) -> list[str]:
-        """The differences with their intervals, and how much they tell."""
+        """The differences with their intervals, and what these mean."""
         remarks = list[str]()
-        for name, intervals in self.differences().items():
-            ends = zip(self.top_k, intervals, strict=True)
-            differences = ", ".join(f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, (mean, low, high) in ends)
-            remarks.append(f"{name} less {self.rows[0].name}: {differences}")
-        remarks += [_BRACKETS] if remarks else []
-        if (count := len(self.questions)) < _FEW:
-            are = "is" if count == 1 else "are"
-            remarks.append(f"{counted(count, 'question')} {are} few. Cure: ask {_FEW} or more before you decide.")
-        return remarks
+        for row in self.to_dict()["rows"][1:]:
+            ends = ((k, *(100 * share for share in shares)) for k, shares in row["difference"].items())
+            differences = ", ".join(f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, mean, low, high in ends)
+            remarks.append(f"{row['name']} less {self.rows[0].name}: {differences}")
+        return [*remarks, *([_BRACKETS] if remarks else [])]
 
     def __str__(self) -> str:
         table = self.table()
         first, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
         lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]).rstrip() for row in table]
         lines += self.remarks()
-        for name, changes in self.changes().items():
-            for kind, changed in changes.items():
-                lines += [f"\n{name} {kind} {len(changed)} at {self.top_k[0]}:"] if changed else []
-                lines += [f"  {' '.join(one.text.split())}" for one in changed[:_NAMED]]
-                lines += [f"  … and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
+        for row, kind in ((row, kind) for row in self.to_dict()["rows"][1:] for kind in ("gained", "lost")):
+            changed = row[kind]
+            lines += [f"\n{row['name']} {kind} {len(changed)} at {self.top_k[0]}:"] if changed else []
+            lines += [f"  {' '.join(text.split())}" for text in changed[:_NAMED]]
+            lines += [f"  … and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
         return "\n".join(lines)
 
     __repr__ = __str__  # hundreds of questions would fill the screen
@@ -164,42 +145,34 @@ def compare(
     Raises:
         SettingError: There are no retrievers or no questions, or a retriever returns fewer hits than are counted.
     """
-    depths = check_asking(questions, top_k)
+    depths, rows = checked_depths(questions, top_k), list[RetrieverScores]()
     if not retrievers:
         raise SettingError("retrievers is empty. Cure: name at least one, as in {'mine': retriever}.")
-    rows = (measure(name, retriever, questions, depths) for name, retriever in retrievers.items())
+    golds = [frozenset(question.gold) for question in questions]
+    for name, retriever in retrievers.items():
+        limit = getattr(retriever, "similarity_top_k", None)
+        if isinstance(limit, int) and limit < depths[-1]:
+            counts = f"the retriever {name!r} returns {counted(limit, 'hit')}, but {depths[-1]} are counted."
+            raise SettingError(f"{counts} Cure: similarity_top_k={depths[-1]}, or a smaller top_k")
+        answers = [[one.covered_by(hit.node) for hit in retriever.retrieve(one.text)] for one in questions]
+        recalls = [[recall_at(k, hits, gold) for k in depths] for hits, gold in zip(answers, golds, strict=True)]
+        mrr = mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in answers], golds)
+        rows.append(RetrieverScores(name, np.array(recalls), mrr))
     return Comparison(tuple(questions), depths, tuple(rows))
 
 
-def check_asking(questions: Sequence[Question], top_k: Iterable[int]) -> tuple[int, ...]:
+def checked_depths(questions: Sequence[Question], top_k: Iterable[int]) -> tuple[int, ...]:
     """The numbers of hits to count, smallest first. It is called before anything is indexed.
 
     Raises:
         SettingError: There are no questions, no numbers, or one is not a positive whole number.
     """
     depths = sorted({whole("top_k", k) for k in top_k})
-    if not depths:
-        raise SettingError(f"top_k=[] counts nothing. Cure: give numbers of hits, such as {list(TOP_K)}")
-    if not questions:
-        raise SettingError("there are no questions. Cure: give load_questions(file), or a list of Question.")
-    return tuple(depths)
-
-
-def measure(
-    name: str, retriever: BaseRetriever, questions: Sequence[Question], top_k: tuple[int, ...]
-) -> RetrieverScores:
-    """The results of one retriever for all questions. See :func:`compare`."""
-    most, limit = max(top_k), getattr(retriever, "similarity_top_k", None)
-    if isinstance(limit, int) and limit < most:
+    if not depths or not questions:
         raise SettingError(
-            f"the retriever {name!r} returns {counted(limit, 'hit')}, but {most} are counted. "
-            f"Cure: similarity_top_k={most}, or a smaller top_k"
+            "there are no questions, or top_k counts no hits. Cure: load_questions(file), top_k=[5, 10]."
         )
-    answers = [[one.covered_by(hit.node) for hit in retriever.retrieve(one.text)] for one in questions]
-    golds = [frozenset(question.gold) for question in questions]
-    recalls = [[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(answers, golds, strict=True)]
-    mrr = mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in answers], golds)
-    return RetrieverScores(name, np.array(recalls), mrr)
+    return tuple(depths)
 
 
 # Contexts on a folder
@@ -214,6 +187,7 @@ def evaluate(
     top_k: Iterable[int] = TOP_K,
     say: Callable[[str], object] = lambda _: None,
     show_progress: bool = False,
+    llm: str | LLM | None = None,
     **options: Any,
 ) -> Comparison:
     """Index a folder with its text alone and with contexts, and ask every index the same questions.
@@ -232,33 +206,33 @@ def evaluate(
         top_k: Numbers of hits to count.
         say: Called with an estimate first, and with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
-        **options: More of :meth:`ContextualIndex.open`. Those of a context, such as ``llm=``, are for ``"llm"``.
+        llm: The language model of the contexts of ``"llm"``; default that of the settings.
+        **options: More of :meth:`ContextualIndex.open`.
 
     Raises:
         SettingError: A setting is wrong, or there are no documents or questions.
         ContextError: The key of the language model is missing or refused.
     """
-    depths = check_asking(questions, top_k)
-    known = {*signature(ContextualIndex.open).parameters, "files", "leave_out_keys"}
-    general = {key: value for key, value in options.items() if key in known}
-    settings = ContextualIndex.open(folder, **general, reindex=True).settings
+    depths = checked_depths(questions, top_k)
+    settings = ContextualIndex.open(folder, **options, reindex=True).settings
     embedding = settings.embedding
     if not isinstance(embedding, NoEmbedding):
         embedding = embedding.model_copy(update={"embeddings_cache": SimpleKVStore()})
     # Each kind of context has default files of its own, but rows must not differ by these.
-    general |= {"files": settings.reading.rules, "embed_model": embedding, "node_parser": settings.parser}
+    options |= {"files": settings.reading.rules, "embed_model": embedding, "node_parser": settings.parser}
     # Beside an empty context all metadata can be left out of what is embedded.
     rows: dict[str, dict[str, Any]] = {BASELINE: {"context": _EmptyContexts(), "leave_out_keys": [EVERY_KEY]}}
     rows |= {_METADATA if kind == "off" else kind: {"context": kind} for kind in map(context_name, contexts)}
     if "llm" in rows:  # its contexts are kept with the folder
-        paid = ContextualIndex.open(folder, **{**general, **options, "context": "llm", "reindex": True}).settings
+        of_model: dict[str, Any] = {"context": "llm", "reindex": True, **({"llm": llm} if llm else {})}
+        paid = ContextualIndex.open(folder, **options, **of_model).settings
         rows["llm"]["context"] = paid.contexts.generator
     with ExitStack() as stack:
         root = Path(storage or stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
         indexes = dict[str, ContextualIndex]()
         for name, row in rows.items():
-            place, config = root.expanduser() / quote(name, safe=" "), settings.configuration
-            opened = ContextualIndex.open(folder, **{**general, **row, "storage": place, "config": config})
+            row |= {"storage": root.expanduser() / name, "config": settings.configuration}
+            opened = ContextualIndex.open(folder, **{**options, **row})
             indexes[name] = stack.enter_context(opened)
         say(_work(indexes))
         for name, index in indexes.items():

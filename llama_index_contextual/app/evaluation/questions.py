@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, model_validator
+from pydantic_core import from_json
 
 from llama_index_contextual import metadata as names
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.errors import Checked, DocumentError, SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
     from llama_index.core.schema import BaseNode
-
+    from typing_extensions import Self
 
 Interval: TypeAlias = tuple[float, float, float]
 
-MOST_BYTES: Final = 20_000_000
 _RESAMPLES: Final = 2000  # of the bootstrap
+_MOST_BYTES: Final = 20_000_000  # of a file of questions
 _EXAMPLE: Final = '{"question": "…", "path": "a.md", "lines": "12-16"}'
+_LINES: Final = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """The place of an answer. A chunk holds it if path, lines and text all fit, as far as the place names them.
+def _first_and_last(lines: Any) -> Any:
+    """Lines as a file of questions has them: ``"12-16"`` or ``12``."""
+    match = _LINES.fullmatch(str(lines))
+    return (match[1], match[2] or match[1]) if match else lines
+
+
+class Passage(Checked, BaseModel, frozen=True, coerce_numbers_to_str=True, str_strip_whitespace=True):
+    """The place of an answer. A chunk holds it if path, lines, page and text all fit, as far as the place names them.
 
     Attributes:
         path: The file, relative to the folder. Its last parts are enough.
@@ -42,21 +47,19 @@ class Passage:
         page: Page of the path, or slide, sheet, cell or chapter, as its chunks' ``page_label`` says it.
 
     Raises:
-        SettingError: There is neither path nor text, the lines cannot be, or a page has no path.
+        SettingError: There is neither path nor text, or lines or a page have no path.
     """
 
-    path: str | None = None
-    lines: tuple[int, int] | None = None
-    text: str | None = None
-    page: str | None = None
+    path: str = ""
+    lines: Annotated[tuple[int, int], BeforeValidator(_first_and_last)] | None = None
+    text: str = ""
+    page: str = ""
 
-    def __post_init__(self) -> None:
-        if not (self.path or (self.text and self.text.strip())):
-            raise SettingError("a passage needs a path or a text. Cure: name the place of the answer.")
-        if self.lines and not (self.path and 1 <= self.lines[0] <= self.lines[1]):
-            raise SettingError(f"lines={self.lines} cannot be. Cure: give a path too, and first <= last, both from 1.")
-        if self.page and not self.path:
-            raise SettingError(f"page={self.page} is of no file. Cure: give a path too.")
+    @model_validator(mode="after")
+    def _is_a_place(self) -> Self:
+        if not (self.path or (self.text and not self.lines and not self.page)):
+            raise ValueError("a path (which lines and pages need) or a text: the place of the answer")
+        return self
 
     def __str__(self) -> str:
         first, last = self.lines or (None, None)
@@ -69,13 +72,12 @@ class Passage:
         Raises:
             SettingError: The passage has lines, but the chunk's metadata has none.
         """
-        if self.path is not None:
-            paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
-            if not any(path and f"/{_path(str(path))}".endswith(f"/{_path(self.path)}") for path in paths):
-                return False
+        paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
+        if self.path and not any(_path(str(path)).endswith(_path(self.path)) for path in paths if path):
+            return False
         if self.page and str(names.value_of(node.metadata, names.PAGE_LABEL)) != self.page:
             return False
-        if self.text is not None and _normalised(self.text) not in _normalised(node.get_content()):
+        if _normalised(self.text) not in _normalised(node.get_content()):
             return False
         if self.lines is None:
             return True
@@ -86,6 +88,14 @@ class Passage:
                 "be found. Cure: use HeadingAwareMarkdownNodeParser, which writes them, or give text instead of lines."
             )
         return int(start) <= self.lines[1] and self.lines[0] <= int(end)
+
+
+def _path(text: str) -> str:
+    return f"/{text.replace(chr(92), '/').lstrip('/')}"
+
+
+def _normalised(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,55 +119,20 @@ def load_questions(path: str | Path) -> list[Question]:
     Raises:
         DocumentError: The file or one of its lines cannot be read. The message names the line.
     """
-    file = Path(path)
+    passages, place = dict[str, list[Passage]](), str(path)
     try:
-        text = read_file(file, MOST_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8.") from error
-    except DocumentError as error:
-        raise DocumentError(f"{file}: {error} Cure: name a file of questions, each with question and path.") from error
-    passages, unread = dict[str, list[Passage]](), set[str]()
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            entry, passage = _parse(line, f"{file}:{number}")
-            passages.setdefault(entry.question, []).append(passage)
-            unread.update(entry.model_extra or ())
-    if unread:
-        warnings.warn(f"{file}: {', '.join(sorted(unread))} are not read", ContextualWarning, stacklevel=2)
+        for number, line in enumerate(read_file(Path(path), _MOST_BYTES).decode("utf-8-sig").split("\n"), 1):
+            place = f"{path}:{number}"
+            if line.strip():
+                entry = from_json(line)
+                if not isinstance(entry, dict) or not str(entry.get("question") or "").strip():
+                    raise DocumentError("it has no question.")  # noqa: TRY301
+                passages.setdefault(str(entry.pop("question")).strip(), []).append(Passage(**entry))
+    except (DocumentError, ValueError) as error:
+        raise DocumentError(f"{place}: {error} Cure: UTF-8, and lines such as {_EXAMPLE}") from error
     if not passages:
-        raise DocumentError(f"{file} has no questions. Cure: write lines such as {_EXAMPLE}")
+        raise DocumentError(f"{path} has no questions. Cure: write lines such as {_EXAMPLE}")
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
-
-
-class _Entry(BaseModel, coerce_numbers_to_str=True, str_strip_whitespace=True, extra="allow"):
-    question: str = Field(min_length=1)
-    path: str | None = None
-    lines: str | None = Field(None, pattern=r"^L?\d{1,9}(\s*[-–]\s*L?\d{1,9})?$")
-    text: str | None = None
-    page: str | None = None
-
-
-def _parse(line: str, place: str) -> tuple[_Entry, Passage]:
-    """The entry of a line, and the passage that it names."""
-    try:
-        entry = _Entry.model_validate_json(line)
-        ends = [int(end) for end in re.findall(r"\d+", entry.lines or "")]
-        return entry, Passage(entry.path, (ends[0], ends[-1]) if ends else None, entry.text, entry.page)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        what = ": ".join([*map(str, fault["loc"]), fault["msg"]])
-        raise DocumentError(f"{place}: {what}. Cure: a line such as {_EXAMPLE}") from error
-    except SettingError as error:
-        raise DocumentError(f"{place}: {error}") from error
-
-
-@lru_cache(maxsize=4096)  # the same few files again and again
-def _path(text: str) -> str:
-    return PurePosixPath(text.replace("\\", "/")).as_posix().lstrip("/")
-
-
-def _normalised(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 # Measures
