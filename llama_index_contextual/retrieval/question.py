@@ -48,7 +48,6 @@ class Question:
         today: From which "last week" and the ages of a message's sessions count; None for the present day.
         half_life_days: After so many days a message's session counts half as new.
         ageless: Globs of paths whose sessions have no age.
-        compares_all: Whether the scores of filtered chunks are those that they have among all chunks.
         operators: The operators that are obeyed.
         admitted: Ids of the nodes that satisfy the operators; None for all.
         notes: Operators that are ignored.
@@ -60,7 +59,6 @@ class Question:
     today: date | None = None
     half_life_days: float = HALF_LIFE_DAYS
     ageless: Sequence[str] = ()
-    compares_all: bool = True
     operators: tuple[str, ...] = ()
     admitted: frozenset[str] | None = None
     notes: tuple[str, ...] = ()
@@ -189,7 +187,7 @@ def _compared(fusion: Fusion, question: Question, rankings: list[Ranking]) -> tu
     Where nothing is filtered, or that is not comparable, the same arms and rankings.
     """
     arms = fusion.arms
-    is_comparable = question.compares_all and isinstance(fusion.mode, Mode) and any(arm.has_filters for arm in arms)
+    is_comparable = isinstance(fusion.mode, Mode) and any(arm.has_filters for arm in arms)
     free = [one for arm in arms if (one := arm.without_filters()) is not None] if is_comparable else []
     if len(free) < len(arms):
         return arms, rankings
