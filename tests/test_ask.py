@@ -58,7 +58,7 @@ def folder(tmp_path):
         ("\n", (), ()),
         ("It “waits 60 SECONDS,” they say [1].", (1,), ()),
         ('It "waits 60 … port 8080" [1].', (1,), ()),
-        ('It "port 8080 ... waits 60" [1].', (1,), ("“port 8080 ... waits 60” is not in [1]",)),
+        ('It "waits 60 ... port 9090" [1].', (1,), ("“waits 60 ... port 9090” is not in [1]",)),
         ("It “waits 70 seconds” [1].", (1,), ("“waits 70 seconds” is not in [1]",)),
         ("It “waits 60 seconds” [2].", (2,), ("“waits 60 seconds” is not in [2]",)),
         ('It says "never before noon" [2].', (2,), ()),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import secrets
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -58,7 +57,7 @@ _CODE: Final = re.compile(r"`[^`\n]*`")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _DROPPED: Final = re.compile(r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE)  # what a quotation leaves out
 _QUOTES: Final = str.maketrans("“”„«»‘’", '"""""\'\'')
-_LINE_ENDS: Final = re.compile(r"\n+")
+_LINE_ENDS: Final = re.compile(r"\n+(?!\n)")
 _LONGEST: Final = 1000  # characters; what goes on longer is no sentence
 _ELLIPSIS: Final = re.compile(r"…|\.\.\.|\[…\]|\[\.\.\.\]")
 
@@ -107,22 +106,13 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
 
 
 def _holds(source: str, quotation: str) -> bool:
-    """Whether a source has the words of a quotation, in one place or around its ellipses, in order."""
-    text, start = _plain_source(source), 0
-    for part in _ELLIPSIS.split(quotation):
-        words = _plain(part).strip(" .,;:!?")
-        at = text.find(words, start)
-        if at < 0:
-            return False
-        start = at + len(words)
-    return True
+    """Whether a source has the words of a quotation, in one place or around its ellipses."""
+    text = _plain(source)
+    return all(_plain(part).strip(" .,;:!?") in text for part in _ELLIPSIS.split(quotation))
 
 
 def _plain(text: str) -> str:
     return " ".join(_DROPPED.sub("", text.translate(_QUOTES)).casefold().split())
-
-
-_plain_source = lru_cache(maxsize=64)(_plain)  # an answer may hold many quotations
 
 
 def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sentence]:
@@ -134,25 +124,15 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
     for part, is_last in chain(((part, False) for part in parts), [("", True)]):
         text += part
         known = text if is_last else text[: max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)]
-        ends = sorted({end for start in _starts(known) if (end := _after(known, start)) < len(known)})
+        lines = (match.end() for match in _LINE_ENDS.finditer(known))
+        starts = {*sentence_starts(known, 0, len(known)), *lines}
+        ends = sorted({end for start in starts if (end := _after(known, start)) < len(known)})
         ends += [len(known)] if is_last and known else []
         while len(text) - (last := ends[-1] if ends else 0) > _LONGEST and not is_last:
             ends.append(text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST)
         for start, end in pairwise([0, *ends]):
             yield checked(text[start:end], sources)
         text = text[last:]
-
-
-def _starts(text: str) -> Iterator[int]:
-    """Yield where sentences and lines of a text start, but for the first."""
-    line = 0
-    while line < len(text):
-        end = text.find("\n", line)
-        yield from sentence_starts(text, line, len(text) if end < 0 else end)
-        if end < 0:
-            return
-        line = next(_LINE_ENDS.finditer(text, end)).end()
-        yield line
 
 
 def _after(text: str, start: int) -> int:
