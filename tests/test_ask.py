@@ -199,7 +199,6 @@ def test_a_model_that_is_not_there_is_named(folder, run):
     assert done.returncode == 1
     assert "m cannot be asked: no connection" in done.stderr
     assert run("ask", "x", "-f", folder, "--llm", "gpt").returncode == 1
-    assert run("ask", " ", "-f", folder).returncode == 1
 
 
 @pytest.mark.parametrize("package", ["", "llama_index.llms.ollama"])
