@@ -86,7 +86,7 @@ def test_a_spanish_word_that_english_writers_use_makes_no_note_spanish(note):
     assert Analyzer().query_groups(note)[0][0] == terms_of(Analyzer(language="en"), note)[0], "the word is looked for"
 
 
-@pytest.mark.parametrize("note", ["Comprar zanahorias para Pedro", "Reunión con Pedro", "todo sobre los perros"])
+@pytest.mark.parametrize("note", ["Reunión con Pedro", "todo sobre los perros"])
 def test_one_spanish_stop_word_makes_a_short_note_spanish(note):
     terms = Analyzer().tokens(note)
     assert terms
