@@ -165,8 +165,6 @@ def test_later_pieces_of_tables_and_fences_are_shown_as_such():
         "the first piece under its heading": ("# A\n\n```\n*b*\n", ["*b*\n"]),
         "after its introduction": ("And:\n\n```sh\n# b\n```\n```\nc\n```\n", ["# b\n", "c\n"]),
         "a middle piece": ("*b*\n", ["*b*\n"]),
-        "the last piece": ("# b\nc\n```\n", ["# b\nc\n"]),
-        "the last piece and another": ("b\n```\n\n```sh\nc\n```\n", ["b\n", "c\n"]),
     }.values(),
 )
 def test_a_chunk_of_code_shows_as_code_what_stands_in_its_fences(text, code):

@@ -206,7 +206,7 @@ def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
     assert index.documents().keys() == {"plan.md", "people/ana.md", "list.md"}
     assert index.settings.found().not_notes == ["Sketch.excalidraw.md", "Templates/daily.md"]
     said = CliRunner().invoke(app, ["status", str(vault)]).stderr
-    assert "2 files of Obsidian's templates and drawings not read" in said
+    assert "2 files not read: 2 md" in said
     named = CliRunner().invoke(app, ["status", str(vault), "--list-skipped"]).stderr
     assert "not read: Templates/daily.md" in named
 

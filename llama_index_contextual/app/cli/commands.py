@@ -17,7 +17,7 @@ from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, html, list_skipped, print_line, styled
 from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, DocumentError
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,13 +59,12 @@ def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool
         explanation, hits = find(index, " ".join(words), filters=filters)
         for line in [*([] if hits else ["Nothing found."]), *explanation.remarks]:
             options.tell(line)
-        if as_json:
-            options.print_json(explanation.to_dict() if explain else [hit.to_dict() for hit in hits])
-        elif explain and hits:
-            options.print_text(str(explanation))
-        else:
-            for number, hit in enumerate(hits, 1):
-                _print_hit(number, hit)
+    if as_json or (explain and hits):
+        data = explanation.to_dict() if explain else [hit.to_dict() for hit in hits]
+        return options.print_report(data, str(explanation), as_json=as_json)
+    for number, hit in enumerate(hits, 1):
+        _print_hit(number, hit)
+    return None
 
 
 def _print_hit(number: int, hit: ShownHit) -> None:
@@ -112,20 +111,21 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
     finally:
         if sentences and not as_json:
             options.print_text("\n")
-    if as_json:
-        data = {
-            "question": text,
-            "llm": model_name(model) if hits else None,
-            "answer": "".join(one.text for one in sentences),
-            "sentences": [asdict(one) for one in sentences],
-            "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
-        }
-        return options.print_json(data)
-    named = {number for sentence in sentences for number in sentence.sources}
-    for number, hit in enumerate(hits if sentences else (), 1):
-        if number in named or not named:
-            print_line(styled(f"[{number}] {hit.hit.source}  {hit.headings or hit.name}"))
-    return None
+    data = {
+        "question": text,
+        "llm": model_name(model) if hits else None,
+        "answer": "".join(one.text for one in sentences),
+        "sentences": [asdict(one) for one in sentences],
+        "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
+    }
+    named = {number for sentence in sentences for number in sentence.sources} or {*range(1, len(hits) + 1)}
+    shown = [
+        printable(f"[{number}] {hit.hit.source}  {hit.headings or hit.name}", one_line=True)
+        for number, hit in enumerate(hits, 1)
+        if number in named
+    ]
+    if as_json or sentences:
+        options.print_report(data, "\n".join(shown), as_json=as_json)
 
 
 @command("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
@@ -177,15 +177,14 @@ def mcp(target: Target, **how: Any) -> None:
 @as_json
 def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> None:
     """Show the chunks of a file with their lines and contexts."""
-    from llama_index_contextual.app.serve.html import chunk_data, preview_of
+    from llama_index_contextual.app.serve.html import chunk_data
 
     file = file.resolve()
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
     is_here = target.named or target.storage or file.is_relative_to(Path.cwd())
     with target.open(target.folder if is_here else file.parent, reindex=True) as index:
-        settings = index.settings
-        result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
+        result = index.preview(file)
     if html:
         options.write_page(html, result.to_html())
     else:

@@ -122,8 +122,8 @@ def _work(opened: ContextualIndex) -> tuple[int, int, float]:
     from llama_index_contextual.app.settings.local import LocalModel
 
     waiting = opened.waiting()
-    is_text = {path: FORMATS.get(suffix_of(path), "markup") == "markup" for path in waiting}
-    size = sum(size if is_text[path] else int(_TEXT_SHARE * size) for path, size in waiting.items())
+    shares = {path: 1 if FORMATS.get(suffix_of(path), "markup") == "markup" else _TEXT_SHARE for path in waiting}
+    size = sum(int(size * shares[path]) for path, size in waiting.items())
     is_local = isinstance(opened.settings.embedding, LocalModel)
     return len(waiting), size, size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan
 

@@ -22,7 +22,7 @@ import click
 from llama_index_contextual import __version__
 from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import load_configuration, user_storage
-from llama_index_contextual.text import counted, printable
+from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.index import ContextualIndex
@@ -167,19 +167,13 @@ def print_line(*parts: str, indent: int = 0) -> None:
     click.echo(click.wrap_text(text, width, margin, margin))
 
 
-def print_json(data: Any) -> None:
-    """Print plain data."""
-    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    shown = json.dumps(data, indent=2, ensure_ascii=not is_unicode)
-    print_text(_UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], shown))
-
-
 def print_report(data: Any, text: str, *, as_json: bool) -> None:
-    """Print a report as plain data or in words."""
+    """Print a report in words, or as plain data."""
     if as_json:
-        print_json(data)
-    else:
-        print_text(text)
+        is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+        shown = json.dumps(data, indent=2, ensure_ascii=not is_unicode)
+        text = _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], shown)
+    print_text(text)
 
 
 def tell(text: str, label: str = "", colour: str = "yellow") -> None:
@@ -200,7 +194,8 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
     from llama_index_contextual.metadata import PATH
 
     found = settings.found()
-    for path in sorted([*found.skipped, *found.not_notes]) if names else ():
+    skipped = sorted([*found.skipped, *found.not_notes])
+    for path in skipped if names else ():
         tell(path, "not read:")
     if names and settings.exists:
         with settings.database.reading() as snapshot:
@@ -208,8 +203,7 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
             lacking = {*zip(snapshot.values(PATH, rows), snapshot.values(LEFT_OUT, rows), strict=True)}
         for path, parts in sorted((path, parts) for path, parts in lacking if parts):
             tell(f"{path}: {parts}", "left out:")
-    templates = counted(len(found.not_notes), "file") + " of Obsidian's templates and drawings not read"
-    line = "; ".join(filter(None, (summary_of_skipped(found.skipped), templates if found.not_notes else "")))
+    line = summary_of_skipped(skipped)
     return line + ("" if names or not line else "; --list-skipped names them")
 
 

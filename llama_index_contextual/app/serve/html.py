@@ -92,11 +92,8 @@ def _whole(text: str, values: Mapping[str, Any]) -> str:
     before = str(values.get(metadata.CONTINUES) or "")
     if "|" in before:
         return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
-    fences = _FENCE.findall(text)
-    ends_a_fence = len(fences) % 2 and text.rstrip().endswith(fences[-1])
     is_code = values.get(metadata.CONTENT_TYPE) == "code" and not text.startswith("    ")
-    is_later = before or (is_code and (not fences or ends_a_fence))
-    return f"```{before}\n{text}" if is_later and not _FENCE.match(text) else text
+    return f"```{before}\n{text}" if before or (is_code and not _FENCE.search(text)) else text
 
 
 @lru_cache(maxsize=1)

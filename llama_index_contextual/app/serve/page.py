@@ -78,12 +78,11 @@ _HEADERS: Final = {
 _REFUSED: Final = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
 
 
-def serve(folder: str | Path | None, *, llm: str | LLM | None = None, port: int = 8766, **options: Any) -> None:
+def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> None:
     """Serve the page of an index until the process is stopped (Ctrl-C); its address is written to standard error.
 
     Args:
         folder: The documents; None for the folder that ``storage=`` was made from.
-        llm: Answers questions; default the one that the configuration says for contexts, else nobody does.
         port: Where it listens; 0 for one that is free.
         **options: More of ``ContextualIndex.open``.
 
@@ -93,7 +92,7 @@ def serve(folder: str | Path | None, *, llm: str | LLM | None = None, port: int 
         ContextualError: The index cannot be opened.
     """
     with ContextualIndex.open(folder, create=False, **options) as index:
-        api = PageApi(index, llm or index.settings.configuration["context_options.llm"])
+        api = PageApi(index, index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)
         run_app(lambda port: app_of(api, token, {f"{host}:{port}" for host in LOOPBACK}), port, f"/#token={token}")
 
