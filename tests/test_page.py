@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from urllib.request import urlopen
 
 import pytest
 from browser import CHROMIUM, Browser
@@ -111,8 +109,7 @@ def test_what_makes_no_sense_is_an_error_and_no_crash(client):
         assert client.get(path).status_code == 400, path
     for path in ("", "../../etc/passwd", "/etc/passwd", "no.md", ".contextual/index.sqlite3"):
         assert client.get("/api/document", params={"path": path}).status_code == 400, path
-    for body in (b"", b"[]", b"{", b"[" * 50_000, b"x" * 70_000):
-        assert client.post("/api/ask", content=body).status_code == 400, body[:20]
+    assert "error" in client.get("/api/ask").json()
 
 
 # What is answered
@@ -228,11 +225,11 @@ def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder):
 def test_an_answer_comes_with_its_sources_sentence_by_sentence(client, fake_model):
     fake_model.reply = always(Reply(text="It waits 60 seconds [1]. It stops [9]."))
     lines = [
-        json.loads(line) for line in client.post("/api/ask", json={"q": "how long does it wait"}).text.splitlines()
+        json.loads(line) for line in client.get("/api/ask", params={"q": "how long does it wait"}).text.splitlines()
     ]
     assert 'data-number="1"' in lines[0]["html"]
     assert [one["sentence"]["problems"] for one in lines[1:]] == [[], ["there is no source [9]"]]
-    lines = [json.loads(line) for line in client.post("/api/ask", json={"q": "xqzzt vrrpl wkkj"}).text.splitlines()]
+    lines = [json.loads(line) for line in client.get("/api/ask", params={"q": "xqzzt vrrpl wkkj"}).text.splitlines()]
     assert lines[-1] == {"error": "Nothing in the index answers this."}
     assert len(fake_model.requests) == 1
 
@@ -266,18 +263,6 @@ def address(folder, fake_model):
         yield line.split()[-1]
         process.send_signal(signal.SIGINT)
         assert process.wait(20) in (0, 130)
-
-
-@pytest.mark.process
-def test_clients_that_leave_in_the_middle_stop_nothing_where_nobody_reads_the_log(address):
-    place, _, token = address.removeprefix("http://").partition("/#token=")
-    host, port = place.split(":")
-    head = f"POST /api/ask HTTP/1.1\r\nHost: {place}\r\nAuthorization: Bearer {token}\r\nContent-Length: 9999\r\n\r\n{{"
-    for _ in range(80):
-        with socket.create_connection((host, int(port))) as left:
-            left.sendall(head.encode())
-    with urlopen(f"http://{place}/", timeout=20) as answer:
-        assert answer.status == 200
 
 
 FOCUS = "document.activeElement.dataset.number || document.activeElement.id"

@@ -40,7 +40,7 @@ _WEB: Final = ("http://", "https://", "mailto:")
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
 _FACTS: Final = {"continues": "continues", LEFT_OUT: "left out:"}  # of a chunk, and what stands before each
 _TEMPLATES: Final = Environment(
-    loader=PackageLoader("llama_index_contextual", "app/serve/templates"),
+    loader=PackageLoader("llama_index_contextual", "app/serve"),
     autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
@@ -59,7 +59,7 @@ def marked_html(text: str, terms: Collection[str] = ()) -> Markup:
 
 def render(template: str, **values: object) -> str:
     """A page from one of this folder's templates; every value is escaped."""
-    return _TEMPLATES.get_template(template).render(**values)
+    return _TEMPLATES.get_template(f"templates/{template}").render(**values)
 
 
 # Markdown

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -31,9 +30,9 @@ with needs("starlette", "app"):
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
-    from starlette.routing import Route
+    from starlette.routing import Mount, Route
+    from starlette.staticfiles import StaticFiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
+    from starlette.requests import Request
 
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.retrieval import Explanation
@@ -58,12 +58,6 @@ _EXAMPLES: Final = 3
 _LATEST: Final = 30  # documents whose headings are looked at for examples
 _LOOK_SECONDS: Final = 0.3
 _FREE: Final = (LocalModel, NoEmbedding)  # run at every letter; others when a question is whole
-_STATIC: Final = {
-    "/": ("static/page.html", "text/html"),
-    "/page.js": ("static/page.js", "text/javascript"),
-    "/page.css": ("static/page.css", "text/css"),
-    "/look.css": ("templates/look.css", "text/css"),
-}
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -113,33 +107,20 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
         response.headers.update(_HEADERS)
         return response
 
-    def static(request: Request) -> Response:
-        name, kind = _STATIC[request.url.path]
-        return Response(files("llama_index_contextual.app.serve").joinpath(name).read_bytes(), media_type=kind)
-
-    async def ask(request: Request) -> Response:
-        try:
-            fields = json.loads(await request.body())
-        except (ValueError, RecursionError):
-            fields = None
-        if not isinstance(fields, dict):
-            raise SettingError("a request is no JSON object. Cure: the page that this server gives")
-        lines = (json.dumps(part) + "\n" for part in api.answer(fields))
+    def ask(request: Request) -> Response:
+        lines = (json.dumps(part) + "\n" for part in api.answer(request.query_params))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     return Starlette(
         routes=[
-            *(Route(path, static) for path in _STATIC),
             Route("/api/state", lambda _: JSONResponse(api.state())),
             Route("/api/search", lambda request: JSONResponse(api.search(request.query_params))),
             Route("/api/document", lambda request: JSONResponse(api.document(request.query_params))),
-            Route("/api/ask", ask, methods=["POST"]),
+            Route("/api/ask", ask),
+            Mount("/", StaticFiles(packages=[("llama_index_contextual.app.serve", "static")], html=True)),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
-        exception_handlers={
-            ContextualError: lambda _, error: JSONResponse({"error": str(error)}, 400),
-            ClientDisconnect: lambda *_: Response(status_code=499),  # nobody reads it
-        },
+        exception_handlers={ContextualError: lambda _, error: JSONResponse({"error": str(error)}, 400)},
     )
 
 

@@ -7,9 +7,8 @@ const address = () => new URLSearchParams(location.hash.slice(1));
 const token = address().get("token") || "";
 let state = {}, running = null, timer = 0, poll = 0, open = "", lost = false, whole = "";
 
-async function call(path, body, signal) {
-  const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
-  const answer = await fetch(path, { method: body ? "POST" : "GET", headers, signal, body: body && JSON.stringify(body) });
+async function call(path, signal) {
+  const answer = await fetch(path, { headers: { Authorization: `Bearer ${token}` }, signal });
   if (answer.ok) return answer;
   if (answer.status === 401) throw new Error("This address has no token of the server that runs. Open the one that its terminal shows.");
   throw new Error((await answer.json().catch(() => ({}))).error || `The server says ${answer.status}.`);
@@ -66,7 +65,7 @@ async function search(keep) {
   const mine = running;
   $("left").classList.add("stale");
   try {
-    const found = await data(`/api/search?${new URLSearchParams(wanted)}`, null, mine.signal);
+    const found = await data(`/api/search?${new URLSearchParams(wanted)}`, mine.signal);
     show(found.html);
     whole = wanted.q;
     $("count").textContent = count(found.count, "note");
@@ -153,7 +152,7 @@ async function ask() {
   remember();
   box.replaceChildren(text); text.append(waiting); box.hidden = false; say();
   try {
-    const reader = (await call("/api/ask", wanted, mine.signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+    const reader = (await call(`/api/ask?${new URLSearchParams(wanted)}`, mine.signal)).body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
       const { done, value } = await reader.read();
