@@ -56,7 +56,7 @@ def interrupted(batches, *arguments):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     said = [line for line in errors.splitlines(keepends=True) if not line.startswith("Indexing: ")]  # how far it is
-    return process.returncode, "".join(said)
+    return process.returncode, "".join(said).lstrip("\n")  # which ends the terminal's line of ^C
 
 
 def test_an_interrupted_index_is_whole_and_goes_on(folder):
