@@ -177,14 +177,15 @@ def mcp(target: Target, **how: Any) -> None:
 @as_json
 def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> None:
     """Show the chunks of a file with their lines and contexts."""
-    from llama_index_contextual.app.serve.html import chunk_data
+    from llama_index_contextual.app.serve.html import chunk_data, preview_of
 
     file = file.resolve()
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
     is_here = target.named or target.storage or file.is_relative_to(Path.cwd())
     with target.open(target.folder if is_here else file.parent, reindex=True) as index:
-        result = index.preview(file)
+        settings = index.settings
+        result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
     if html:
         options.write_page(html, result.to_html())
     else:
