@@ -50,8 +50,8 @@ def test_a_second_run_embeds_nothing(run, notes):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["index", "no-such-folder"], 1, "error: folder='no-such-folder' is no folder. Cure: name a folder"),
-        (["status", "my notes/a.md"], 1, "folder='my notes/a.md' is a file. Cure: name a folder that exists."),
+        (["index", "no-such-folder"], 1, "no-such-folder' is no folder. Cure: name a folder"),
+        (["status", "my notes/a.md"], 1, "my notes/a.md' is a file. Cure: name a folder that exists."),
         (["search", "x", "--where", "rating"], 1, "error: where='rating' is no condition. Cure: KEY=VALUE"),
         (["search", "x", "-k", "0"], 1, "error: --top-k=0 cannot work. Cure: greater than or equal to 1."),
         (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
@@ -71,7 +71,7 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["search", "x", "--top-k", "0"], 1, "--top-k=0 cannot work. Cure: "),
         (["index", ".", "--chunk-size", "0"], 1, "--chunk-size=0 cannot work. Cure: "),
         (["index", ".", "--chunk-size", "5"], 1, "--chunk-size=5 cannot work. Cure: "),
-        (["index", ".", "--storage", "."], 1, "storage='.' is the folder"),
+        (["index", ".", "--storage", "."], 1, "is the folder of the documents"),
         (["search", "x", "--since", "someday"], 1, "since='someday' is no date"),
         (["status", ".", "--folder", "docs"], 2, "the folder is named twice"),
         (["search", "-x", "-f", "."], 2, "stands after --: search -- -word"),
