@@ -62,7 +62,7 @@ class Ranking:
     Args:
         arm: The arm's name.
         query: Number of the query, 0 for the original.
-        weight: Its share of the whole; the weights of all rankings sum to 1.
+        weight: Its share of the whole.
         candidates: Best first.
         compared: So many of the first are all chunks' best; those behind them are in the ranking because a filter left
             out better ones, and change no score of another. None: all.
@@ -201,8 +201,6 @@ def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int
         return table
     if mode is FUSION_MODES.SIMPLE:
         table.raw = np.max([np.where(ranks == 0, -np.inf, added) for *_, added, ranks in table.columns], axis=0)
-    else:  # exact sums, whatever the order of the rankings is
-        table.raw = np.array([*map(math.fsum, zip(*(added.tolist() for *_, added, _ in table.columns), strict=True))])
     if mode is FUSION_MODES.RECIPROCAL_RANK:
         floor = min(ranking.weight for ranking in weighted) / (k + pool + 1)
     lifted = table.raw - floor
@@ -236,10 +234,7 @@ def stretch(scores: Floats, mode: FUSION_MODES | Mode, compared: int | None = No
 
 
 def fuse_learned(
-    query: str,
-    rankings: Sequence[Ranking],
-    reads: PoolReads | None = None,
-    today: date | None = None,
+    query: str, rankings: Sequence[Ranking], reads: PoolReads | None = None, today: date | None = None
 ) -> Table:
     """Rankings fused by the sum of the features in log-odds.
 

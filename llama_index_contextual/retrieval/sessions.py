@@ -2,7 +2,7 @@
 
 "It really works! My head rarely feels dizzy now" is no question. What answers it is the session that it goes on with:
 what a note has of one day, or under one heading where it names no day. So sessions are ranked, by a sum in log-odds
-as in :mod:`~llama_index_contextual.retrieval.learned`:
+as in :mod:`~llama_index_contextual.retrieval.fusion`:
 
 =============== =====================================================================================================
 session vector  the mean of the session's three best vector scores, stretched as in learned fusion; 0 for one that is
@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from datetime import date
 from pathlib import PurePosixPath
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import date
 
     from llama_index_contextual.retrieval.fusion import Floats, Ranking
     from llama_index_contextual.retrieval.signals import PoolReads
@@ -59,23 +58,21 @@ def sentences_of(message: str) -> list[str]:
     return [one for one in sentences if one in longest and len(one.split()) >= _LEAST_WORDS]
 
 
-def sessions_of(
-    reads: PoolReads, today: date, ageless: Sequence[str] = ()
-) -> tuple[list[Hashable], dict[Hashable, int | None]]:
-    """The session of each candidate, and the days between each session and the message.
+def sessions_of(reads: PoolReads) -> list[tuple[str, object]]:
+    """The session of each candidate: its file, or the candidate itself, and the day or the section in it."""
+    pairs = zip(reads.ids, reads.records, strict=True)
+    return [(node_id, None) if one is None else (one.path or node_id, one.day or one.section) for node_id, one in pairs]
 
-    A later day is as far away as an earlier one; None stands for a session without a day, or with a path that never
-    ages (``ageless`` are globs).
+
+def age_of(session: tuple[str, object], today: date, ageless: Sequence[str] = ()) -> int | None:
+    """The days between a session and the message: a later day is as far away as an earlier one.
+
+    None for a session without a day, or with a path that never ages (``ageless`` are globs).
     """
-    sessions, ages = list[Hashable](), dict[Hashable, int | None]()
-    for node_id, record in zip(reads.ids, reads.records, strict=True):
-        path, day = (node_id, None) if record is None else (record.path, record.day)
-        session = (path or node_id, day or (record and record.section))
-        sessions.append(session)
-        if session not in ages:
-            aged = day is not None and not any(PurePosixPath(path).match(one) for one in ageless)
-            ages[session] = abs((today - day).days) if day and aged else None
-    return sessions, ages
+    path, day = session
+    if not isinstance(day, date) or any(PurePosixPath(path).match(one) for one in ageless):
+        return None
+    return abs((today - day).days)
 
 
 def fuse_sessions(
@@ -103,10 +100,11 @@ def fuse_sessions(
         days of the session, or -1.
     """
     table, features = chunk_features(query, rankings, reads)
-    sessions, ages = sessions_of(reads, today, ageless)
+    sessions = sessions_of(reads)
+    ages = {one: age_of(one, today, ageless) for one in sessions}
     known = {one: 0.5 ** (age / half_life_days) for one, age in ages.items() if age is not None}
     middle = median(known.values()) if known else 0.0  # the newness of a session without an age
-    members, credits_ = defaultdict[Hashable, list[int]](list), dict[Hashable, list[float]]()
+    members, credits_ = defaultdict[Any, list[int]](list), dict[Any, list[float]]()
     for row in np.argsort(-features.sum(axis=1), kind="stable").tolist():
         members[sessions[row]].append(row)
     for session, rows in members.items():
@@ -126,10 +124,10 @@ def fuse_sessions(
     return table
 
 
-def _in_turn(totals: Mapping[Hashable, tuple[float, float]]) -> dict[Hashable, float]:
+def _in_turn(totals: Mapping[Any, tuple[float, float]]) -> dict[Any, float]:
     """The totals of sessions in their order: in turn by what they have with age, and by what they have without it."""
     by_both, by_text = (sorted(totals, key=lambda one: -totals[one][at]) for at in (0, 1))
-    order: dict[Hashable, None] = {}
+    order: dict[Any, None] = {}
     while len(order) < len(totals):
         ranked = by_text if len(order) % _TURN == _TURN - 1 else by_both
         order[next(one for one in ranked if one not in order)] = None

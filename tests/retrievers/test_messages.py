@@ -17,7 +17,14 @@ from llama_index_contextual.retrieval import (
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrieval.sessions import FEATURES, _in_turn, fuse_sessions, sentences_of, sessions_of
+from llama_index_contextual.retrieval.sessions import (
+    FEATURES,
+    _in_turn,
+    age_of,
+    fuse_sessions,
+    sentences_of,
+    sessions_of,
+)
 from llama_index_contextual.retrieval.signals import PoolReads, read_pool, record_of
 
 NOW = date(2026, 4, 10)
@@ -103,13 +110,12 @@ def test_sessions_are_days_of_a_note_else_sections():
         TextNode(id_="bare", text="x"),
     ]
     reads = read_pool("x", "keyword", ContextualBM25Retriever(nodes), [node.node_id for node in nodes], is_message=True)
-    sessions, days = sessions_of(reads, NOW, ageless=["people.md"])
-    of = dict(zip(reads.ids, sessions, strict=True))
+    of = dict(zip(reads.ids, sessions_of(reads), strict=True))
     assert of["heading"] == of["heading2"]
-    assert len(set(sessions)) == 6
-    ages = {node_id: days[session] for node_id, session in of.items()}
+    assert len(set(of.values())) == 6
+    ages = {node_id: age_of(session, NOW) for node_id, session in of.items()}
     assert ages == {"day": 5, "heading": 1, "heading2": 1, "section": None, "section2": None, "later": 21, "bare": None}
-    assert set(sessions_of(reads, NOW, ageless=["*"])[1].values()) == {None}
+    assert {age_of(session, NOW, ageless=["*"]) for session in of.values()} == {None}
 
 
 def test_sentences_are_those_of_a_message_that_has_several():
