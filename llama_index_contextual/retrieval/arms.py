@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
 KEYWORD_WEIGHT: Final = 0.6
+_BLOCKING: Final = (BaseRetriever._aretrieve, BasePydanticVectorStore.aquery)  # noqa: SLF001  they call the other one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,11 +67,6 @@ class Arm:
     def has_filters(self) -> bool:
         """Whether it leaves out some nodes."""
         return getattr(self.retriever, "filters", None) is not None
-
-    @property
-    def computes(self) -> bool:
-        """Whether it computes in a thread, so that an event loop has nothing to wait for."""
-        return self.ours is not None and not getattr(self.ours, "asks_async", False)
 
     def filtered(self, filters: MetadataFilters | None) -> Arm:
         """An arm that returns only what the filters admit."""
@@ -188,11 +184,8 @@ async def _retrieve(retriever: Any, query: QueryBundle, *, on_loop: bool) -> lis
     """The hits of a retriever of another package; in a thread of its own where it would block the event loop."""
     if not on_loop:
         return retriever.retrieve(query)  # type: ignore[no-any-return]
-    store = getattr(retriever, "_vector_store", None)
-    is_async = type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001  else it calls the other one
-    if isinstance(store, BasePydanticVectorStore):
-        is_async = is_async and type(store).aquery is not BasePydanticVectorStore.aquery
-    if is_async:
+    its_query = getattr(type(getattr(retriever, "_vector_store", None)), "aquery", None)
+    if {type(retriever)._aretrieve, its_query}.isdisjoint(_BLOCKING):  # noqa: SLF001
         return await retriever.aretrieve(query)  # type: ignore[no-any-return]
     return await asyncio.wrap_future(in_thread(retriever.retrieve, query))
 
@@ -232,11 +225,10 @@ def _notes_on(failed: dict[str, Exception], number: int) -> list[str]:
     return notes
 
 
-def read_nodes(arms: Iterable[Arm], node_ids: Iterable[str]) -> dict[str, BaseNode]:
+def read_nodes(arms: Iterable[Arm], node_ids: Sequence[str]) -> dict[str, BaseNode]:
     """Nodes by id, from keyword arms first, because they have nodes in memory."""
-    missing, nodes = list(node_ids), dict[str, BaseNode]()
+    nodes = dict[str, BaseNode]()
     for arm in sorted(arms, key=lambda arm: not arm.is_keyword):
-        if missing and arm.ours is not None:
+        if arm.ours is not None and (missing := [one for one in node_ids if one not in nodes]):
             nodes |= arm.ours.nodes(missing)
-            missing = [node_id for node_id in missing if node_id not in nodes]
     return nodes

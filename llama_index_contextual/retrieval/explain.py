@@ -9,7 +9,6 @@ answer. ``benchmarks/relevance.py`` trains ``relevance.json``; ``benchmarks/resu
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -18,7 +17,7 @@ from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrieval.arms import keyword_of
 from llama_index_contextual.retrieval.fusion import shipped_weights
 from llama_index_contextual.retrieval.vector import E5, MINILM, ContextualVectorRetriever
-from llama_index_contextual.text import readable
+from llama_index_contextual.text import printable, readable
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -288,14 +287,9 @@ class Explanation:
         question = " ".join((" | ".join(self.queries), *self.operators))
         heading = f"{question}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
         lines = [heading, *map(_line_of, self.hits), *(f"! {remark}" for remark in self.remarks)]
-        return "\n".join(map(one_line, lines))
+        return "\n".join(printable(line, one_line=True) for line in lines)
 
     __repr__ = __str__  # whole nodes would fill the screen
-
-
-def one_line(text: str) -> str:
-    """Text on one line: breaks are spaces, what cannot be printed is U+FFFD."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s", " ", text))
 
 
 def _line_of(hit: Hit) -> str:

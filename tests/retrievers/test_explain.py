@@ -124,5 +124,5 @@ def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     text = str(explanation)
     assert len(text.splitlines()) == 1 + len(explanation) + len(explanation.remarks)
     assert "\x1b" not in text
-    assert "a.md 1  1.000  forged\ufffd[2Jb .md" in text
+    assert "a.md\u24241  1.000  forged\u241b[2Jb\\u2028.md" in text
     assert any("\n" in hit["source"] for hit in explanation.to_dict()["hits"]), "data stays as it is"
