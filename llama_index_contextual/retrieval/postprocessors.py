@@ -17,7 +17,6 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, Query
 from llama_index_contextual.errors import Checked, ContextualError, RetrievalError
 from llama_index_contextual.metadata import DATE, date_of, path_of
 
-_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 _DAY = 86_400.0
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
@@ -98,8 +97,8 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         default=30.0, gt=0, allow_inf_nan=False, description="Days after which the decay factor is one half."
     )
     # benchmarks/results/memory.md: 0.1 costs 0.1 points of recall@4, 1 costs 34
-    weight: _Share = Field(
-        default=0.1, description="How much of it age may take: 0 nothing; 1 multiplies scores by the plain factor."
+    weight: float = Field(
+        default=0.1, ge=0, le=1, description="How much of it age may take: 0 nothing; 1 multiplies by the plain factor."
     )
     evergreen: tuple[str, ...] = Field(
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
@@ -124,11 +123,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
 
     def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
         pairs = zip(nodes, self.explain(nodes), strict=True)
-        # After some fifty half-lives multipliers no longer differ, and days still do.
-        ordered = sorted(
-            pairs,
-            key=lambda pair: (-pair[1].score_after, -pair[1].multiplier, pair[1].age_days or 0.0, pair[1].node_id),
-        )
+        ordered = sorted(pairs, key=lambda pair: (-pair[1].score_after, pair[1].age_days or 0.0, pair[1].node_id))
         return [NodeWithScore(node=hit.node, score=one.score_after) for hit, one in ordered[: self.top_k]]
 
     def _date_of(self, path: str, node: BaseNode) -> tuple[date | datetime | None, str]:
