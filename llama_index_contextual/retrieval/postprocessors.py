@@ -17,7 +17,6 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, Query
 from llama_index_contextual.errors import Checked, ContextualError, RetrievalError
 from llama_index_contextual.metadata import DATE, date_of, path_of
 
-
 _DAY = 86_400.0
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
 
