@@ -165,8 +165,8 @@ class Table:
 
     def ranked(self) -> dict[str, float]:
         """The score of each candidate by its id, best first, ties by id."""
-        rows = np.argsort(-self.scores, kind="stable").tolist()
-        return {self.ids[row]: float(self.scores[row]) for row in rows}
+        rows = np.argsort(-self.scores, kind="stable")
+        return dict(zip([self.ids[row] for row in rows.tolist()], self.scores[rows].tolist(), strict=True))
 
     def credits_of(self, node_id: str) -> tuple[Credit, ...]:
         """What made the score of a candidate; nothing for what is none."""
