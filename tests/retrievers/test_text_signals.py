@@ -39,7 +39,7 @@ def test_the_names_that_a_chunk_defines(text, names):
 
 
 def test_definitions_of_a_long_line_take_no_time():
-    started = time.perf_counter()
+    started = time.thread_time()
     for text in (
         "public " * 40_000,
         "(" * 100_000,
@@ -53,7 +53,7 @@ def test_definitions_of_a_long_line_take_no_time():
         "'''" * 20_000,
     ):
         code_record(Analyzer(), "a.c", text)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_which_files_are_code_and_which_are_tests():
