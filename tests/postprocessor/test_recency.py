@@ -67,7 +67,6 @@ def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
         ({"date": "9th Apr. 2026"}, 1, "metadata:date"),
         ({"date": "9 de abril de 2026"}, 1, "metadata:date"),
         ({"date": "Thu, 09 Apr 2026 10:11:12 GMT"}, 1, "metadata:date"),
-        ({"date": "Thu Apr  9 10:11:12 2026"}, 1, "metadata:date"),
         ({"date": "February 31, 2026"}, None, "no date"),
         ({"date": "04/09/2026"}, None, "no date"),  # April or September
         ({"date": 1775736000}, 1, "metadata:date"),  # seconds since the epoch: noon of 9 April
