@@ -21,7 +21,7 @@ import re
 from collections import Counter, defaultdict
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from llama_index_contextual.keyword import Analyzer
-    from llama_index_contextual.retrieval.signals import PoolReads
 
     Floats = npt.NDArray[np.float64]
 
@@ -87,12 +86,12 @@ def _words_of(analyzer: Analyzer, name: str) -> frozenset[str]:
     return frozenset(analyzer.tokens(" ".join(_WORD.findall(name))))
 
 
-def code_signals(query: str, reads: PoolReads, vectors: Floats, order: Sequence[int]) -> dict[str, Floats]:
+def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) -> dict[str, Floats]:
     """Values of the candidates by signal; 0 for those that are of no source file.
 
     Args:
         query: The question.
-        reads: Of the keyword arm.
+        reads: What a keyword arm reads of the candidates, as :class:`~.retrieval.signals.PoolReads` has it.
         vectors: The stretched scores of the vector arm.
         order: Rows of all candidates, best first.
     """
@@ -125,10 +124,10 @@ def code_signals(query: str, reads: PoolReads, vectors: Floats, order: Sequence[
     return signals
 
 
-def code_of(reads: PoolReads, row: int) -> CodeRecord | None:
+def code_of(reads: Any, row: int) -> CodeRecord | None:
     """The record of a candidate as a chunk of a source file; None where it is none."""
-    record = reads.records[row]
-    return None if record is None else record.code
+    code: CodeRecord | None = getattr(reads.records[row], "code", None)
+    return code
 
 
 def _shared(name: frozenset[str], words: frozenset[str]) -> float:
@@ -137,7 +136,7 @@ def _shared(name: frozenset[str], words: frozenset[str]) -> float:
     return both / len(name) * min(1.0, both / min(2, len(words) or 1))
 
 
-def repeats(query: str, reads: PoolReads, order: Sequence[int]) -> Floats:
+def repeats(query: str, reads: Any, order: Sequence[int]) -> Floats:
     """The loss of each further chunk of a source file, in log-odds."""
     loss, seen, lost = FURTHER["question" if "?" in query else "words"], Counter[str](), np.zeros(len(order))
     for row in order:

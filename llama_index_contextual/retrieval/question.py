@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
@@ -31,9 +31,7 @@ from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
-if TYPE_CHECKING:
-    from llama_index_contextual.retrieval.fusion_retriever import ContextualFusionRetriever as Fusion
-
+Fusion: TypeAlias = Any  # a ContextualFusionRetriever, whose file imports this one
 _COMPARED: Final = 100  # results among which a text counts once
 
 
