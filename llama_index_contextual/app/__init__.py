@@ -25,7 +25,3 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needs("The application", "app"):
         return getattr(import_module(f"{__name__}.{room}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
