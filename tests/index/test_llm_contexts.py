@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
+from fake_model import Reply
 
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.errors import ContextualWarning
@@ -26,13 +27,13 @@ def test_a_second_refresh_asks_for_nothing(opened, fake_model, llm):
 
 
 def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(folder, embedding, fake_model, llm):
-    fake_model.probe_status = 503
+    fake_model.reply = lambda *_: Reply(status=400)
     with ContextualIndex.open(folder, embed_model=embedding, **llm) as index:
         with pytest.warns(ContextualWarning):
             report = index.refresh()
         assert "llm:fake+pattern" not in report.context_sources
         assert sum(report.context_sources.values()) == report.chunks
-    fake_model.probe_status = 200
+    fake_model.reply = lambda *_: Reply()
     with ContextualIndex.open(folder, embed_model=embedding, **llm) as index:
         report = index.refresh()
         assert report.context_sources == {"llm:fake+pattern": report.chunks}

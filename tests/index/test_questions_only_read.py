@@ -7,6 +7,7 @@ import sqlite3
 import time
 
 import pytest
+from fake_model import Reply
 from llama_index.core import Document
 
 from llama_index_contextual.app.folder import sources
@@ -217,11 +218,11 @@ def test_a_refresh_in_the_background_that_fails_is_told(opened, folder):
 
 
 def test_a_refresh_in_the_background_asks_no_model_again(opened, folder, fake_model):
-    fake_model.probe_status = 503
+    fake_model.reply = lambda *_: Reply(status=400)
     index = opened(context="llm", llm=fake_model.llm)
     with pytest.warns(ContextualWarning):
         index.refresh()
-    fake_model.probe_status = 200
+    fake_model.reply = lambda *_: Reply()
     fake_model.requests.clear()
     with BackgroundRefresh(index, "wait") as keeper:
         assert not keeper.look().error
