@@ -184,10 +184,10 @@ class Caches:
 
     def _vectors_of(self, snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
         """Vectors of some rows."""
-        found, units, length = list[int](), list[Singles](), self._paid.dimensions(self.model)
+        found, units = list[int](), list[Singles]()
         for start in range(0, len(rows), _TEXTS):
             part = rows[start : start + _TEXTS]
-            hashes = snapshot.column("embed_hash", part)
+            hashes, length = snapshot.column("embed_hash", part), self._paid.dimensions(self.model)
             known = dict(self._paid.vectors(self.model, dict.fromkeys(hashes)))
             pairs = zip(part.tolist(), map(known.get, hashes), strict=True)
             whole = {row: vector for row, vector in pairs if vector is not None and len(vector) == length}
