@@ -7,7 +7,6 @@ them.
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermEvidence, TermScores
 from llama_index_contextual.keyword.dates import (
-    DAYS_AFTER,
     HAS_CJK,
     Lexicon,
     NamedDate,

@@ -3,7 +3,7 @@
 from llama_index_contextual.retrieval.arms import keyword_of
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.contextual import ContextualNodePostprocessor
-from llama_index_contextual.retrieval.explain import Explanation, Hit, Judgement, min_score_for
+from llama_index_contextual.retrieval.explain import Explanation, Hit
 from llama_index_contextual.retrieval.fusion import Mode
 from llama_index_contextual.retrieval.fusion_retriever import POOL, ContextualFusionRetriever
 from llama_index_contextual.retrieval.postprocessors import (
