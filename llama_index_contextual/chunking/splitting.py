@@ -239,7 +239,7 @@ class _Packer:
             most = self.size - above if mark.atom is None else self.bound if self.settings.keep_blocks else self.size
             weight = sums[index + 1] - sums[index]
             if weight > most and mark.kind != "rule" and self.cost(mark.offset, after.offset) > most:
-                found += self.finer(mark, after.offset, 2 * self.size - above - _SEAM)
+                found += self.finer(mark, after.offset, 2 * self.size - (above + _SEAM if above else 0))
         return [*found, marks[-1]]
 
     def finer(self, mark: Mark, end: int, room: int) -> Iterator[Mark]:
