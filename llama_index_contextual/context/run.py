@@ -230,7 +230,10 @@ class Run:
                 again.append(index)
                 continue
             document.records[index] = Kept(None, reason) if reason else Kept(context)
-            kept.append(index)
+            if context:
+                kept.append(index)
+            else:  # no answer at all, as where thoughts took all tokens
+                self._generator.failed_run = uuid4().hex
             if reason:
                 self._note_failed(reason, 1)
         records = [(nodes[index], document.records[index]) for index in kept]

@@ -34,7 +34,7 @@ def test_half_a_character_is_made_storable(step, fake_model):
 
 
 def refused(step, fake_model):
-    fake_model.reply = always(Reply(text="1: n/a\n2: n/a"))
+    fake_model.reply = lambda request, _: Reply(text="\n".join(f"{number}: n/a" for number in request.numbers))
     run(step(), make_nodes(2), falls_back=2)
     assert [request.numbers for request in fake_model.requests] == [[1, 2], [1], [1]], "each is asked about twice"
     fake_model.requests.clear()

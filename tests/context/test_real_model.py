@@ -97,7 +97,9 @@ def test_ollama_interface(ollama_server, nodes, by):
 
 
 def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
-    generator = LLMContextGenerator(NamedModel(f"ollama:qwen3:0.6b@{ollama_server.url}", 48), cache=False)
+    generator = LLMContextGenerator(
+        NamedModel(f"ollama:qwen3:0.6b@{ollama_server.url}", 48), cache=False, fallback=None
+    )
     generator.generate_all(group_by_document([TextNode(text="The ferry left at seven.")]))
     assert generator.usage.failed == {"HTTP 404 (cure: the name of the model, or the address of its server)": 1}
 
@@ -106,7 +108,7 @@ def test_overflow_as_llama_cpp_reports_it_names_the_setting(llama_server):
     with llama_cpp("--context", "1024") as url:
         llm = NamedModel(f"openai:{llama_server.model}@{url}/v1", 24, 600.0)()
         llm.context_window = 99_000
-        generator = LLMContextGenerator(llm, cache=False, batch_size=1)
+        generator = LLMContextGenerator(llm, cache=False, batch_size=1, fallback=None)
         long = "\n\n".join(f"Entry {number}: {TEXT}" for number in range(10))
         nodes = SentenceSplitter(chunk_size=128, chunk_overlap=0)([Document(text=long)])
         [chunks] = group_by_document(nodes)
