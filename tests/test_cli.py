@@ -15,9 +15,6 @@ from pathlib import Path
 import pytest
 from command_line import NOTES, run_process
 
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory import MemoryContext
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -299,11 +296,6 @@ def test_a_damaged_database_is_told_once(run, notes, tmp_path):
     assert done.stderr.count("is damaged") == 1
     assert run("index", tmp_path / "notes").returncode == 0
     assert run("search", "gateway", "-f", tmp_path / "notes").stderr == ""
-
-
-def test_memory_of_a_path_names_what_it_is_made_of():
-    with pytest.raises(SettingError, match=r"Cure: .*MemoryContext\(ContextualIndex\.open\('notes'\)\)"):
-        MemoryContext("notes")
 
 
 def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
