@@ -27,8 +27,6 @@ MOST_BYTES: Final = 100_000_000
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
 _STAR: Final = "[^/]*"  # what pathspec makes of a star
 _SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
-# How an expression of pathspec ends that asks for a suffix; what follows it would be all files of a folder.
-_SUFFIX_REGEX: Final = re.compile(r"(?<=\[\^/\]\*)((?:\\.[\w-]+)+)\(\?:\(\?P<\w+>/\)\|\$\)$")
 
 
 def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
@@ -105,20 +103,18 @@ def is_ignored(specs: Iterable[tuple[str, GitIgnoreSpec]], path: str) -> bool:
 
 
 def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether patterns name a path.
+    """Whether patterns name a path; where one that is no suffix speaks of it, that decides.
 
-    One that ends in a suffix, as ``*.md`` does, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
+    A suffix, as ``*.md``, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
     """
-    suffixes = tuple(line[1:].lower() for line in include)
-    if all(_SUFFIX.fullmatch(line) for line in include):  # these alone decide, as they do by default
-        return lambda path: path.lower().endswith(suffixes)
-    patterns = list(spec_of(include).patterns)
-    for at, pattern in enumerate(patterns):
-        regex = pattern.regex and pattern.regex.pattern
-        if regex and (suffix := _SUFFIX_REGEX.search(regex)):
-            any_case = re.compile(f"{regex[: suffix.start()]}(?i:{suffix[1]})$")
-            patterns[at] = type(pattern)(any_case, pattern.include)
-    return GitIgnoreSpec(patterns).match_file
+    suffixes = tuple(line[1:].lower() for line in include if _SUFFIX.fullmatch(line))
+    spec = spec_of(line for line in include if not _SUFFIX.fullmatch(line))
+
+    def is_named(path: str) -> bool:
+        verdict = spec.check_file(path).include
+        return path.lower().endswith(suffixes) if verdict is None else verdict
+
+    return is_named
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,8 @@ _MOST_MEMBERS: Final = 50_000
 IDLE: Final = 30  # seconds without work after which the process ends
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
-# Names of Word and of slides for what HTML calls the type of a list.
-_LETTERS: Final = {"lowerLetter": "a", "upperLetter": "A", "alphaLc": "a", "alphaUc": "A"}
-_KINDS: Final = {**_LETTERS, "lowerRoman": "i", "upperRoman": "I", "romanLc": "i", "romanUc": "I"}
+# Names of Word for what HTML calls the type of a list.
+_KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 _VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
 _ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict=True)]  # noqa: SIM905
 PAGE: Final = "\ue002"  # where a page begins

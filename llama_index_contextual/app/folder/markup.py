@@ -47,7 +47,6 @@ _TEX_BEFORE: Final = re.compile(
 )
 _TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|{_CODE}|\\\\)[ \t]*(?=[^\s\[])")
 _TEX_STYLE: Final = re.compile(rf"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text){_BRACES}")
-_TEX_GROUP: Final = re.compile(r"(?<![\w\\}\])^*$])\{([^{}]*)\}")  # braces that only group
 _TEX_DROPPED: Final = re.compile(
     r"\\(?:label|index|vspace|hspace|usepackage|documentclass|bibliographystyle|pagestyle|includegraphics|title|author"
     rf"|date)(?![a-zA-Z])\*?(?:\[[^][]{{0,200}}\])?(?:{_BRACES})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule"
@@ -71,7 +70,7 @@ _TEX_CELL: Final = re.compile(r"(?<!\\)&")
 _TEX_TITLE: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
-_NO_TEXT: Final = {"picture": ("image/", "video/", "audio/"), "widget": ("application/vnd.jupyter.widget",)}
+_NO_TEXT: Final = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")  # colours, and moves of a terminal's cursor
 _OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)  # states of a progress bar but the last
 _DATA: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
@@ -80,7 +79,7 @@ _DATA: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 def read_rst(path: Path) -> Conversion:
     """ReStructuredText with Markdown's headings, fences and tables."""
     lines = decode(path.read_bytes()).text.expandtabs(8).splitlines()
-    result, styles, numbers, at = list[str](), list[str](), dict[int, int](), 0
+    result, styles, at = list[str](), list[str](), 0
     while at < len(lines):
         line, end = lines[at], _block_end(lines, at)
         literal = _RST_CODE.match(line)
@@ -90,7 +89,7 @@ def read_rst(path: Path) -> Conversion:
             result += _rst_table(lines[at:end])
         elif literal or is_code:
             if not literal and line.strip() != "::":
-                result.append(_rst_line(line.rstrip()[:-1], numbers))
+                result.append(_rst_line(line.rstrip()[:-1]))
                 at += 1
             # The first line becomes the begin of a fence, the empty one behind the block its end.
             result += [f"```{(literal and literal[1]) or ''}", *lines[at + 1 : end], "```"]
@@ -98,7 +97,7 @@ def read_rst(path: Path) -> Conversion:
         elif _EXPLICIT.match(line):  # a comment or a target
             result += [""] * (end - at)
         else:
-            found = _rst_heading([*lines[at : at + 3], "", ""], styles) or [_rst_line(line, numbers)]
+            found = _rst_heading([*lines[at : at + 3], "", ""], styles) or [_rst_line(line)]
             result += found
             end = at + len(found)
         at = end
@@ -120,16 +119,7 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _rst_line(line: str, numbers: dict[int, int]) -> str:
-    """A line of text; ``numbers`` are the last ones of numbered items, by their indents."""
-    if item := re.match(r"(\s*)#\.(?=\s)", line):
-        indent = len(item[1])
-        for deeper in [at for at in numbers if at > indent]:
-            del numbers[deeper]
-        numbers[indent] = numbers.get(indent, 0) + 1
-        return f"{item[1]}{numbers[indent]}.{line[item.end() :]}"
-    if line.strip() and not line[:1].isspace():
-        numbers.clear()
+def _rst_line(line: str) -> str:
     return "" if _UNDERLINE.match(line.strip()) else escape(line, keep_lists=True)
 
 
@@ -278,15 +268,11 @@ def _bullet(line: str, lists: list[tuple[str, int]]) -> str:
 def _unstyled(text: str) -> str:
     """A text without commands of style, which may hold several lines, and with its accents."""
     text = _TEX_ACCENT.sub(lambda at: unicodedata.normalize("NFC", at[3] + _ACCENTS[at[1]]), text)
-    for _ in range(4):  # in one another
-        text = _TEX_STYLE.sub(r"\1", text)
-    return text
+    return _TEX_STYLE.sub(r"\1", _TEX_STYLE.sub(r"\1", text))  # one in another
 
 
 def _plain(text: str) -> str:
     """A text without letters and signs that are written as commands."""
-    for _ in range(2):  # in one another
-        text = _TEX_GROUP.sub(r"\1", text)
     text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], re.sub(r"\\\\(?:\[[^][]*\])?\s*$", "", text))
     return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ")
 
@@ -329,10 +315,9 @@ def _joined(source: Any) -> str:
 def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
     """The plain text of an output; pictures in it are counted, and the end of what is long."""
     data: dict[str, Any] = output.get("data") or {}
-    for name, kinds in _NO_TEXT.items():
-        if any(kind.startswith(kinds) for kind in data):
-            left_out[name] += 1
-            return ""
+    if any(kind.startswith(_NO_TEXT) for kind in data):
+        left_out["picture"] += 1
+        return ""
     kind = output.get("output_type")
     text = _joined(output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain"))
     if kind == "error":

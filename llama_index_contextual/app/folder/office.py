@@ -76,11 +76,12 @@ def _slide(slide: Any) -> tuple[str, list[str]]:
 def _table(table: Any) -> str:
     html, tag = "", "th"
     for row in table.iter("{*}tr"):
-        cells = [cell for cell in row.iterfind("{*}tc") if not {cell.get("hMerge"), cell.get("vMerge")} & {"1", "true"}]
-        spans = (f'colspan="{cell.get("gridSpan")}" rowspan="{cell.get("rowSpan")}"' for cell in cells)
-        inner = (f"<{tag} {span}>{_runs(cell).strip()}</{tag}>" for span, cell in zip(spans, cells, strict=True))
-        html += f"<tr>{''.join(inner)}</tr>"
-        tag = "th" if html.count("<tr>") == 1 and any(integer(cell.get("gridSpan")) > 1 for cell in cells) else "td"
+        html += "<tr>"
+        for cell in row.iterfind("{*}tc"):
+            if not {cell.get("hMerge"), cell.get("vMerge")} & {"1", "true"}:
+                spans = f'colspan="{cell.get("gridSpan")}" rowspan="{cell.get("rowSpan")}"'
+                html += f"<{tag} {spans}>{_runs(cell).strip()}</{tag}>"
+        tag = "td"
     return f"<table>{html}</table>"
 
 
@@ -100,10 +101,7 @@ def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
         counts = {at: count for at, count in counts.items() if at < depth or (at == depth and number is not None)}
         if text and number is not None:
             counts[depth] = counts.get(depth, integer(attribute(number, "startAt")) - 1) + 1
-            kind = attribute(number, "type")
-            shown = formats.numeral(counts[depth], re.sub("Period|Paren.*", "", kind))
-            end = f"({shown})" if kind.endswith("Both") else f"{shown})" if kind.endswith("R") else f"{shown}."
-            text = NUMBER.format(end) + text
+            text = NUMBER.format(f"{counts[depth]}.") + text
         if text and (is_list or number is not None):
             html += f"{'<ul>' * (depth + 1)}<li>{text}</li>{'</ul>' * (depth + 1)}"
         elif text:
@@ -128,10 +126,8 @@ def read_csv(path: Path) -> Conversion:
     """A table; the first line is its header, and empty ones mean nothing."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(1_000_000)
-    first, _, rest = text.lstrip().partition("\n")
+    first = text.lstrip().partition("\n")[0]
     delimiter = max(",;\t|", key=re.sub('"[^"]*"', "", first).count)
-    if first.startswith("sep="):  # of Excel
-        delimiter, text = first[4:5], rest
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return Conversion([Part(_tables(row for row in rows if _count(row)))])
 
@@ -232,8 +228,6 @@ def shown(value: Any, form: str = "General") -> str:
     clock = f"{time:%H:%M:%S}" if time.second or "s" in signs else f"{time:%H:%M}"
     if isinstance(value, dt.time) or (value.year <= 1900 and not signs & {*"yd"}):  # noqa: PLR2004
         return clock
-    if time == dt.time() and "y" in signs and not signs & {*"dh"}:
-        return f"{value:%Y-%m}" if "m" in signs else f"{value:%Y}"
     return f"{value:%Y-%m-%d}" if time == dt.time() else f"{value:%Y-%m-%d} {clock}"
 
 
