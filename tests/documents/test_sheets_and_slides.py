@@ -118,7 +118,7 @@ def test_later_chunks_of_a_sheet_name_its_columns_not_its_title(tmp_path):
     assert "Length limit" in ContextualNodePostprocessor()(nodes)[-1].metadata["context"]
 
 
-def test_merged_cells_fill_their_rows_and_what_is_no_text_is_counted(tmp_path):
+def test_rows_are_as_they_stand_and_what_is_no_text_is_counted(tmp_path):
     book = openpyxl.Workbook()
     for row in (["Fees"], ["Region", "Plan", "Actual"], ["North", 1, 2], [None, 5], [None, None, "=1+2"]):
         book.active.append(row)
@@ -128,38 +128,9 @@ def test_merged_cells_fill_their_rows_and_what_is_no_text_is_counted(tmp_path):
     book.save(tmp_path / "book.xlsx")
     converted = read_xlsx(tmp_path / "book.xlsx")
     assert converted.text == (
-        "# Sheet\n\nFees\n\n| Region | Plan | Actual |\n| --- | --- | --- |\n| North | 1 | 2 |\n| North | 5 |  |\n"
+        "# Sheet\n\nFees\n\n| Region | Plan | Actual |\n| --- | --- | --- |\n| North | 1 | 2 |\n|  | 5 |  |\n"
     )
     assert +converted.left_out == {"comment": 1, "uncalculated formula": 1}
-
-
-HEADERS = {
-    "years": (
-        [["Sales"], ["Region", 2025, None, 2026], [None, "Q1", "Q2", "Q1", "Q2"], ["North", 1, 2, 3, 4]],
-        ("A1:E1", "A2:A3", "B2:C2", "D2:E2"),
-        "Sales\n\n| Region | 2025 Q1 | 2025 Q2 | 2026 Q1 | 2026 Q2 |",
-    ),
-    "years below one group": (
-        [[None, None, "Revenue"], ["Region", "Unit", 2024, 2025], ["North", "EUR", 3, 4]],
-        ("C1:D1",),
-        "| Region | Unit | Revenue 2024 | Revenue 2025 |",
-    ),
-    "groups of groups": (
-        [[None, "Costs"], [None, "Plan", None, "Actual"], ["Kind", "EUR", "USD", "EUR", "USD"], ["Day", 1, 2, 3, 4]],
-        ("B1:E1", "B2:C2", "D2:E2"),
-        "| Kind | Costs Plan EUR | Costs Plan USD | Costs Actual EUR | Costs Actual USD |",
-    ),
-    "values below a wide name": (
-        [["Name", None, "Age"], ["Ann", "Lee", 7], ["Bob", "Roe", 8]],
-        ("A1:B1",),
-        "| Name |  | Age |\n| --- | --- | --- |\n| Ann | Lee | 7 |",
-    ),
-    "a total over columns": (
-        [["Kind", "A", "B"], ["Day", 1, 2], ["Total", None, "x"], ["Paid", "in", "May"]],
-        ("A3:B3",),
-        "| Kind | A | B |\n| --- | --- | --- |\n| Day | 1 | 2 |\n| Total |  | x |\n| Paid | in | May |",
-    ),
-}
 
 
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):

@@ -170,10 +170,10 @@ PAGES = {
     "items that begin with signs": ("<ul><li># a<li>- b<li>1. c</ul>", "- \\# a\n- \\- b\n- 1\\. c\n"),
     "numbers of lists": (
         (
-            "<ol start=4><li>a<li>b</ol><ol><li value=9>c<li>d</ol><ol reversed><li>e<li>f</ol><ol type=a><li>g<li>h</ol>"  # noqa: E501
+            "<ol start=4><li>a<li>b</ol><ol><li value=9>c<li>d</ol><ol><li>e<li>f</ol><ol type=a><li>g<li>h</ol>"
             "<ol start=3 type=I><li>i</ol>"
         ),
-        "4. a\n5. b\n\n9. c\n10. d\n\n2. e\n1. f\n\n- a. g\n- b. h\n\n- III. i\n",
+        "4. a\n5. b\n\n9. c\n10. d\n\n1. e\n2. f\n\n- a. g\n- b. h\n\n- III. i\n",
     ),
     "lists in lists": (
         "<ol><li>a<ul><li>b<ol><li>c</ol></ul><li>d</ol>",

@@ -5,21 +5,18 @@ Word, OpenDocument, EPUB, RTF and mail pass through here as well, so spans, numb
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Final
 
-from bs4 import BeautifulSoup, Tag
-from bs4.dammit import EncodingDetector
+from bs4 import BeautifulSoup, Tag, UnicodeDammit
 from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import PAGE, Conversion, ConversionError, Part
-from llama_index_contextual.text import UTF16_MARKS, decode
+from llama_index_contextual.text import decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
@@ -42,7 +39,6 @@ _BULLET: Final = re.compile(rf"^[{formats.BULLETS}]\s+", re.MULTILINE)
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
 _NOTE: Final = re.compile("noteref|footnote-ref|fnref")  # a role, a type of EPUB or a class of a link
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
-_WIDER: Final = {"gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}  # as programs of mail and browsers do
 _METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
 
 
@@ -61,15 +57,9 @@ def decoded(data: bytes, charset: str = "") -> str:
         data: A page, or a text whose charset is named.
         charset: As a mail names it.
     """
-    find = EncodingDetector.find_declared_encoding
-    declared = charset or find(data[:8000], is_html=True, search_entire_document=True) or "utf-8"
-    with contextlib.suppress(LookupError, ValueError):
-        name, is_marked = codecs.lookup(declared).name, data.startswith((codecs.BOM_UTF8, *UTF16_MARKS))
-        if name not in ("utf-8", "ascii", "iso8859-1", "cp1252") and not is_marked:
-            text = data.decode(_WIDER.get(name, name), "replace")
-            if text.count("\ufffd") <= 0.01 * len(text):
-                return text
-    return decode(data).text
+    found = UnicodeDammit(data, known_definite_encodings=[charset] if charset else [], is_html=True)
+    is_western = found.original_encoding in (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
+    return decode(data).text if is_western else str(found.unicode_markup)
 
 
 def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
@@ -204,8 +194,7 @@ class _Writer:
     def _list(self, items: Tag) -> str:
         """Items with the numbers that a browser shows."""
         found, lines, indent = items.find_all(recursive=False), list[str](), ""
-        step = -1 if items.has_attr("reversed") else 1
-        number = _integer(items, "start", len(found) if step < 0 else 1)
+        number = _integer(items, "start")
         for child in found:
             if child.name in _LISTS:
                 lines.append(indent + re.sub(r"\n(?=[^\n])", f"\n{indent}", self._list(child)))
@@ -222,7 +211,7 @@ class _Writer:
             bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown} ".replace("  ", " ")
             indent = " " * (len(bullet) if _ITEM.match(shown) else 2)
             lines.append(bullet + re.sub(r"\n(?=[^\n])", f"\n{indent}", text))
-            number += step
+            number += 1
         return "\n".join(filter(None, lines))
 
 

@@ -10,7 +10,7 @@ import datetime as dt
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from html import escape
 from itertools import groupby
@@ -24,7 +24,6 @@ from llama_index_contextual.text import decode
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
 _FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value
-_MERGED: Final = re.compile(rb'<(?:\w+:)?mergeCell\s[^<>]*?ref="([A-Z]{1,3}\d{1,7}:[A-Z]{1,3}\d{1,7})"')
 # A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs.
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
 _FORM: Final = re.compile(rf"{_WORDS}([0#?][0#?,]*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}")
@@ -136,13 +135,12 @@ def read_xlsx(path: Path) -> Conversion:
     """A workbook: a part for each sheet that holds something."""
     import openpyxl
 
-    left_out, merged = Counter[str](), dict[str, set[bytes]]()
+    left_out = Counter[str]()
     with formats.open_archive(path) as archive:
         for name in archive.namelist():
             left_out.update(picture=name.startswith("xl/media/"), chart=name.startswith("xl/charts/chart"))
             if name.startswith("xl/worksheets/sheet"):
                 data = archive.read(name)
-                merged[name] = set(_MERGED.findall(data))
                 left_out["uncalculated formula"] += len(_FORMULA.findall(data))
                 if b"<!" in data[:2000].replace(b"\0", b""):  # before the data
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
@@ -151,31 +149,24 @@ def read_xlsx(path: Path) -> Conversion:
                 left_out["comment"] += len(root.findall(".//{*}comment")) * name.startswith("xl/comments")
     book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     about = book.properties
-    texts = ((one.title, _tables(_rows(one, merged.get(one._worksheet_path, ())))) for one in book.worksheets)  # noqa: SLF001
+    texts = ((sheet.title, _tables(_rows(sheet))) for sheet in book.worksheets)
     parts = [Part(f"{formats.heading(1, name)}\n\n{text}", {"sheet": name}) for name, text in texts if text.strip()]
     metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
     metadata |= {key: f"{day:%Y-%m-%d}" for key in ("created", "modified") if (day := getattr(about, key))}
     return Conversion(parts, metadata, left_out)
 
 
-def _rows(sheet: Any, merged: Iterable[bytes]) -> list[list[str]]:
-    """The cells of a sheet as they are shown; what is merged over rows stands in each of them."""
-    from openpyxl.utils import range_boundaries
-
-    rows, count = list[list[str]](), 0
+def _rows(sheet: Any) -> Iterator[list[str]]:
+    """The cells of a sheet as they are shown, without empty ones at the end of a row."""
+    count = 0
     sheet.reset_dimensions()  # those in the file may be wrong
     for row in sheet.iter_rows():
         values = [shown(cell.value, (cell.number_format or "General")[:255]) for cell in row]
-        rows.append(values[: 1 + max((at for at, value in enumerate(values) if value), default=-1)])
-        count += len(rows[-1])
+        while values and not values[-1]:
+            values.pop()
+        count += len(values)
         formats.check_size(count)
-    for cells in merged:
-        left, top, _, bottom = range_boundaries(cells.decode())
-        text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
-        for row in filter(None, rows[top:bottom] if len(text) <= formats.REPEATED else ()):
-            row.extend([""] * (left - len(row)))
-            row[left - 1] = row[left - 1] or text
-    return rows
+        yield values
 
 
 def _tables(rows: Iterable[Sequence[str]]) -> str:
