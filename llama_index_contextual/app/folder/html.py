@@ -266,7 +266,9 @@ def _is_layout(table: Tag) -> bool:
     rows = [_inner(row, ["td", "th"]) for row in _inner(table, ["tr"])]
     if table.get("role") in ("presentation", "none") or max(map(len, rows), default=0) < 2:  # noqa: PLR2004
         return True
-    return table.find([*_HEADINGS, "table", "pre"]) is not None and table.find(["th", "caption"]) is None
+    if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
+        return False
+    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > 200 for row in rows for cell in row)  # noqa: PLR2004
 
 
 def _table(table: Tag) -> list[str]:
