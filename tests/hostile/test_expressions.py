@@ -56,7 +56,6 @@ BOUNDED = {
 ANCHORED = {
     "app.serve.answering._AFTER",
     "app.serve.answering._OPEN",
-    "memory.ranking._PAIR",
     "keyword.query._CONDITION",
     "app.serve.html._SCHEME",
     "app.folder.markup._TEX_ITEM",
@@ -65,7 +64,6 @@ ANCHORED = {
     "app.folder.markup._UNDERLINE",
     "app.folder.markup._EXPLICIT",
     "app.folder.markup._RST_RULE",
-    "app.folder.markup._rst_line",
     "app.folder.markup._RST_CODE",
     "app.folder.markup._ORG_KEYWORD",
     "app.folder.markup._org_line",
