@@ -25,7 +25,7 @@ _UNWRAPPED: Final = frozenset("hyperlink fldSimple bdo dir ruby rubyBase".split(
 _DROPPED: Final = frozenset("del moveFrom pPrChange rubyPr rt".split())  # noqa: SIM905
 _PICTURES: Final = {"blip": "picture", "imagedata": "picture", "chart": "chart", "OLEObject": "object"}
 _SIGNS: Final = {"den": "/", "sup": "^", "sub": "_", "rad": "√"}  # before the parts of a formula
-_PAGE_BEGINS: Final = re.compile(rf"^([-#\d.)\s]*){PAGE}", re.MULTILINE)
+_PAGE_BEGINS: Final = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
 # What mammoth makes of the styles that paragraphs get: six headings, and lists in one another.
 _LISTED: Final = [f"p.Item{level} => {'ul > li > ' * level}ul > li:fresh" for level in range(9)]
 _STYLES: Final = "\n".join([*(f"p.Heading{level} => h{level}:fresh" for level in range(1, 7)), *_LISTED])
