@@ -39,6 +39,27 @@ def test_a_file_that_had_to_be_repaired_is_named_once_and_is_no_failure(run, tmp
     assert "repaired" not in run("index", tmp_path).stderr
 
 
+GERMAN = (
+    "# Kündigung\n\nDas Gericht hat die Kündigung der Angestellten für unwirksam erklärt, weil niemand sie kannte.\n"
+)
+
+
+def test_a_first_index_names_languages_that_the_default_embedding_does_not_read(run, tmp_path):
+    (tmp_path / "urteil.md").write_text(GERMAN, "utf-8")
+    (tmp_path / "note.md").write_text("# Tea\n\nThe tea that we had with the others was green.\n", "utf-8")
+    told = run("index", tmp_path).stderr
+    assert re.search(r"German \d\d% of this folder.* Cure: index --embed-model e5", told)
+    assert "embed-model" not in run("index", tmp_path).stderr, "only where an index is made"
+    languages = json.loads(run("status", tmp_path, "--json").stdout)["languages"]
+    assert set(languages) == {"de", "en"}
+    assert re.search(r"languages +German \d\d%, English \d\d%", run("status", tmp_path).stdout)
+
+
+def test_an_english_folder_is_told_nothing_of_languages(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    assert "embed-model" not in run("index", tmp_path / "notes").stderr
+
+
 def test_which_files_are_indexed_can_be_said(run, tmp_path):
     for name in ("page.md", "tool.py", "draft.md"):
         (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")

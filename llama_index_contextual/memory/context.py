@@ -118,7 +118,7 @@ class MemoryContext:
         is_other = days and parsed.dates and all(named.distance(day) for named in parsed.dates for day in days)
         notes = [f"none of these is of {' or '.join(shown)}"] if is_other else []
         if len(message) > MAX_MESSAGE:
-            notes.append(f"Message: only its first {MAX_MESSAGE:,} characters were read.")
+            notes.append(f"of the message the first {MAX_MESSAGE:,} characters were read")
         digest = self._digest(parsed.text, found, ranked, chosen, notes)
         return replace(digest, form=parsed.form, dates=shown)
 

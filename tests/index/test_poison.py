@@ -73,6 +73,16 @@ def test_a_bad_vector_concerns_its_document_alone_and_is_asked_for_by_the_next_r
     assert "carrots" in index.as_retriever(1).retrieve("Cookie carrots")[0].node.text
 
 
+def test_a_model_that_gives_nothing_usable_is_named(folder):
+    server = Server(7, model_name="server", word=" ", answer=[0.0] * 7)
+    for number in range(20):
+        (folder / f"page{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
+    with ContextualIndex.open(folder, embed_model=server) as index:
+        with pytest.raises(EmbeddingError, match=r"no usable vector for any of 24 texts.*all its numbers are 0.*Cure"):
+            index.refresh()
+        assert not index.exists
+
+
 def test_queries_and_texts_of_other_lengths_are_refused(folder):
     class Two(Server):
         def _get_query_embedding(self, query):

@@ -167,6 +167,14 @@ def test_a_reranker_of_the_users_keeps_the_last_word(arms):
     assert turned.entries[0].id not in [entry.id for entry in plain.entries]
 
 
+def test_of_a_long_message_the_start_counts_and_the_digest_says_so(memory):
+    message = "does JC like ginger?"
+    digest = memory.get(f"{message}\n{' ' * 20_000}what does Cookie love?", now=NOW)
+    assert digest.entries == memory.get(message, now=NOW).entries
+    assert digest.markdown.splitlines()[-1] == "(Search: of the message the first 16,384 characters were read.)"
+    assert "characters" not in memory.get(message, now=NOW).markdown
+
+
 def test_a_hit_that_was_seen_is_not_shown_again(memory):
     first = memory.get("does JC like ginger?", now=NOW).entries[0]
     for seen in ({first.id}, [first.citation]):

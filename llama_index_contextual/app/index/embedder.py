@@ -14,9 +14,9 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.app.index.database import JOINED
 from llama_index_contextual.app.index.rows import row_of
 from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
-from llama_index_contextual.app.settings.models import model_id
+from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
 from llama_index_contextual.watching import step
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import NodeRow
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
+_HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
+_SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
@@ -104,6 +106,31 @@ def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
     return chunks
 
 
+def check_identity(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> None:
+    """Refuse an embedding without a name of its own whose vectors are not those of an index.
+
+    The name of an embedding's class is the same for all of its objects, so a text of the index is embedded once more.
+
+    Raises:
+        FingerprintError: Its vector is another one than the index has.
+    """
+    first, model = snapshot.rows()[:1], model_id(embedding)
+    if embedding.model_name != UNNAMED or isinstance(embedding, DocumentEmbedding) or snapshot.state.model != model:
+        return
+    for node, row in zip(snapshot.nodes(first), snapshot.node_rows(first), strict=True):
+        text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
+        now = np.asarray(embed_texts(embedding, [text])[0], np.float32)
+        for _, kept in paid.vectors(model, [row.embed_hash]):
+            lengths = float(np.linalg.norm(now) * np.linalg.norm(kept))
+            if len(now) != len(kept) or float(now @ kept) < _SAME * lengths:
+                name = type(embedding).__name__
+                raise FingerprintError(
+                    f"the vectors of this {name} are not those of the index: {text[:_SHOWN]!r} has another one, and "
+                    f"both have the model_name {UNNAMED!r}. Cure: the former embedding; or {name}(model_name='…') with "
+                    "a name for each model, and reindex=True."
+                )
+
+
 def without_vector(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding) -> list[str]:
     """The document of each chunk whose vector is lost."""
     if isinstance(embedding, NoEmbedding):
@@ -143,6 +170,11 @@ def embed_missing(paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Ch
             dimensions = dimensions or mode(map(len, answers))
             vectors = {key: answers[place] for key, place in places.items()}
             problems = {key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))}
+            if len(problems) == len(places) >= _HOPELESS:
+                raise EmbeddingError(
+                    f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
+                    f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
+                )
             paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
             faults |= {
                 key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."

@@ -11,6 +11,7 @@ import numpy as np
 
 from llama_index_contextual.app.index.database import FIRST_CHUNKS
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
+from llama_index_contextual.app.settings.models import UNNAMED
 from llama_index_contextual.errors import CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, KeywordView, lexical_text
 from llama_index_contextual.metadata import COLLECTION, PATH
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
-    from llama_index_contextual.app.index.caches import Caches
     from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.app.index.settings import IndexSettings
 
@@ -41,9 +41,9 @@ _RECORD: Final = "\0record"
 class IndexView(KeywordView):
     """One moment of an index, as retrievers read it."""
 
-    def __init__(self, snapshot: Snapshot, caches: Caches) -> None:
-        self.snapshot, self._caches = snapshot, caches
-        _, self.engine, self.vectors, self.answers = caches.at(snapshot)
+    def __init__(self, snapshot: Snapshot, reader: IndexReader) -> None:
+        self.snapshot, self._reader, self._caches = snapshot, reader, reader.settings.caches
+        _, self.engine, self.vectors, self.answers = self._caches.at(snapshot)
         self._row_of: dict[str, int] = {}  # of nodes that were found
 
     # Nodes and filters
@@ -110,6 +110,7 @@ class IndexView(KeywordView):
         """The ``top_k`` nodes nearest to each vector, best first, ties by id; scores are cosines, -1 to 1.
 
         Raises:
+            FingerprintError: The embedding is another one of the same name.
             StorageError: The index was made again since with another embedding; words find in it as before.
         """
         model, ours = self.snapshot.state.model, self._caches.model
@@ -118,6 +119,7 @@ class IndexView(KeywordView):
                 f"the index was made with the embedding {model}, not with {ours}: their vectors do not compare. "
                 "Cure: open it again, with the former."
             )
+        self._reader.check_identity(self.snapshot)
         among = None if filters is None else self.admitted(filters)
         hits = self.vectors.nearest(embeddings, top_k, among) if embeddings else []
         return [self.best(rows, scores, top_k) for rows, scores in hits]
@@ -132,6 +134,7 @@ class IndexReader:
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
+        self._is_checked = False
         self._current = contextvars.ContextVar[IndexView | None]("view of a question", default=None)
 
     def __deepcopy__(self, memo: object) -> IndexReader:
@@ -142,6 +145,14 @@ class IndexReader:
             f"the index in {self.settings.database.path} is open in this process and cannot be pickled, nor its "
             "retrievers. Cure: pickle the folder's path, and ContextualIndex.open() it where it arrives."
         )
+
+    def check_identity(self, snapshot: Snapshot) -> None:
+        """Refuse, once, an embedding without a name that is another one than made the index."""
+        if self.settings.embedding.model_name == UNNAMED and not self._is_checked:
+            from llama_index_contextual.app.index.embedder import check_identity
+
+            check_identity(snapshot, self.settings.paid, self.settings.embedding)
+            self._is_checked = True
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[IndexView]:
@@ -155,7 +166,7 @@ class IndexReader:
             yield view
             return
         with self.settings.database.reading() as snapshot:
-            view = IndexView(snapshot, self.settings.caches)
+            view = IndexView(snapshot, self)
             token = self._current.set(view)
             try:
                 yield view

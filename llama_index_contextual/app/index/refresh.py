@@ -22,7 +22,7 @@ from llama_index_contextual.app.folder.sources import Source, SourceContent, che
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.caches import SETTINGS
 from llama_index_contextual.app.index.database import JOINED
-from llama_index_contextual.app.index.embedder import Chunk, chunks_of, embed_missing, without_vector
+from llama_index_contextual.app.index.embedder import Chunk, check_identity, chunks_of, embed_missing, without_vector
 from llama_index_contextual.app.index.rows import DocumentRow
 from llama_index_contextual.app.index.settings import PAID, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
@@ -132,6 +132,9 @@ class Refresh:
         now = {key: one.sha256 for key, one in sources.items()}
         indexed = {key: one for key, one in self.documents.items() if one.is_indexed}
         self.report = report = make_plan(indexed, now, self.made_with, covered, failed)
+        if report.to_index and indexed:
+            with settings.database.reading() as snapshot:
+                check_identity(snapshot, settings.paid, settings.embedding)
         if not self.confirm:
             self._ask(indexed, {*now.values()})
         with contextlib.ExitStack() as stack:

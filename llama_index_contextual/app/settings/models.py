@@ -73,6 +73,7 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
 _SHAPING: Final = (
     "query_instruction", "text_instruction", "dimensions", "pooling", "normalize", "max_length", "max_tokens"
 )  # fmt: skip
+UNNAMED: Final = "unknown"  # the model_name of LlamaIndex's embeddings that have no other
 
 
 def model_id(embedding: BaseEmbedding) -> str:
