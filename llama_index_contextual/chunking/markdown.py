@@ -108,12 +108,16 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
 
 def _read_yaml(source: str) -> Any:
     """The value of a YAML text, in which all scalars are strings (three times as fast as objects); "" for none."""
-    depth = 0
+    depth, lists = 0, set[str | None]()
     for event in yaml.parse(source, Loader=_YAML_LOADER):  # this does not call itself for each level; the composer does
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
             raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    return yaml.load(source, Loader=_YAML_LOADER) or ""  # noqa: S506  strings, lists and mappings alone
+        if isinstance(event, yaml.CollectionStartEvent):
+            lists.add(event.anchor)
+        if isinstance(event, yaml.AliasEvent) and event.anchor in lists:  # ten lines can make a billion items
+            raise ValueError("it has aliases of lists, which are not read")
+    return _YAML_LOADER(source).get_single_data() or ""  # strings, lists and mappings alone
 
 
 def _read_line_by_line(source: str) -> dict[str, Any]:

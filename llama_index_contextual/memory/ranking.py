@@ -130,12 +130,12 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
         terms: Cuts a text into terms, as those of the hits are.
     """
     facts = [fact for one in chosen for fact in facts_of(one, terms)]
-    asked = max(facts, key=lambda fact: fact.worth, default=None)
+    wanted = max(facts, key=lambda fact: fact.worth, default=None)
     most = max((sum(one.terms.values()) for one in chosen), default=0.0)
-    if asked is None or asked.worth < _LEAST_SHARE * most:
+    if wanted is None or wanted.worth < _LEAST_SHARE * most:
         return list(chosen)
-    near = {one.id: one for one in (*chosen, *ranked) if asked.held <= one.terms.keys()}.values()
-    same = (fact for one in near for fact in facts_of(one, terms) if fact.subject == asked.subject)
+    near = {one.id: one for one in (*chosen, *ranked) if wanted.held <= one.terms.keys()}.values()
+    same = (fact for one in near for fact in facts_of(one, terms) if fact.subject == wanted.subject)
     history = sorted(same, key=lambda fact: (fact.day, fact.path, fact.line))
     runs = [list(run) for _, run in groupby(history, key=lambda fact: fact.value)]
     older = [_older(run, after[0].day) for run, after in pairwise(runs) if run[-1].day < after[0].day]
@@ -147,8 +147,8 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
         since=runs[-1][0].day.isoformat(),
         older=tuple(older[: -_MOST_OLDER - 1 : -1]),
     )
-    least = _SURE_SHARE * asked.worth
-    others = {fact.hit.id for fact in facts if fact.subject != asked.subject and fact.worth >= least}
+    least = _SURE_SHARE * wanted.worth
+    others = {fact.hit.id for fact in facts if fact.subject != wanted.subject and fact.worth >= least}
     known = {fact.hit.id for fact in history}
     at = next(place for place, one in enumerate(chosen) if one.id in known)
     rest = [one for one in chosen[at:] if one.id != newest.id and (one.id not in known or one.id in others)]

@@ -188,3 +188,11 @@ def test_a_document_of_too_many_chunks_is_a_problem_with_its_path(tmp_path, monk
         assert "101 chunks, more than 100. Cure: split it" in str(problem)
         assert index.documents()["fine.md"].nodes == 100
         assert not index.status(check=True).problems
+
+
+def test_aliases_of_front_matter_make_no_list_of_a_billion_items():
+    lists = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)]
+    text = "\n".join(["---", "a0: &a0 [x, x]", *lists, "title: T", "---", "", "# H", "", "Some words.", ""])
+    with pytest.warns(ContextualWarning, match="aliases of lists"):
+        nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
+    assert len(nodes[0].metadata) < 30

@@ -224,6 +224,6 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
             "kept. Cure: see to the model, then refresh."
         ) from error
     if len(vectors) != len(texts):
-        given = counted(len(vectors), "vector")
-        raise EmbeddingError(f"{embedding.model_name} gave {given} for {number}. Cure: see to the server")
+        vectors_made = counted(len(vectors), "vector")
+        raise EmbeddingError(f"{embedding.model_name} gave {vectors_made} for {number}. Cure: see to the server")
     return vectors
