@@ -136,9 +136,13 @@ class SqliteFile:
             for statement in self.tables.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version={self.layout}")
+            self._put_first_rows(connection)
         connection.execute("COMMIT")
         with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
             connection.execute("PRAGMA journal_mode=WAL")
+
+    def _put_first_rows(self, connection: sqlite3.Connection) -> None:
+        """Write what the file has from its first moment on."""
 
     def _check_schema(self, connection: sqlite3.Connection) -> None:
         """Refuse other parts than ours: a trigger or a view would do what somebody else wants."""

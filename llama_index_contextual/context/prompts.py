@@ -189,7 +189,6 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
 _THOUSANDS: Final = re.compile(r"(?<=\d)[,.\u2019'](?=\d{3}(?!\d))")
-_NUMBERS: Final = re.compile(r"0*(\d+)")
 _REFUSAL: Final = re.compile(
     r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
     r"|i\s+(?:can(?:no|')t|do not have|don't have)|as an ai\b|unfortunately,? i\b|(?:please|could you)\s+provide\b"
@@ -258,7 +257,7 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str:
 @lru_cache(maxsize=8)  # as below
 def _numbers(text: str) -> list[str]:
     """The numbers in a text, without zeros before and commas between thousands."""
-    return _NUMBERS.findall(_THOUSANDS.sub("", text))
+    return [one.lstrip("0") or "0" for one in re.findall(r"\d+", _THOUSANDS.sub("", text))]
 
 
 def _words(text: str) -> list[str]:

@@ -80,7 +80,7 @@ def nearest_names(part: MetadataFilter | MetadataFilters, metas: Sequence[Mappin
     if wanted is not None:
         texts = [str(meta[key]) for meta in metas for key in (TAGS, INLINE_TAGS) if key in meta]
         found.update(tag.strip() for text in texts for tag in text.split(","))
-    elif isinstance(part, MetadataFilter) and part.key not in (WORDS, DATE_TS):
+    elif isinstance(part, MetadataFilter) and part.key not in {WORDS, DATE_TS, *NAMES_TAKEN}:
         kind, wanted = "keys", part.key.removeprefix(ITEMS)
         found.update(key for meta in metas for key in meta.keys() - NAMES_TAKEN)
     if wanted is None or wanted in found:

@@ -56,6 +56,7 @@ BOUNDED = {
 ANCHORED = {
     "app.serve.answering._AFTER",
     "app.serve.answering._OPEN",
+    "memory.ranking._FACT",
     "keyword.query._CONDITION",
     "app.serve.html._SCHEME",
     "app.folder.markup._TEX_ITEM",

@@ -85,7 +85,7 @@ def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_wr
 
 
 def test_a_second_writer_is_told_who_writes(opened, folder):
-    hold = "with opened(sys.argv[1])._reader.lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
+    hold = "with opened(sys.argv[1])._lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
     with start(hold, folder) as other:
         assert other.stdout.readline()
         with pytest.raises(LockedError, match=f"process {other.pid} on"):
@@ -130,3 +130,9 @@ async def test_readers_on_an_event_loop_do_not_wait_for_a_refresh(opened, folder
     answers = await asyncio.gather(*(index.as_retriever(1).aretrieve("Cookie") for _ in range(50)))
     assert all("carrots" in hits[0].node.text for hits in answers)
     assert (await refresh).added == ["new.md"]
+
+
+def test_a_reader_before_the_first_document_is_written_sees_an_empty_index(opened):
+    index = opened()
+    with index.settings.database.writing():  # the tables are there, and nothing is committed yet
+        assert opened().documents() == {}

@@ -119,10 +119,10 @@ class Database(SqliteFile):
             StorageError: It cannot be written: a full disk, no permission.
         """
         with self.transaction() as connection:
-            with self.explained():
-                if not connection.execute("SELECT 1 FROM state").fetchone():
-                    write_state(connection, IndexState(identity=uuid.uuid4().hex))
             yield Transaction(connection, self)
+
+    def _put_first_rows(self, connection: sqlite3.Connection) -> None:
+        write_state(connection, IndexState(identity=uuid.uuid4().hex))
 
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         snapshot = Snapshot(connection, self)

@@ -83,7 +83,7 @@ def node_html(
     if not is_markdown(path) and not is_converted:
         return Markup("<pre>{}</pre>").format(marked_html(text, terms))
     html = _markdown().render(_whole(text, values), {"address": address, "path": path})
-    parts = re.split(r"(<[^>]*>)", html)  # of tags alone: those of a text are escaped
+    parts = re.split(r"(<[^<>]*>)", html)  # of tags alone: those of a text are escaped
     return Markup().join(Markup(part) if part[:1] == "<" else marked_html(unescape(part), terms) for part in parts)  # noqa: S704
 
 
