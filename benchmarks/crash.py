@@ -5,7 +5,7 @@ then opens the index, asks it, refreshes once, and checks. The index lives on fr
 add up. Embedding and LLM are stand-ins that write down each piece of work that they finished, so that work done twice
 shows. What is killed: index, refresh, delete, an LLM pass; the same with a page of thousands of chunks; *derive*: the
 cache, or a part of it, is taken away, and a question and a refresh derive it again; *replace*: another embedding model
-builds a file beside the index, and takes its place at the end.
+takes the place of the former one.
 
 After each kill has to hold: the index opens and answers; after one refresh its chunks are those of a fresh parse of
 the files and `status --check` finds nothing; not more texts were embedded twice than a batch in hand.

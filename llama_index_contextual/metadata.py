@@ -63,7 +63,7 @@ CONTINUES: Final = "continues"  # later pieces of a split fence or table: its la
 
 # What gives it context back.
 CONTEXT: Final = "context"  # embedded and keyword-indexed, not displayed
-CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>"
+CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>+pattern"
 CONTEXT_VERSION: Final = "context_version"  # hash of generator settings, prompt and model, to know what is outdated
 LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
 

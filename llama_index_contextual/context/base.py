@@ -37,7 +37,7 @@ class ChunkContext:
     """The context of one chunk."""
 
     text: str  # what is embedded and keyword-indexed beside the chunk; may be empty
-    source: str  # the generator that made it: "headings", "pattern", "llm:<model>"
+    source: str  # the generator that made it: "headings", "pattern", "llm:<model>+pattern"
     lexical: str = ""  # more words, for the keyword arm alone
     version: str = ""  # the generator's version at that time
 

@@ -58,7 +58,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             reads how much of the question is found, how near its words stand to each other, whether a chunk is of a day
             that the question names, and whether the question is the name of a document; weights only divide between
             arms of one kind. ``"message"``: another one
-            for what people tell an assistant; it ranks sessions, each by its best chunk, and reads their age
+            for what people tell an assistant; it ranks sessions, and reads their age
             (:mod:`llama_index_contextual.retrieval.sessions`). ``"reciprocal_rerank"``,
             ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as LlamaIndex names them; weights count.
             Default: learned where a :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither
