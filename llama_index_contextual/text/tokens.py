@@ -52,6 +52,7 @@ class Scale:
         self.runs = encoded_runs(text)
         self._text = text
         self._count = count
+        self._counted: dict[tuple[int, int], int] = {}  # what is packed is counted again as a chunk
 
     def part(self, start: int, end: int) -> str:
         """A slice of the document without encoded bytes."""
@@ -69,21 +70,26 @@ class Scale:
 
     def exact(self, start: int, end: int) -> int:
         """The tokens of a slice."""
-        return self._count(self.part(start, end))
+        if (start, end) not in self._counted:
+            self._counted[start, end] = self._count(self.part(start, end))
+        return self._counted[start, end]
 
     def cost(self, start: int, end: int) -> int:
         """The cost of a slice in a budget: its tokens, or more where these have over 8 characters each."""
-        part = self.part(start, end)
-        tokens = self._count(part)
-        if len(part) <= tokens * CHARS_PER_TOKEN:
-            return tokens
-        letters = sum(map(len, part.split()))
-        return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(part) - letters) / SPACES_PER_TOKEN))
+        return _cost_of(self.part(start, end), self.exact(start, end))
 
     def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
         """The cost before each of the ascending offsets, counted from the first one."""
-        costs = itertools.starmap(self.cost, itertools.pairwise(offsets))
-        return array("q", itertools.accumulate(costs, initial=0))  # no list: a document may have millions of marks
+        parts = itertools.starmap(self.part, itertools.pairwise(offsets))  # not kept: a document may have millions
+        costs = (_cost_of(part, self._count(part)) for part in parts)
+        return array("q", itertools.accumulate(costs, initial=0))
+
+
+def _cost_of(part: str, tokens: int) -> int:
+    if len(part) <= tokens * CHARS_PER_TOKEN:
+        return tokens
+    letters = sum(map(len, part.split()))
+    return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(part) - letters) / SPACES_PER_TOKEN))
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None = None) -> Scale:
