@@ -48,6 +48,7 @@ from llama_index_contextual.text import (
         ("MEMORY.md", None),
         ("2026/04/standup.md", None),
         ("v1.2026.04.09.md", None),  # a version
+        ("release-2026.4.9.md", None),
         ("12026-04-09.md", None),
         ("2026-04-091.md", None),
         ("", None),

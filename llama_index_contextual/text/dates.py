@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
-_ISO: Final = re.compile(rf"(?<![\d.]){_YEAR}[-_/.](?P<month>\d\d?)[-_/.](?P<day>\d\d?)(?!\d|\.\d)")
+# With dots of two digits each: "2024.1.5" is a version.
+_ISO: Final = re.compile(rf"(?<![\d.]){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d))(?P<month>\d\d?)[-_/.](?P<day>\d\d?)(?!\d|\.\d)")
 _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )

@@ -218,7 +218,9 @@ def decode(data: bytes) -> FileText:
 
 # Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
 _DATA_URI: Final = re.compile(
-    r"data:[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},[^\s\"'<>()\[\]\\]{32,}", re.IGNORECASE
+    r"data:(?:(?<=([\"'])data:)|)[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},"
+    r"(?(1)(?:(?!\1)[^\n]){32,}(?=\1)|[^\s\"'<>()\[\]\\]{32,})",
+    re.IGNORECASE,
 )
 _LINE: Final = 60  # characters of base64 on a line that is one of several
 _LINE_OF_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60}")

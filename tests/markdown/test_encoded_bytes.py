@@ -24,6 +24,7 @@ LINES = "\n".join(BYTES[start : start + 76] for start in range(0, 4000, 76))
         (f"![chart](data:image/png;base64,{BYTES})", "![chart](…)"),
         (f"![a][p]\n\n[p]: data:image/png;base64,{BYTES}\n", "![a][p]\n\n[p]: …\n"),
         (f'<img alt="x" src="data:image/gif;base64,{BYTES}">', '<img alt="x" src="…">'),
+        ("url(\"data:image/svg+xml,%3csvg xmlns='a' viewBox='0 0 16 16'%3e\") red", 'url("…") red'),
         (f'"image/png": "{BYTES}\\n"', '"image/png": "…\\n"'),
         (f"Signed.\n\n{LINES}\n\nBye", "Signed.\n\n…\n\nBye"),
         (f"Signed.\n\n{LINES}\nBye".replace("\n", "\n> "), "Signed.\n> \n> …\n> Bye"),
