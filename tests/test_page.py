@@ -155,6 +155,7 @@ def test_examples_are_made_of_headings_also_of_others_than_the_recent_notes(tmp_
     for number in range(12):
         heading = f"## Part {number}\n\n" if number > 6 else ""
         (tmp_path / f"{number:02}.md").write_text(f"{heading}Some text.\n", "utf-8")
+    (tmp_path / "12.md").touch()  # in it is nothing to name
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         state = PageApi(index).state()

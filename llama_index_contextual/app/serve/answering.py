@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "Nothing in the index answers this."
 _CURE: Final = (
-    "Cure: --llm ollama:MODEL, openai:MODEL or openai:MODEL@URL (extra llm), and its server. search finds passages "
-    "without a model."
+    "Cure: --llm ollama:MODEL (the default is qwen3:0.6b on this machine: ollama serve), openai:MODEL or "
+    "openai:MODEL@URL (extra llm). search finds passages without a model."
 )
 _SILENT: Final = "The sources do not say."
 _INSTRUCTIONS: Final = (

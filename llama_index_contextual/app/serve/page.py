@@ -176,7 +176,8 @@ class PageApi:
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         recent, questions = list[dict[str, str]](), list[str]()
         for path in sorted(documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True)[:_LATEST]:
-            nodes = self._index.nodes(path)
+            if not (nodes := self._index.nodes(path)):
+                continue
             name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
             recent.append({"path": path, "name": name, "folder": path.rpartition("/")[0]})
             questions += [f"{name} {titles[-1]}"] if titles and titles[-1] != name else []
