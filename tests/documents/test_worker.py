@@ -8,6 +8,7 @@ import sys
 import threading
 import zipfile
 
+import openpyxl
 import pytest
 import samples
 
@@ -116,6 +117,18 @@ def test_entities_of_xml_are_not_read(worker, tmp_path, doctype):
     text = f"{doctype}<w:document {names}><w:body><w:p><w:r><w:t>&x;</w:t></w:r></w:p></w:body></w:document>"
     with zipfile.ZipFile(path, "w") as document:
         document.writestr("word/document.xml", text)
+    with pytest.raises(DocumentError, match="declares an entity"):
+        convert(worker, path)
+
+
+def test_entities_of_a_worksheet_are_not_read_wherever_they_are_declared(worker, tmp_path):
+    plain, path = tmp_path / "plain.xlsx", tmp_path / "entities.xlsx"
+    openpyxl.Workbook().save(plain)
+    doctype = " " * 3_000 + '<!DOCTYPE w [<!ENTITY x "aaaaaaaaaa">]>'
+    with zipfile.ZipFile(plain) as book, zipfile.ZipFile(path, "w") as written:
+        for name in book.namelist():
+            data = book.read(name).decode()
+            written.writestr(name, doctype + data.partition("?>")[2] if "worksheets/" in name else data)
     with pytest.raises(DocumentError, match="declares an entity"):
         convert(worker, path)
 

@@ -142,7 +142,7 @@ def read_xlsx(path: Path) -> Conversion:
             if name.startswith("xl/worksheets/sheet"):
                 data = archive.read(name)
                 left_out["uncalculated formula"] += len(_FORMULA.findall(data))
-                if b"<!" in data[:2000].replace(b"\0", b""):  # before the data
+                if b"<!DOCTYPE" in data.replace(b"\0", b""):  # in UTF-16, too; a cell cannot hold "<"
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
             elif name.endswith((".xml", ".rels")):
                 root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
