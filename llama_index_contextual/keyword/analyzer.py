@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Any, Final
 import Stemmer
 
 from llama_index_contextual.text import (
+    DATE_LANGUAGES,
     LANGUAGE_NAMES,
     fold,
+    month_name,
     normalise,
     resolve_language,
     short_hash,
     stop_words,
+    take_dates,
     tell_language,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_VERSION: Final = 9  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_VERSION: Final = 10  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = ("en", "es")  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _LONG: Final = 80  # characters of a paragraph that has a language of its own; a shorter one has that of the whole text
@@ -198,6 +201,14 @@ class Analyzer:
         if word.isalpha() and (word.islower() or word.istitle() or word.isupper()) and not _CJK.search(word):
             return self._finish([word], code, stopped)
         terms: list[str] = []
+        dates, word = take_dates(word)
+        for date in dates:
+            months = (
+                term
+                for lang in DATE_LANGUAGES
+                for term in self._terms(month_name(date.month, lang), lang if self.language == "auto" else code)
+            )
+            terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := _bigrams(word):
             terms += pairs
             word = _CJK.sub("-", word).strip("-")

@@ -15,6 +15,7 @@ from llama_index_contextual.text.dates import (
     names_in_passing,
     parse_date,
     parse_day,
+    take_dates,
     weekday_words,
 )
 from llama_index_contextual.text.language import (

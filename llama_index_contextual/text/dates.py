@@ -81,6 +81,14 @@ def date_in_words(iso: object) -> str:
     return f"{weekday.capitalize()}, {day.day} {month_name(day.month).capitalize()} {day.year}"
 
 
+def take_dates(word: str) -> tuple[list[date], str]:
+    """The dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
+    found = [(match.span(), _date(*map(int, match.groups()))) for match in _ISO.finditer(word)]
+    for (start, end), day in reversed(found):
+        word = f"{word[:start]}-{word[end:]}" if day else word
+    return [day for _, day in found if day], word.strip("-")
+
+
 def date_from_path(path: str) -> date | None:
     """The date in a path: ``memory/2026-04-09.md``, ``2026/04/09-standup.md``, ``log/2026_04_09``.
 
