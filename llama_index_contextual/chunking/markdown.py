@@ -166,7 +166,7 @@ _DEEP_LINE: Final = re.compile(
 )
 # A heading of HTML that stands alone on its lines, as converters write them. One around an image alone has no title.
 HTML_HEADING: Final = re.compile(
-    r"^[ \t]*(?:<(?:div|center|p)\b[^<>\n]*>[ \t]*)*<h([1-6])(?:\s[^<>]*)?>"
+    r"^[ \t]*(?:<(?:div|center|p)\b[^<>\n]*>\s{0,99}){0,3}<h([1-6])(?:\s[^<>]*)?>"
     r"((?:(?!</?h[1-6]\b|\n[ \t]*(?:\n|`{3}|~{3}))[\s\S])*)</h\1>(?:[ \t]*</(?:div|center|p)>)*[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )

@@ -118,6 +118,8 @@ def test_a_span_of_code_begins_no_comment(opening, closing):
     [
         '<h1 align="center">\n  <br>\n  Gu<b>i</b>de\n</h1>',
         '<div align="center"><h1>Guide</h1></div>',
+        '<div align="center">\n\n<h1>Guide</h1>\n\n</div>',
+        '<div align="center">\n  <h1>Guide</h1>\n</div>',
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
