@@ -291,6 +291,20 @@ async def test_several_queries_are_asked_at_once(index):
         assert (await client.call_tool("search", {"queries": []})).is_error
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("search", {"query": "x", "folder": "a"}, "search takes no folder. Cure: query, "),
+        ("list", {"verbose": True}, "list takes no verbose. Cure: path"),
+    ],
+)
+async def test_what_a_tool_does_not_take_is_refused_by_its_name(index, tool, arguments, said):
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
+        answer = await client.call_tool(tool, arguments)
+    assert answer.is_error
+    assert said in answer.content[0].text
+
+
 async def test_the_list_leaves_out_what_could_not_be_read(folder, index):
     (folder / "binary.md").write_bytes(b"\0\0")
     index.refresh()

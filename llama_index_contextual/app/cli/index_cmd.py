@@ -67,6 +67,7 @@ def index(
         if is_first and report.chunks:
             _tell_languages(opened)
         skipped = options.skipped_line(opened.settings, names=list_skipped)
+        options.tell(skipped if as_json else "", "note:")
         lines = [done, *([skipped] if skipped else []), _next(opened)]
         options.print_report(report.to_dict(), "\n".join(lines), as_json=as_json)
         if watch:

@@ -116,6 +116,13 @@ class NotesServer(MCPServer[None]):
         finally:
             await asyncio.to_thread(self.keeper.close, wait=_ENDING)
 
+    async def call_tool(self, name: str, arguments: dict[str, Any], *more: Any, **others: Any) -> Any:
+        """Call a tool. The SDK drops arguments that it does not know, and an agent would not notice that."""
+        names = {tool.name: [*tool.input_schema.get("properties", {})] for tool in await self.list_tools()}
+        if unknown := [key for key in arguments or {} if name in names and key not in names[name]]:
+            raise ToolError(f"{name} takes no {', '.join(unknown)}. Cure: {', '.join(names[name])}")
+        return await super().call_tool(name, arguments, *more, **others)
+
     def fresh(self, ask: Callable[[], MemoryDigest]) -> MemoryDigest:
         """The digest of a question after a short look at the folder, with what it does not know yet."""
         note = self.keeper.look()
