@@ -1,7 +1,6 @@
 """Which settings there are: each with its name, its limits, its default and its meaning.
 
-Variables, options of the command line, the commented file and the page of the documentation are made from
-:data:`SETTINGS`.
+Variables, options of the command line and the page of the documentation are made from :data:`SETTINGS`.
 """
 
 from __future__ import annotations
@@ -199,7 +198,7 @@ _ALL: Final = (
         "retrieval.rerank", Name, None,
         "A reranker: `fastembed:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "
         "`ollama:MODEL`, `openai:MODEL`.",
-        "none", "--rerank",
+        "none",
     ),
     Setting("memory.max_results", Hits, 4, "The most hits of a digest.", flags="--max-results -k", harmless=True),
     Setting(

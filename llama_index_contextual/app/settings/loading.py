@@ -218,7 +218,7 @@ def read_text(path: Path, root: Path | None = None) -> str:
         root: The folder that it must lie in; None for any.
 
     Raises:
-        SettingError: It cannot be read, or is larger than 1 MB.
+        SettingError: It cannot be read, or is larger than 100,000 bytes.
     """
     try:
         return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
