@@ -26,10 +26,13 @@ import math
 import re
 from contextlib import contextmanager
 from numbers import Real
+from random import uniform
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from tenacity import RetryCallState
 
 _LOGIN: Final = re.compile(r"(https?://)[^/\s]*@")
 
@@ -249,3 +252,79 @@ def cure_of(fault: Any) -> str:
 def without_credentials(spec: str) -> str:
     """The name of a model or of an embedding without the user and password of its URL, to be written down."""
     return _LOGIN.sub(r"\1", spec)
+
+
+# Errors of the clients of model servers. Their classes are known by name: importing all of them would take a second.
+
+ABOUT_PROMPT: Final = (400, 413, 422)  # statuses of a request that the server will refuse again
+LONGEST_WAIT: Final = 60.0  # seconds before the next attempt, whatever a server asks for
+_BUSY: Final = (408, 409, 425, 429)
+_NOT_OFFERED: Final = 501  # what llama.cpp answers where it was not started for this
+_PASSING: Final = {"TransportError", "DecodingError", "OSError", "JSONDecodeError", "UnicodeDecodeError"}
+_SHOWN: Final = 200  # characters of an error without a known reason
+_CURES: Final = {
+    **dict.fromkeys((401, 403), "the API key"),
+    404: "the name of the model, or the address of its server",
+    429: "fewer num_workers, or later",
+}
+_OVERFLOW: Final = re.compile(
+    r"exceed_context_size|context_length_exceeded|maximum context length|context (?:window|size|length)"
+    r"|prompt is too long|too many tokens|input length",
+    re.IGNORECASE,
+)
+
+
+def _kinds(error: BaseException | None) -> set[str]:
+    """Names of the classes of an error, and of those that it was raised from."""
+    return set() if error is None else {kind.__name__ for kind in type(error).__mro__} | _kinds(error.__cause__)
+
+
+def _is_final(error: BaseException) -> str:
+    """Why another attempt would end as this one; "" where it may not."""
+    kinds = _kinds(error)
+    if "AnswerTooLargeError" in kinds:
+        return "answer too large"
+    return "timeout (cure: a longer timeout, or a smaller batch_size)" if any("Timeout" in one for one in kinds) else ""
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status in an error of a client; None where there was no answer."""
+    codes = (getattr(source, "status_code", None) for source in (error, getattr(error, "response", None)))
+    # Ollama's client says -1 where there was no answer.
+    return next((code for code in codes if isinstance(code, int) and code >= 100), None)  # noqa: PLR2004
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a request that failed may succeed soon: its server is busy, away, or answered what is no JSON."""
+    status = status_of(error)
+    if status is not None:
+        is_busy = status in _BUSY or (status >= 500 and status != _NOT_OFFERED)  # noqa: PLR2004
+        return is_busy and (_retry_after(error) or 0) <= LONGEST_WAIT
+    return not _is_final(error) and not _PASSING.isdisjoint(_kinds(error))
+
+
+def _retry_after(error: BaseException | None) -> float | None:
+    """The seconds that a server asks to wait in a ``Retry-After`` header; None where it does not."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None
+
+
+def pause(state: RetryCallState) -> float:
+    """Seconds before tenacity's next attempt: as the server asks, else exponentially more with jitter."""
+    wait = _retry_after(state.outcome.exception() if state.outcome else None)
+    return uniform(0, min(LONGEST_WAIT, 2.0 ** (state.attempt_number - 1))) if wait is None else wait  # noqa: S311
+
+
+def reason_of(error: Exception) -> str:
+    """Why a model did not answer, in the same few words for the same cause: a status, a timeout, a prompt too long."""
+    status = status_of(error)
+    if final := _is_final(error):
+        return final
+    if status in (*ABOUT_PROMPT, None) and _OVERFLOW.search(str(error)):
+        return "prompt too long (cure: the model's context_window)"
+    if status:
+        return f"HTTP {status}" + (f" (cure: {_CURES[status]})" if status in _CURES else "")
+    if may_pass(error):
+        return "no connection (cure: start the server, or correct its address)"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:_SHOWN]}"

@@ -13,7 +13,7 @@ from llama_index.core import Document
 from llama_index.core.ingestion import IngestionPipeline
 from servers import served
 
-from llama_index_contextual import HeadingAwareMarkdownNodeParser, service
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.embeddings import (
     EmbedDocuments,
@@ -150,14 +150,14 @@ def test_a_long_document_goes_in_windows(vendor):
 
 @pytest.mark.parametrize("fault", [429, 500, 503, "cut", b"<html>busy</html>"])
 def test_what_passes_is_asked_again(vendor, fault, monkeypatch):
-    monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     vendor.faults += [fault, fault]
     assert len(voyage(vendor).embed_document(["a", "b"])) == 2
     assert len(vendor.asked) == 3
 
 
 def test_what_stays_is_an_error_that_shows_no_key(vendor, monkeypatch):
-    monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     vendor.faults += [503] * 9
     with pytest.raises(EmbeddingError, match="failed: HTTP 503") as busy:
         voyage(vendor).embed_document(["a"])

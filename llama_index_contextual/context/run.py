@@ -21,7 +21,6 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
-from llama_index_contextual import service
 from llama_index_contextual.context import prompts
 from llama_index_contextual.context.base import (
     DEFAULT_WINDOW,
@@ -34,7 +33,16 @@ from llama_index_contextual.context.base import (
     in_words,
 )
 from llama_index_contextual.context.free import PatternContextGenerator
-from llama_index_contextual.errors import ContextError, ContextualWarning, StorageError
+from llama_index_contextual.errors import (
+    ABOUT_PROMPT,
+    ContextError,
+    ContextualWarning,
+    StorageError,
+    may_pass,
+    pause,
+    reason_of,
+    status_of,
+)
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 
 if TYPE_CHECKING:
@@ -185,9 +193,9 @@ class Run:
         messages = prompt.messages(cache_point=kind.startswith(_MARK_CACHE))
         limit = {"max_tokens": OUTPUT_TOKENS * len(group)} if kind.startswith(_TAKE_MAX_TOKENS) else {}
         attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client tries again by itself
-        stop, retry = stop_after_attempt(attempts), retry_if_exception(service.may_pass)
+        stop, retry = stop_after_attempt(attempts), retry_if_exception(may_pass)
         try:
-            async for attempt in AsyncRetrying(stop=stop, wait=service.pause, retry=retry, reraise=True):
+            async for attempt in AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True):
                 with attempt:
                     self._count_call()
                     chat = partial(llm.chat, messages, **limit)
@@ -195,9 +203,9 @@ class Run:
         except ContextError:
             raise
         except Exception as error:  # each integration has errors of its own
-            generator.failures += service.status_of(error) not in service.ABOUT_PROMPT
+            generator.failures += status_of(error) not in ABOUT_PROMPT
             generator.paused_until = time.monotonic() + _PAUSE if generator.failures >= _FAILURES else 0.0
-            raise ContextError(service.reason_of(error)) from error
+            raise ContextError(reason_of(error)) from error
         generator.failures = 0
         answer, spent = response.message.content or "", _tokens_of(response)
         generator.usage.tokens += spent if spent.prompt else Tokens(prompt.tokens, 0, prompts.count_tokens(answer))

@@ -18,7 +18,6 @@ from fake_model import Reply, always
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index_contextual import service
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.settings.models import NamedModel, resolve_embedding, resolve_reranker
@@ -146,7 +145,7 @@ def waits(monkeypatch):
     for name in ("VOYAGE_API_KEY", "JINA_API_KEY"):
         monkeypatch.setenv(name, "key")
     seconds = []
-    monkeypatch.setattr(service.tenacity.nap.time, "sleep", seconds.append)
+    monkeypatch.setattr("tenacity.nap.time.sleep", seconds.append)
     return seconds
 
 

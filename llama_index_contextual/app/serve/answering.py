@@ -19,8 +19,7 @@ from llama_index_contextual.app.settings.models import resolve_llm
 from llama_index_contextual.context.llm import model_name
 from llama_index_contextual.context.prompts import count_tokens
 from llama_index_contextual.context.run import context_window
-from llama_index_contextual.errors import AnswerError
-from llama_index_contextual.service import TIMEOUT, reason_of
+from llama_index_contextual.errors import AnswerError, reason_of
 from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def fenced(sources: Sequence[str]) -> str:
     return "\n\n".join(blocks)
 
 
-def answering_model(llm: str | LLM | None, timeout: float = TIMEOUT) -> LLM:
+def answering_model(llm: str | LLM | None, timeout: float = 60.0) -> LLM:
     """The model that answers.
 
     Args:

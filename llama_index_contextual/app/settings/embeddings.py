@@ -103,7 +103,7 @@ class _VendorEmbedding(DocumentEmbedding):
 
     def _ask(self, variable: str, route: str, body: Mapping[str, Any]) -> list[list[float]]:
         """The vectors in the answer to a request, whose key a variable of the environment holds."""
-        from llama_index_contextual.service import vectors_from  # httpx, which few questions need
+        from llama_index_contextual.app.settings.servers import vectors_from  # httpx, which few questions need
 
         key = os.environ.get(variable)
         if not key:

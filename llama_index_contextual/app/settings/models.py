@@ -25,7 +25,7 @@ from llama_index_contextual.app.settings.embeddings import (
 )
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
-from llama_index_contextual.errors import Checked, SettingError, needs, without_credentials
+from llama_index_contextual.errors import Checked, SettingError, may_pass, needs, pause, without_credentials
 from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
     import tenacity
     from llama_index.embeddings.openai import OpenAIEmbedding
 
-    from llama_index_contextual.service import ATTEMPTS, VECTOR_BYTES, client_options, may_pass, pause
+    from llama_index_contextual.app.settings.servers import ATTEMPTS, VECTOR_BYTES, client_options
 
     class BoundedOpenAIEmbedding(OpenAIEmbedding):
         """It waits at most three times; of its two loops of attempts the client's is off."""
@@ -127,7 +127,10 @@ def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
     from llama_index.embeddings.ollama import OllamaEmbedding
     from ollama import AsyncClient, Client
 
-    from llama_index_contextual.service import VECTOR_BYTES, client_options  # httpx, which few questions need
+    from llama_index_contextual.app.settings.servers import (  # httpx, which few questions need
+        VECTOR_BYTES,
+        client_options,
+    )
 
     host, limits = url or OLLAMA_URL, (timeout, VECTOR_BYTES)  # its client_kwargs are for both clients alike
     embedding = OllamaEmbedding(model_name=model, base_url=host, embed_batch_size=64, **_instructions(model))
@@ -187,7 +190,7 @@ class NamedModel:
         """The LLM."""
         import httpx
 
-        from llama_index_contextual.service import client_options
+        from llama_index_contextual.app.settings.servers import client_options
 
         provider, model, url = _MODEL.fullmatch(self.spec).groups()  # type: ignore[union-attr]
         limits, alimits = client_options(self.timeout), client_options(self.timeout, is_async=True)

@@ -1,0 +1,111 @@
+"""HTTP to the servers of models: answers of bounded size and time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import tenacity
+
+from llama_index_contextual.errors import EmbeddingError, may_pass, pause
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+ANSWER_BYTES: Final = 10_000_000  # of an answer
+VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
+ATTEMPTS: Final = 4  # three waits
+_CONNECT_SECONDS: Final = 10.0
+_LONGEST_ANSWER: Final = 10  # times the seconds of silence, so that an answer in drops ends too
+_SHOWN: Final = 200  # characters of an answer that an error shows
+
+
+class AnswerTooLargeError(httpx.TransportError):
+    """An answer larger than its bound, or packed although that was not asked for."""
+
+
+class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of an answer, which ends at its bounds of bytes and of time."""
+
+    def __init__(self, response: httpx.Response, most_bytes: int, seconds: float) -> None:
+        self._stream: Any = response.stream
+        self._host, self._most, self._left = response.request.url.host, most_bytes, most_bytes
+        self._seconds, self._end = seconds, time.monotonic() + seconds
+        if response.headers.get("Content-Encoding", "identity") != "identity":  # a few bytes may become gigabytes
+            raise AnswerTooLargeError(f"{self._host} packs its answer, which was not asked for")
+
+    def _bounded(self, piece: bytes) -> bytes:
+        if time.monotonic() > self._end:
+            raise httpx.ReadTimeout(f"{self._host} has not ended its answer within {self._seconds:g} seconds")
+        self._left -= len(piece)
+        if self._left < 0:
+            raise AnswerTooLargeError(f"{self._host} answers with more than {self._most:,} bytes")
+        return piece
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self._bounded, self._stream)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield self._bounded(piece)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._stream.aclose()
+
+
+def client_options(timeout: float, most_bytes: int = ANSWER_BYTES, *, is_async: bool = False) -> Any:
+    """Keyword arguments of an ``httpx.Client`` (or ``AsyncClient``) whose answers are bounded.
+
+    Args:
+        timeout: Seconds of silence, after which an answer is given up. All of it, in drops, may take ten times as long.
+        most_bytes: Of an answer.
+        is_async: Whether they are for an ``AsyncClient``.
+    """
+
+    def bound(response: httpx.Response) -> None:
+        response.stream = _BoundedStream(response, most_bytes, timeout * _LONGEST_ANSWER)
+
+    async def abound(response: httpx.Response) -> None:
+        bound(response)
+
+    return {
+        "timeout": httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
+        "headers": {"Accept-Encoding": "identity"},
+        "event_hooks": {"response": [abound if is_async else bound]},
+    }
+
+
+def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float) -> Any:
+    """The JSON of an answer with vectors to a POST, which is sent up to four times while the server is busy or away.
+
+    Args:
+        url: The address.
+        body: What is sent.
+        headers: More headers, such as a key.
+        timeout: Seconds of silence, after which the server is given up.
+
+    Raises:
+        EmbeddingError: The server refuses, or failed each time.
+    """
+    stop, retry = tenacity.stop_after_attempt(ATTEMPTS), tenacity.retry_if_exception(may_pass)
+
+    def attempt() -> Any:
+        answer = client.post(url, json=body, headers=headers)
+        if answer.is_error:
+            reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
+            raise httpx.HTTPStatusError(reason, request=answer.request, response=answer)
+        return answer.json()
+
+    try:
+        with httpx.Client(**client_options(timeout, VECTOR_BYTES)) as client:
+            return tenacity.Retrying(stop=stop, retry=retry, wait=pause, reraise=True)(attempt)
+    except (httpx.HTTPError, ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, httpx.HTTPStatusError) else f"{type(error).__name__}: {error}"
+        cure = "see that key, model, settings and server are right, or try again later"
+        raise EmbeddingError(f"{url} failed: {reason}. Cure: {cure}.") from error
