@@ -276,11 +276,19 @@ def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
         SettingError: The store cannot list its nodes.
     """
     try:
-        nodes = [node for page in _pages_of_ids(store) for node in store.get_nodes(page)]
+        nodes = [node for page in _pages_of_ids(store) for node in _listed(store, page)]
     except _CANNOT_LIST as error:
         cure = "Cure: pass nodes= or docstore="
         raise SettingError(f"{type(store).__name__} cannot list its nodes ({error!r}). {cure}.") from error
     return sorted(nodes, key=lambda node: node.node_id)
+
+
+def _listed(store: BasePydanticVectorStore, ids: list[str] | None) -> list[BaseNode]:
+    """Nodes of a store with these ids, all for None. pgvector lists none without a filter, and takes an empty one."""
+    try:
+        return store.get_nodes(ids)
+    except AssertionError:
+        return store.get_nodes(ids, MetadataFilters(filters=[]))
 
 
 def _pages_of_ids(store: BasePydanticVectorStore) -> Iterator[list[str] | None]:

@@ -77,7 +77,7 @@ def test_the_index_and_its_names_are_those_of_llama_index():
 
 
 class Unlisted(SimpleVectorStore):
-    """Holds text and cannot list it, as pgvector and Milvus say it."""
+    """Holds text and cannot list it, as Milvus says it."""
 
     stores_text: bool = True
     problems: ClassVar[list[type[Exception]]] = []
@@ -92,3 +92,18 @@ def test_a_store_that_cannot_list_its_nodes_is_named_with_a_cure(problem):
     index = VectorStoreIndex.from_vector_store(Unlisted(), embed_model=HashedWords())
     with pytest.raises(SettingError, match=r"Unlisted cannot list its nodes .* Cure: pass nodes="):
         ContextualBM25Retriever.from_defaults(index=index)
+
+
+class Filtered(Unlisted):
+    """Lists its nodes where a filter says which, as pgvector does; an empty one is enough."""
+
+    def get_nodes(self, node_ids=None, filters=None):
+        assert node_ids is not None or filters is not None
+        return nodes()
+
+
+def test_a_store_that_lists_by_a_filter_alone_is_listed_by_an_empty_one():
+    index = VectorStoreIndex.from_vector_store(Filtered(), embed_model=HashedWords())
+    keywords = ContextualBM25Retriever.from_defaults(index=index)
+    assert len(keywords) == 3
+    assert keywords.retrieve("restarts")[0].node.get_content() == TEXTS["c"]
