@@ -115,7 +115,9 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     notes: list[str] = []
     for key, value in islice(metadata.items(), MOST_KEYS):
         most = MOST_CHARS if key == TITLE else MOST_VALUE
-        if isinstance(value, str) and len(value) > most:
+        if len(key) > MOST_CHARS:
+            notes.append(f"{shortened(key)!r} is a key of {len(key):,} characters and is left out")
+        elif isinstance(value, str) and len(value) > most:
             values[key] = shortened(value, most)
             notes.append(f"{key!r} has {len(value):,} characters, of which {most:,} are kept")
         elif isinstance(value, list | tuple | set | dict) and (fault := _too_large(value)):

@@ -37,6 +37,7 @@ _DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer en
 _FLAGS: Final = frozenset({"", "true", "false"})
 _NULLS: Final = frozenset({None, "", "~", "null", "Null", "NULL"})
 _KEY: Final = re.compile(r"^([^\s#'\"\[\]{},&*!|>%@`:-][^:\r\n]{0,200}?)[ \t]*:(?=\s|\Z|\d{4}-)", re.MULTILINE)
+_MOST_TOML: Final = 2_000  # characters a line: the parser's time and memory grow with the square of a dotted key
 _LOOSE: Final = re.compile(r"^[^\s#-]", re.MULTILINE)  # a line that belongs to no key above it
 
 
@@ -91,6 +92,8 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
     try:
         if len(source) > _MOST_CHARS:
             raise ValueError(f"it has {len(source):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
+        if is_toml and max(map(len, source.split("\n"))) > _MOST_TOML:
+            raise ValueError(f"a line has more than {_MOST_TOML:,} characters")  # noqa: TRY301
         values = tomllib.loads(source.replace("\r\n", "\n")) if is_toml else _read_yaml(source)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)  # counted from 0, and the fence is one

@@ -171,10 +171,8 @@ def _whitespace_cut_points(text: str, start: int, end: int, step: int) -> Iterat
     """Places to cut inside one sentence or line, at least every ``step`` characters: after white space if any."""
     while end - start > step:
         space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
-        at = start + step
-        while at > start + 1 and _MARK.match(text, at):
-            at -= 1
-        start = space + 1 if space > 0 else at
+        bounds = range(start + step, start + 1, -1)  # in a run of marks that is longer, any place is as good
+        start = space + 1 if space > 0 else next((at for at in bounds if not _MARK.match(text, at)), start + step)
         blank = _SPACE.match(text, start, end)
         start = blank.end() if blank else start
         if start >= end:

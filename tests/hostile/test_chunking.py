@@ -95,6 +95,7 @@ GROWING = {
     "lists in lists on one line": lambda n: "- " * (n // 2) + "x",
     "letters on one line": lambda n: "".join(random.Random(n).choices("abcdefgh", k=n)),  # noqa: S311
     "many days": lambda n: "".join(f"## 2026-11-{i % 28 + 1:02}\n\n" for i in range(n // 8)),
+    "marks of one letter": lambda n: "a" + "\u0301" * n,
     "many rules": lambda n: "a\n\n---\n\n" * (n // 8),
 }
 
@@ -196,3 +197,8 @@ def test_aliases_of_front_matter_make_no_list_of_a_billion_items():
     with pytest.warns(ContextualWarning, match="aliases of lists"):
         nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
     assert len(nodes[0].metadata) < 30
+
+
+def test_a_dotted_key_of_front_matter_takes_no_gigabyte():
+    with pytest.warns(ContextualWarning, match="cannot be read as TOML and is kept as text: a line has more than"):
+        assert not read_front_matter(f"+++\n{'a.' * 40_000}b = 1\n+++\n").values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -182,6 +183,16 @@ def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_pat
     shutil.rmtree(place) if place.is_dir() else place.unlink()
     place.symlink_to(mine / Path(link).relative_to(".contextual"))
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
-    with pytest.raises(StorageError, match=r"is a symbolic link.*Cure: remove the link, or name where it leads"):
+    with pytest.raises(StorageError, match=r"is a symbolic link.*Cure: remove it"):
         ContextualIndex.open(folder)
     assert before == {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+@pytest.mark.parametrize("part", ["index.sqlite3", "paid.sqlite3", "cache/bm25.arrays", "write.lock.owner"])
+def test_a_pipe_in_an_index_is_refused_before_it_is_opened(folder, part):
+    place = indexed(folder) / ".contextual" / part
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    with pytest.raises(StorageError, match=f"{part} is no regular file"):
+        ContextualIndex.open(folder)

@@ -82,3 +82,32 @@ def test_one_document_of_a_refresh_ends_no_batch(value, tmp_path):
         ]
         found = {index.as_retriever().retrieve(word)[0].node.ref_doc_id for word in ("zebras", "tigers")}
         assert found == {"odd", "good"}
+
+
+class Foreign(dict):
+    def items(self):
+        raise KeyError("items")
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class Object:
+    def __str__(self):
+        raise OSError("no text")
+
+
+@pytest.mark.parametrize("value", [Foreign(a=1), Object()], ids=["mapping", "object"])
+def test_what_foreign_values_raise_concerns_their_document_alone(value, tmp_path):
+    odd = Document(text="Text about zebras.", id_="odd")
+    odd.metadata["v"] = value
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        [problem] = index.refresh([odd, Document(text="Text about tigers.", id_="good")]).failed
+        assert (problem.path, [*index.documents()]) == ("odd", ["good"])
+        assert problem.reason.startswith("its metadata is no plain data (")
+
+
+def test_a_key_of_a_million_characters_is_left_out():
+    values, [note] = bounded({"k" * 1_000_000: 1, "path": "a.md"})
+    assert values == {"path": "a.md"}
+    assert note.endswith("is a key of 1,000,000 characters and is left out")

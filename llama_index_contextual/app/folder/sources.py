@@ -273,7 +273,7 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
         try:
             parts, repair = parts_of(identity, group)
             content = json.dumps([[one.doc_id, one.text, one.metadata] for one in parts], sort_keys=True, default=str)
-        except (TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001  its values are foreign code: what they raise concerns it alone
             reason = f"its metadata is no plain data ({type(error).__name__}: {error})"[:300]
             failed.append(Problem(identity, f"{reason}. Cure: strings, numbers, dates and lists of them."))
             continue

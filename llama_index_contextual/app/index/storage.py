@@ -62,18 +62,16 @@ class Layout:
             sizes[name] = sizes.get(name, 0) + (file.stat().st_size if file.is_file() else 0)
         return dict(sorted(sizes.items()))
 
-    def refuse_links(self) -> None:
-        """Refuse symbolic links: a folder of somebody else would have files outside of it read, written or deleted.
+    def refuse_foreign_parts(self) -> None:
+        """Refuse links, pipes and devices: somebody else's folder would lead out of it, hang, or never end.
 
         Raises:
-            StorageError: The folder is a link, or one is in it.
+            StorageError: The folder is one, or one is in it.
         """
         for path in (self.root, *self.root.rglob("*")):
-            if path.is_symlink():
-                raise StorageError(
-                    f"{path} is a symbolic link, and an index is not kept behind one. Cure: remove the link, or name "
-                    "where it leads as the storage folder."
-                )
+            if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir())):
+                what = "a symbolic link" if path.is_symlink() else "no regular file"
+                raise StorageError(f"{path} is {what}, and no part of an index. Cure: remove it, or another storage")
 
 
 class WriteLock:
@@ -154,7 +152,7 @@ def places(
     else:
         cure = "--storage PLACE, or [collections] in your own config.toml"
         raise SettingError(f"an index of several folders is in none of them. Cure: {cure}")
-    layout.refuse_links()
+    layout.refuse_foreign_parts()
     state = stored_state(layout)
     if root is not None:
         folders = Folders(root)
