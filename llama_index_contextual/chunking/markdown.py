@@ -181,27 +181,35 @@ def _between(opening: str, closing: str) -> str:
     return rf"{opening}(?:(?!{opening})[\s\S])*?{closing}"
 
 
-# Comments of MDX, Liquid and Obsidian, code of Jekyll and Hugo, and formulas: no line in one is a heading.
+_TAG: Final = r"\{(?:%-?|\{[<%])\s?"  # of Liquid and its kind, and of Hugo
+# Comments of HTML, MDX, Hugo, Jinja, Handlebars, ERB, Obsidian and Liquid, code of the last, and formulas: no line in
+# one is a heading.
 _NO_MARKDOWN: Final = re.compile(
     "|".join(
         [
             f"(?P<code>{CODE})",
-            _between(r"\{\s*/\*", r"\*/\s*\}"),
-            _between(r"\{%-?\s*comment\b[^%\n]{0,200}%\}", r"\{%-?\s*endcomment\s*-?%\}"),
-            _between(r"\{(?:%-?|\{<)\s*highlight\b[^\n]{0,200}", r"\{(?:%-?|\{<)\s*(?:end|/)\s*highlight\b"),
-            _between(r"^[ \t]*%%", "%%"),
-            _between(r"^[ \t]*\$\$[ \t]*$", r"\$\$"),
+            _between("<!--", "-->"),
+            _between(r"\{-?\s{0,9}/\*", r"\*/\s{0,9}-?\}"),
+            _between(r"\{#(?=[-\s])", r"#\}"),
+            _between(r"\{\{!--", r"--\}\}"),
+            _between("<%#", "%>"),
+            _between(r"(?<![\w%])%%", "%%"),
+            _between(rf"{_TAG}(?:comment|highlight|code)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|code)"),
+            r"^[ \t]*\$\$(?:(?!\$\$|\n[ \t]*\n)[\s\S])*\$\$",
         ]
     ),
     re.MULTILINE,
 )
-_MAY_HOLD: Final = ("*/", "endcomment", "highlight", "%%", "$$")
-# What stands around a callout, a panel or a step (Quarto, Docusaurus, MDX, HTML): no heading in it heads what follows.
+_MAY_HOLD: Final = ("-->", "*/", "#}", "--}}", "%>", "%%", "comment", "highlight", "code", "$$")
+# What stands around a callout, a panel or a step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook): no heading in it heads
+# what follows.
 _CONTAINER: Final = re.compile(
     r"^ {0,3}(?:(?P<colons>:{3,})[ \t]*(?P<title>\S)?"
-    r"|<(?P<slash>/)?(?P<tag>[A-Z][\w.]*|details|aside|blockquote)\b[^<>]{0,1000}(?<!/)>(?!.*</(?P=tag)\b))",
+    rf"|(?:<(?=/?(?:[A-Z]|details\b|aside\b|blockquote\b))|{_TAG}(?!(?:end)?(?:if|for|unless|raw)))"
+    r"(?P<slash>/|end)?\s?(?P<tag>[A-Za-z][\w.-]*)[^<>]{0,1000}?(?<!/)(?:>|%\})(?!.*(?:/|end)\s?(?P=tag)\b))",
     re.MULTILINE,
 )
+_MAY_CONTAIN: Final = re.compile(r":::|</|\{[{%]")
 _DEEPEST_CONTAINER: Final = 50
 
 Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and its value
@@ -226,11 +234,17 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
     if any(mark in text for mark in _MAY_HOLD):
-        text = _NO_MARKDOWN.sub(lambda run: run[0] if run["code"] else _VISIBLE.sub("x", run[0]), text)
+        text = _NO_MARKDOWN.sub(_without_marks, text)
     if _HAS_HTML_HEADING.search(text):
         text = HTML_HEADING.sub(_as_heading, text)
     text = _DEEP_LINE.sub(lambda line: line[1] + "x" * len(line[2]), text)
     return "\n" * body + text[body:]
+
+
+def _without_marks(run: re.Match[str]) -> str:
+    """A comment of which no line is a heading: letters alone from its second line on, up to where it ends."""
+    first, line_end, others = run[0].partition("\n")
+    return run[0] if run["code"] else f"{first}{line_end}{_VISIBLE.sub('x', others[:-3])}{others[-3:]}"
 
 
 def _as_heading(match: re.Match[str]) -> str:
@@ -243,7 +257,7 @@ def containers_of(masked: str) -> list[tuple[int, int]]:
     """Where callouts, components and their kind begin and end, by their ends; those that end nowhere do not."""
     found: list[tuple[int, int]] = []
     open_: list[tuple[str, int]] = []
-    for edge in _CONTAINER.finditer(without_code(masked)) if ":::" in masked or "</" in masked else ():
+    for edge in _CONTAINER.finditer(without_code(masked)) if _MAY_CONTAIN.search(masked) else ():
         name = edge["tag"] or ":"
         if not edge["slash"] and (edge["tag"] or edge["title"]):
             open_.append((name, edge.start()))

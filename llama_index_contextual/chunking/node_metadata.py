@@ -50,10 +50,10 @@ NAMES_TAKEN: Final = frozenset(
     | {"file_path", "file_name", "doc_id", "document_id", "ref_doc_id"}
 )
 # The day that a note is of, without marks between the words. ``due``, ``updated`` and their kind are other days.
-_DAYS_OF_FRONT_MATTER: Final = (
-    *(metadata.DATE, "created", "createdat", "datecreated", "createddate", "creationdate", "published", "publishedat"),
-    *("pubdate", "publishdate", "datepublished", "fecha", "datum"),
+_DAY_OF_FRONT_MATTER: Final = re.compile(
+    r"(date|fecha|datum)|(?:date)?(created|creation)(?:at|on|date|time)*|(?:date)?(pub|publish|published)(?:at|on|date|time)*"
 )
+_SIGNS: Final = re.compile("[-_ ]")
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
 _MOST_TAGS: Final = 2000  # characters of inline tags
@@ -219,10 +219,12 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
             ours[key] = metadata.shortened(value)
     if not theirs.get(metadata.TAGS) and (tags := front.tags()):
         ours[metadata.TAGS] = metadata.short_tags(tags)
-    by_name = {re.sub("[-_ ]", "", key): front.text(key) for key in front.values}
-    brought = metadata.value_of(document.metadata, metadata.DATE)
-    days = map(dates.parse_day, [brought, *map(by_name.get, _DAYS_OF_FRONT_MATTER)])
-    day = next(filter(None, days), None) or dates.date_from_path(metadata.path_of(document.metadata))
+    keys = [
+        (match.lastindex, key) for key in front.values if (match := _DAY_OF_FRONT_MATTER.fullmatch(_SIGNS.sub("", key)))
+    ]
+    values = [metadata.value_of(document.metadata, metadata.DATE), *(front.text(key) for _, key in sorted(keys))]
+    days = filter(None, map(dates.parse_day, values))
+    day = next(days, None) or dates.date_from_path(metadata.path_of(document.metadata))
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}
 
 

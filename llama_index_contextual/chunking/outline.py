@@ -37,8 +37,14 @@ _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
 _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
 )
+# Comments, anchors and attributes above a heading.
+_LEAD: Final = re.compile(
+    r"(?:\s*(?:<!--(?:(?!-->)[\s\S])*-->|\{{1,2}-?\s?[/#:!][^{}]*\}{1,2}|%%[^%]*%%|<(a|span)\s[^<>]*>\s*</\1>"
+    r"|\([\w-]+\)=))+\s*"
+)
+_MOST_OF_LEAD: Final = 1000  # characters
 # What ends a heading: {#id .class}, {: #id}, MDX's {/* id */}, also after hashes. "{id}" is text.
-_ATTRIBUTES: Final = re.compile(r"(?: #+)? ?\{:? ?[#./][^{}]*\}$")
+_ATTRIBUTES: Final = re.compile(r"(?: #+)? ?\{:? ?[#./-][^{}]*\}$")
 # Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
 _SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
 
@@ -115,6 +121,7 @@ def _add_marks(outline: Outline, masked: str) -> None:
             if kind != "rule" or above not in {"", "heading"}:  # a rule right under a heading changes nothing
                 above = kind
             if kind == "heading":
+                _join_what_leads(masked, outline.marks, start)
                 outline.headings.append((len(outline.marks) - 1, int(value["level"][1]), start, stop))
         if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
@@ -122,6 +129,15 @@ def _add_marks(outline: Outline, masked: str) -> None:
             outline.marks[-1] = outline.marks[-1]._replace(atom=atom)
         if tag in {"List", "BlockQuote"}:
             around.append(stop)
+
+
+def _join_what_leads(masked: str, marks: list[Mark], start: int) -> None:
+    """Let a heading begin with the comments and anchors right above it."""
+    while (
+        len(marks) > 1 and start - marks[-2].offset < _MOST_OF_LEAD and _LEAD.fullmatch(masked, marks[-2].offset, start)
+    ):
+        del marks[-1]
+        marks[-1] = marks[-1]._replace(strength=marks[-1].strength and SECTION, kind="heading")
 
 
 def _strength(masked: str, start: int, kind: str, above: str) -> int:

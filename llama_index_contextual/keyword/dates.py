@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -170,21 +170,28 @@ def closeness(day: date | None, named: Sequence[NamedDate]) -> float:
 
 
 def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
-    """Dates that a text names, in order; of readings that overlap the longest counts, even if impossible.
+    """Dates that a text names, in order; of ``5 to 8 March`` all days.
 
     ``03/04/2026`` is 3 April or March 4: in English both that have come, in the other languages the former.
     """
-    text = plain_digits(text)
+    text, named = plain_digits(text), []
+    for one, other in dates.in_ranges(text, partial(_named, today=today, words=words)):
+        start, days = min(one.start, other.start), (*one[2:], *other[2:])
+        named.append(NamedDate(min(days), max(days), text[start : max(one.end, other.end)], start))
+    return tuple(named[:_MOST_DATES])
+
+
+def _named(text: str, today: date, words: Lexicon) -> list[dates.Found]:
+    """The dates in a text, in order; of readings that overlap the longest counts, even if impossible."""
     readings = [(*match.span(), ranges) for match, ranges in (*_numeric(text, today), *_worded(text, today, words))]
-    readings += [(start, end, [(day, day)]) for start, end, day in dates.dates_in(text, compact=True)]
-    readings.sort(key=lambda reading: (reading[0] - reading[1], reading[0]))
-    named: list[NamedDate] = []
+    readings += [(start, end, [(day, day)]) for start, end, day, _ in dates.dates_in(text, compact=True)]
     taken = bytearray(len(text))  # 1 where a longer reading was chosen, so that "30 February" leaves no "February"
-    for start, end, ranges in readings:
+    chosen = []
+    for start, end, ranges in sorted(readings, key=lambda reading: (reading[0] - reading[1], reading[0])):
         if not any(taken[start:end]):
             taken[start:end] = bytes([1]) * (end - start)
-            named += [NamedDate(*days, text[start:end], start) for days in ranges]
-    return tuple(sorted(named, key=lambda one: one.start)[:_MOST_DATES])
+            chosen += [dates.Found(start, end, *days) for days in ranges]
+    return sorted(chosen, key=lambda one: one.start)
 
 
 def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[Range]]]:

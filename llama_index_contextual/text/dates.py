@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import re
-from datetime import date, datetime, time, timezone
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from datetime import date, datetime, time, timedelta, timezone
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.text.language import WORDS, tell_language
 from llama_index_contextual.text.normalize import plain_digits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+
+
+class Found(NamedTuple):
+    """Where a date starts and ends in a text, and its first and its last day."""
+
+    start: int
+    end: int
+    first: date
+    last: date
+
 
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
@@ -26,14 +36,13 @@ _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
 _ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
-_TO: Final = r"(?: ?[-–—] ?\d\d?\.?)?"  # "5–8 March", of which the first day counts
 _FORMS: Final = (
     _ISO,
     _AMBIGUOUS,
-    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\.{_TO} ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)"),
+    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)"),
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
-    re.compile(rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}{_TO}(?:, ?| ){_YEAR}\b"),
-    re.compile(rf"\b(?P<day>\d\d?){_ORDINAL}{_TO}(?: de| of)?[ -](?P<month>[^\W\d_]+)\.?,?(?: del?)?[ -]{_YEAR}\b"),
+    re.compile(rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:, ?| ){_YEAR}\b"),
+    re.compile(rf"\b(?P<day>\d\d?){_ORDINAL}(?: de| of)?[ -]?(?P<month>[^\W\d_]+)\.?,?(?: del?)?[ -]?{_YEAR}\b"),
 )
 # As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
 COMPACT: Final = re.compile(
@@ -95,7 +104,7 @@ def date_from_path(path: str) -> date | None:
     The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
     """
     path = path.replace("\\", "/")
-    found = [(-path.count("/", 0, end), start, day) for start, end, day in dates_in(path, compact=True)]
+    found = [(-path.count("/", 0, end), start, day) for start, end, day, _ in _first_in(path, compact=True)]
     return min(found, default=(0, 0, None))[2]
 
 
@@ -104,33 +113,94 @@ def date_from_heading(title: str) -> date | None:
 
     Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
     """
-    return min(dates_in(title), default=(0, 0, None))[2]
+    return min(_first_in(title), default=(0, 0, None))[2]
 
 
 def names_in_passing(title: str) -> bool:
     """Whether words of a sentence lead to the first date of a title: ``Plan for 2026-06-30``, not ``Standup, …``."""
-    before = title[: min(dates_in(title), default=(0, 0, None))[0]].rstrip("[<")
+    before = title[: min(_first_in(title), default=(0, 0, None))[0]].rstrip("[<")
     return (
         before.endswith(" ") and " " in before.strip() and before.split()[-1].isalpha() and before.split()[-1].islower()
     )
 
 
-def dates_in(text: str, *, compact: bool = False) -> Iterator[tuple[int, int, date]]:
-    """The dates in a text that name a year, each with where it starts and ends, form by form.
+# Between the first and the last day of a range; a hyphen inside of "2026-03-05" is none.
+_TO: Final = r"""(?:[ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.-]*-))[ ]?|[ ]all['’]
+    |[ _](?:-|to|until|till|through|bis|hasta|al?|au|ao|até|tot|tot[ ]en[ ]met|t/m|по|до)[ _])"""  # noqa: RUF001
+_AND: Final = r"[ ](?:and|&|und|y|et|e|en|и)[ ]"
+_MAY_BE_RANGE: Final = re.compile(f"{_TO}|{_AND}", re.VERBOSE | re.IGNORECASE)
+_NUMBER: Final = r"\d\d?(?:st|nd|rd|th|er|º|°|\.|日|号)?"
+_ITEMS: Final = {  # what is a day, or a part of one; and what may stand between two where no "between" comes before
+    r"(?:19|20|21)\d\d-\d\d?-\d\d?": _TO,
+    rf"\b[^\W\d_]{{3,}}\.?[ ]{_NUMBER}": _TO,
+    rf"{_NUMBER}[ ]?(?:de[ ]|of[ ])?[^\W\d_]{{3,}}\b\.?": _TO,
+    r"\b[^\W\d_](?:[^\W\d_]{2,}|\d)\b\.?": _TO,  # January, Q1
+    r"\d\d?[./月]\d\d?[./日号]?": _TO,
+    _NUMBER: f"{_TO}|{_AND}",
+}
+_RANGES: Final = [
+    re.compile(
+        rf"""(?<![\d./])(?P<between>\b(?:between|entre|zwischen|tra|fra|tussen|между)[ ](?:(?:the|el|le|dem)[ ])?)?
+        (?P<first>{item}(?P<year>,?[ ]?(?:19|20|21)\d\d)?)(?:{to}|(?(between){_AND}|(?!)))(?:[^\W\d_]+\.?,?[ ])?
+        (?P<last>{item}(?(year),?[ ]?(?:19|20|21)\d\d))(?!(?<=\d)\d|[-/]\d)""",
+        re.IGNORECASE | re.VERBOSE,
+    )
+    for item, to in _ITEMS.items()
+]
+_FAR: Final = timedelta(days=31)  # by which ends of a range may come in the other order: "5 to 3 days ago"
+
+
+def in_ranges(text: str, find: Callable[[str], list[Found]]) -> list[tuple[Found, Found]]:
+    """The dates that a function finds in a text, each as the first and the last of a range, mostly twice the same.
+
+    ``5 to 8 March`` is read as ``5 March`` and as ``8 March``. Where not both are dates it is no range.
+    """
+    found = []
+    for kept in ("first", "last") if _MAY_BE_RANGE.search(text) else ():
+        part, offsets = text, [*range(len(text))]
+        for pattern in _RANGES:
+            for match in reversed([*pattern.finditer(part)]):
+                ends = match.end("first"), match.start("last"), match.end(), match.start("first")
+                dropped = slice(ends[0], ends[2]) if kept == "first" else slice(ends[3], ends[1])
+                part = part[: dropped.start] + part[dropped.stop :]
+                del offsets[dropped]
+        found.append([one._replace(start=offsets[one.start], end=offsets[one.end - 1] + 1) for one in find(part)])
+    first, last = found if any(found) and len(found[0]) == len(found[1]) else [find(text)] * 2
+    return [(_before(*both), both[1]) for both in zip(first, last, strict=True)]
+
+
+def _before(first: Found, last: Found) -> Found:
+    """The first end of a range; of ``28 December to 3 January 2026`` it is of the year before."""
+    if first.first - last.last <= _FAR:
+        return first
+    days = (_date(day.year - 1, day.month, day.day) or day for day in first[2:])
+    return Found(first.start, first.end, *days)
+
+
+def dates_in(text: str, *, compact: bool = False) -> list[Found]:
+    """The dates in a text that name a year, form by form.
 
     Args:
         text: A path, a heading, a value or a question.
         compact: Whether ``20240229`` is one.
     """
-    text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
+    found = []
     for form in (*_FORMS, *([COMPACT] if compact else [])) if _ANY_YEAR.search(text) else ():
-        for match in form.finditer(text):
+        for match in form.finditer(plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")):
             year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
             day = _date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)
             if form is _AMBIGUOUS and (american := _date(year, number, int(month))) not in {None, day}:
                 day = american if day is None else None if tell_language(text) == "en" else day
             if day is not None:
-                yield match.start(), match.end(), day
+                found.append(Found(*match.span(), day, day))
+    return found
+
+
+def _first_in(text: str, *, compact: bool = False) -> list[Found]:
+    """The days that a text names, of ranges the first."""
+    if not _ANY_YEAR.search(text):
+        return []
+    return [one for one, _ in in_ranges(text, partial(dates_in, compact=compact))]
 
 
 def _date(year: int, month: int, day: int) -> date | None:
@@ -158,7 +228,7 @@ def parse_date(value: object) -> date | datetime | None:
     for read in (date.fromisoformat, datetime.fromisoformat):
         with contextlib.suppress(ValueError):
             return read(text)
-    return min(dates_in(text, compact=True), default=(0, 0, None))[2]
+    return min(_first_in(text, compact=True), default=(0, 0, None))[2]
 
 
 def parse_day(value: object) -> date | None:

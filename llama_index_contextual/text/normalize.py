@@ -218,21 +218,22 @@ def decode(data: bytes) -> FileText:
 
 # Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
 _DATA_URI: Final = re.compile(
-    r"data:(?:(?<=([\"'])data:)|)[\w.+-]{1,99}/[\w.+-]{1,99}(?:;[\w=.+-]{1,99}){0,9},"
+    r"data:(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
     r"(?(1)(?:(?!\1)[^\n]){32,}(?=\1)|[^\s\"'<>()\[\]\\]{32,})",
     re.IGNORECASE,
 )
-_LINE: Final = 60  # characters of base64 on a line that is one of several
-_LINE_OF_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{60}")
-_RUN: Final = re.compile(r"[A-Za-z0-9+/_=-]{120,}")
-# The ends of lines, with ">" where mail is quoted; "\n" as letters in a notebook.
-_LINES: Final = re.compile(
-    r"(?<![\w+/])[A-Za-z0-9+/]{60,}(?:(?:(?:\r\n?|\n)[ \t>]*|\\n)[A-Za-z0-9+/]{60,})+"
-    r"(?:(?:(?:\r\n?|\n)[ \t>]*|\\n)(?:[A-Za-z0-9+/]{20,}={0,2}|[A-Za-z0-9+/]{2,}={1,2})(?=[ \t]*$|[\"\\]))?",
-    re.MULTILINE,
+_LEAST: Final = 60  # characters of base64 on a line that is one of several
+_WORD_OF_RUN: Final = re.compile(r"[\w+/=\\%-]{60}", re.ASCII)
+# Unbroken, or such lines one below the other, as in mail, in quotations and in strings of code.
+_NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?[\r\n][^\w/\\]{0,19}"
+_RUN: Final = re.compile(
+    rf"(?<![\w+/])[\w+/=\\-]{{60,}}(?:{_NEXT}[\w+/=\\-]{{60,}})+"
+    rf"(?:{_NEXT}(?:[\w+/\\-]{{20,}}={{0,2}}|[\w+/\\-]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?|[\w+/=\\-]{{120,}}",
+    re.MULTILINE | re.ASCII,
 )
-_AROUND_LINES: Final = re.compile(r"\\n|[^\w+/=-]+")
-_SEPARATORS: Final = re.compile("[-_/+=]+")
+_BYTES: Final = re.compile(r"(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}")
+_AROUND_LINES: Final = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
+_SEPARATORS: Final = re.compile(r"[-_/+=\\]+")
 _WORD_OR_NUMBER: Final = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long address
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 _LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people search for
@@ -243,10 +244,9 @@ _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or hexadecimal digits."""
     found = [match.span() for match in _DATA_URI.finditer(text)] if "data:" in text else []
-    words = [word for word in text.split() if len(word) >= _LINE and _LINE_OF_RUN.search(word)]
-    if len(words) > 1 or (words and len(words[0]) > 2 * _LINE):
-        for pattern in (_RUN, _LINES):
-            found += [match.span() for match in pattern.finditer(text) if _is_encoded(match[0][:_SAMPLE])]
+    is_long = any(len(word) >= _LEAST and _WORD_OF_RUN.search(word) for word in text.split())
+    for pattern in (*([_RUN] if is_long else []), *([_BYTES] if is_long or text.count("0x") > _LEAST else [])):
+        found += [match.span() for match in pattern.finditer(text) if _is_encoded(match[0][:_SAMPLE])]
     runs: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if runs and start <= runs[-1][1]:

@@ -68,11 +68,69 @@ def test_of_a_piece_that_begins_inside_a_section():
         ("%%", "%%", "guide.md"),
         ("{\n  /*", "  */\n}", "guide.mdx"),
         ("<!--", "-->", "guide.md"),
+        ("Words, <!--\n", "-->", "guide.md"),
+        ("{#", "#}", "guide.md"),
+        ("{#- Old:", "-#}", "guide.md"),
+        ("{{/*", "*/}}", "guide.md"),
+        ("{{- /*", "*/ -}}", "guide.md"),
+        ("{{< comment >}}", "{{< /comment >}}", "guide.md"),
+        ("{{!--", "--}}", "guide.md"),
+        ("<%#", "%>", "guide.md"),
+        ("Words. %% begin", "end %%", "guide.md"),
+        ("{% highlight md %}", "{% endhighlight %}", "guide.md"),
+        ("$$ a", "$$", "guide.md"),
     ],
 )
 def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
-    text = f"# Guide\n\nIntro.\n\n{opening}\n## Old\n\n```\nx\n{closing}\n\nReal text.\n\n## New\n\nMore.\n"
+    blank = "" if "$$" in opening else "\n"  # which ends a formula
+    text = f"# Guide\n\nIntro.\n\n{opening}\n## Old\n{blank}```\nx\n{closing}\n\nReal text.\n\n## New\n\nMore.\n"
     assert [found for found, _ in paths(text, path)] == ["Guide", "Guide > New"]
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("::: {.callout-note}", ":::"),
+        (":::note[Title]", ":::"),
+        ("<TabItem value='a'>", "</TabItem>"),
+        ("<details open>", "</details>"),
+        ('{{< callout type="note" >}}', "{{< /callout >}}"),
+        ("{{% tab %}}", "{{% /tab %}}"),
+        ('{% hint style="info" %}', "{% endhint %}"),
+    ],
+)
+def test_a_heading_in_a_callout_heads_nothing_after_it(opening, closing):
+    text = f"# Guide\n\n{opening}\n\n## Mind\n\nInside.\n\n{closing}\n\nAfter.\n"
+    assert [found for found, _ in paths(text)][-2:] == ["Guide > Mind", "Guide"]
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("{% if a %}", "{% endif %}"), ("<div>", "</div>")])
+def test_a_condition_or_a_division_is_no_callout(opening, closing):
+    text = f"# Guide\n\n{opening}\n\n## Mind\n\nInside.\n\n{closing}\n\nAfter.\n"
+    assert [found for found, _ in paths(text)][-1] == "Guide > Mind"
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        "<!-- about it -->",
+        "<!--\nabout\n\n# it\n-->\n\n<!-- more -->\n",
+        '<a id="part"></a>\n',
+        "(part)=",
+        "{/* about it */}\n",
+        "{: .wide }",
+        "%% about it %%\n",
+        '<!-- about it -->\n\n<a name="part"></a>\n',
+    ],
+)
+def test_comments_and_anchors_right_above_a_heading_belong_to_it(lead):
+    found = paths(f"# Guide\n\nIntro.\n\n{lead}\n## Part\n\nWords.\n")
+    assert found == [("Guide", "# Guide"), ("Guide > Part", lead.split("\n")[0][:20])]
+
+
+def test_what_stands_above_a_heading_and_says_something_stays_where_it_is():
+    found = paths("# Guide\n\nIntro.\n\n{{< figure src='a.png' >}}\n\n## Part\n\nWords.\n")
+    assert found == [("Guide", "# Guide"), ("Guide > Part", "## Part")]
 
 
 def test_a_formula_holds_no_heading():
@@ -98,6 +156,7 @@ def test_link_definitions_are_cut_between_lines():
         ("## \\newcommand{x}", "\\newcommand{x}"),
         ("## Real {#real} ##", "Real"),
         ("## Real {: .wide}", "Real"),
+        ("## Real {-}", "Real"),
         ("## Real {/*real-one*/}", "Real"),
         ("Real {#real}\n---", "Real"),
         ("Learn C #\n---", "Learn C #"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.dates import NamedDate, find_dates, lexicon
+from llama_index_contextual.keyword.dates import NamedDate, find_dates, lexicon, lexicon_of
 
 TODAY = date(2026, 4, 10)
 
@@ -140,3 +140,45 @@ def test_days_in_digits_are_read_as_people_write_them(text, days):
     found = find_dates(text, TODAY, lexicon())
     shown = [f"{one.first}" if one.first == one.last else f"{one.first}/{one.last}" for one in found]
     assert shown == days
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("what happened 5 to 8 March", "2026-03-05/2026-03-08"),
+        ("what happened on 5–8 March 2026", "2026-03-05/2026-03-08"),
+        ("between March 5th and 8th", "2026-03-05/2026-03-08"),
+        ("between 5 March and 8 March", "2026-03-05/2026-03-08"),
+        ("from Thu 5 March to Sun 8 March 2026", "2026-03-05/2026-03-08"),
+        ("March 30 to April 2", "2026-03-30/2026-04-02"),
+        ("from 28 December to 3 January 2026", "2025-12-28/2026-01-03"),
+        ("from December to February 2026", "2025-12-01/2026-02-28"),
+        ("January 2025 to March 2026", "2025-01-01/2026-03-31"),
+        ("in Q1 to Q2 2025", "2025-01-01/2025-06-30"),
+        ("3 to 5 days ago", "2026-04-05/2026-04-07"),
+        ("2026-03-05 to 2026-03-08", "2026-03-05/2026-03-08"),
+        ("2026-03-05..2026-03-08", "2026-03-05/2026-03-08"),
+        ("was war vom 5. bis zum 8. März", "2026-03-05/2026-03-08"),
+        ("5.3.–8.3.2026", "2026-03-05/2026-03-08"),
+        ("qué pasó del 5 al 8 de marzo", "2026-03-05/2026-03-08"),
+        ("que s'est-il passé du 5 au 8 mars", "2026-03-05/2026-03-08"),
+        ("cosa è successo dal 5 all'8 marzo", "2026-03-05/2026-03-08"),
+        ("wat gebeurde er van 5 tot 8 maart", "2026-03-05/2026-03-08"),
+        ("o que aconteceu de 5 a 8 de março", "2026-03-05/2026-03-08"),
+        ("что было с 5 по 8 марта", "2026-03-05/2026-03-08"),  # noqa: RUF001
+        ("3月5日から8日まで何があった", "2026-03-05/2026-03-08"),
+        ("3月5日至8日发生了什么", "2026-03-05/2026-03-08"),
+        ("on 5 March and on 8 March", "2026-03-05 2026-03-08"),
+        ("go from Rome to Paris on 5 March", "2026-03-05"),
+        ("the road to March 5, 2026", "2026-03-05"),
+        ("5 to 8 people", ""),
+    ],
+)
+def test_a_range_is_all_its_days(text, days):
+    assert " ".join(map(shown, find_dates(text, TODAY, lexicon_of(text)))) == days
+
+
+def test_a_range_stands_where_both_its_ends_do():
+    text = "was it 5 to 8 March or not"
+    [named] = find_dates(text, TODAY, lexicon())
+    assert text[named.start : named.start + len(named.text)] == "5 to 8 March"
