@@ -79,10 +79,10 @@ def in_thread(action: Callable[..., _T], *arguments: object) -> Future[_T]:
     In an executor, a call that hangs would starve later callers, and keep the event loop and the process from ending.
     """
     future: Future[_T] = Future()
+    future.set_running_or_notify_cancel()  # from here on nobody can cancel it
     context = contextvars.copy_context()  # LlamaIndex's spans and callbacks live in context variables
 
     def call() -> None:
-        future.set_running_or_notify_cancel()
         try:
             future.set_result(context.run(action, *arguments))
         except BaseException as error:  # noqa: BLE001  SystemExit in there must not leave its caller waiting

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -166,17 +168,20 @@ _LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twic
 _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
 
 _THOUGHTS: Final = re.compile(  # up to their end, which may have been begun in the prompt; or without one
-    r"\A.*</(?:think|thinking|reasoning)>|<(?:think|thinking|reasoning)>.*\Z", re.DOTALL | re.IGNORECASE
+    r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)|[<\[◁](?:think|thinking|reasoning)[>\]▷].*\Z",
+    re.DOTALL | re.IGNORECASE,
 )
 _WRAPPING: Final = re.compile(
-    r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>",
+    r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>|<\|\w+\|>",
     re.MULTILINE | re.IGNORECASE,
 )
-_NUMBER: Final = re.compile(
-    r"^[ \t>*#_-]*(?:(?:chunk|context)\s*(?:number\s*|no\.?\s*)?)?"
-    r"[#\[(]?(\d{1,3})[\])]?\**\s*[.:)\-\u2013\u2014][*_ \t]*(?=\S|$)",
+_NUMBER: Final = re.compile(  # also as the tag of a chunk in the prompt, or as the first cell of a table
+    r"^[ \t>*#_|-]*(?:<?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
+    r"[#\[(]?(\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
+    r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|$))[*_ \t]*(?=\S|$)",
     re.MULTILINE | re.IGNORECASE,
 )
+_JSON: Final = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 _PREAMBLE: Final = re.compile(
     r"^\s*(?:(?:sure|certainly|of course|okay|ok)[,!.:]?\s*)?"
     r"(?:(?:here(?:'s| is| are)|below is|this is)\b[^.:\n]{0,80}:"
@@ -209,9 +214,12 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
         was not asked for, because its numbering then means nothing.
     """
     text = _THOUGHTS.sub("", answer)[: MOST_READ * count]
+    listed = _texts_of_json(text)
     marks = list(_NUMBER.finditer(text))
     numbers = [int(mark[1]) for mark in marks]
-    if count == 1 and 1 not in numbers:
+    if len(listed) == count:
+        contexts = dict(enumerate(map(clean, listed), 1))
+    elif count == 1 and 1 not in numbers:
         contexts = {1: clean(text)}
     elif len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(1, count + 1)):
         return {}
@@ -221,11 +229,25 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
     return {number: context for number, context in contexts.items() if context}
 
 
+def _texts_of_json(answer: str) -> list[str]:
+    """The texts in an answer that is JSON, in their order; none in any other."""
+    found, texts = _JSON.search(answer), list[str]()
+    with suppress(ValueError, RecursionError):
+        parts = [json.loads(found[0])] if found else []
+        while parts:
+            part = parts.pop(0)
+            if isinstance(part, str):
+                texts.append(part)
+            elif isinstance(part, dict | list):
+                parts[:0] = part.values() if isinstance(part, dict) else part
+    return texts
+
+
 def clean(text: str) -> str:
     """A context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
     text = _WRAPPING.sub("", replace_surrogates(text)[0][:MOST_READ])
     text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
-    text = " ".join(_MARKUP.sub("", text).replace("**", "").split())
+    text = " ".join(_MARKUP.sub("", text).replace("**", "").split()).strip("| ")
     while len(text) > 1 and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()
     return text if len(text) <= MAX_CHARS else f"{text[: MAX_CHARS - 1].rsplit(' ', 1)[0]}…"

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from anyio.from_thread import start_blocking_portal
-from anyio.to_thread import run_sync
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
@@ -44,6 +43,7 @@ from llama_index_contextual.errors import (
     status_of,
 )
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
+from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -198,8 +198,7 @@ class Run:
             async for attempt in AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True):
                 with attempt:
                     self._count_call()
-                    chat = partial(llm.chat, messages, **limit)
-                    response = await run_sync(chat, abandon_on_cancel=True)
+                    response = await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limit)))
         except ContextError:
             raise
         except Exception as error:  # each integration has errors of its own

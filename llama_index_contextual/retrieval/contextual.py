@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import warnings
 from collections.abc import Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from llama_index.core.bridge.pydantic import Field, field_serializer
+from llama_index.core.bridge.pydantic import BeforeValidator, Field, field_serializer
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
@@ -67,7 +67,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     context: str = Field(default="headings", description="Which kind of context: off, headings, pattern or llm.")
     documents: Any = Field(default=None, exclude=True, description="Whole documents, to find a chunk's own.")
     docstore: Any = Field(default=None, exclude=True, description="Where else to find them.")
-    root: str | None = Field(default=None, description="What absolute paths are shown relative to.")
+    root: Annotated[str | None, BeforeValidator(lambda path: str(path) if isinstance(path, Path) else path)] = Field(
+        default=None, description="What absolute paths are shown relative to."
+    )
     show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
     descriptions: dict[str, str] = Field(default={}, description="What folders and files hold, by path.")
     leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")
@@ -85,8 +87,6 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         generator = resolve_generator(context, **settings)
         if "documents" in fields:
             fields["documents"] = _whole(fields["documents"])
-        if "root" in fields:
-            fields["root"] = os.fspath(fields["root"])
         super().__init__(
             context=OFF if generator is None else generator.config()["spec"], generator=generator, **fields
         )
@@ -170,16 +170,14 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         generator = None if self.generator is None else self.generator.at_query_time()
         if generator is None:
             return nodes
-        hits, copies = list[NodeWithScore](), list[BaseNode]()
-        for hit in nodes:
-            node = hit.node
-            if not views.has_context(node.metadata):
-                node = node.model_copy(update={"metadata": dict(node.metadata)})  # the retriever's stays as it is
-                copies.append(node)
-            hits.append(NodeWithScore(node=node, score=hit.score))
-        groups = group_by_document(copies, documents=self.documents, docstore=self.docstore, root=self.root)
-        self._write(copies, groups, generator.generate_all(groups), required=False)
-        return hits
+        shown = self.show_context_to_llm
+        changed = [hit for hit in nodes if shown or not views.has_context(hit.node.metadata)]
+        # On copies: the nodes of the retriever stay as they are.
+        copies = {id(hit): hit.node.model_copy(update={"metadata": dict(hit.node.metadata)}) for hit in changed}
+        bare = [node for node in copies.values() if not views.has_context(node.metadata)]
+        groups = group_by_document(bare, documents=self.documents, docstore=self.docstore, root=self.root)
+        self._write([*copies.values()], groups, generator.generate_all(groups), required=False)
+        return [NodeWithScore(node=copies.get(id(hit), hit.node), score=hit.score) for hit in nodes]
 
     def _outdated(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> list[DocumentChunks]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
@@ -204,8 +202,13 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         *,
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
-        missing, late, mark, chunks = 0, 0, self._mark, (node for group in groups for node in group.nodes)
-        for node, context in zip(chunks, (context for contexts in results for context in contexts), strict=True):
+        missing, late, mark = 0, 0, self._mark
+        chunks = [node for group in groups for node in group.nodes]
+        contexts = [context for group in results for context in group]
+        if len(chunks) != len(contexts):
+            cure = "Cure: one for each, in their order; None where there is none."
+            raise ContextError(f"{self.generator.name} made {len(contexts)} contexts for {len(chunks)} chunks. {cure}")
+        for node, context in zip(chunks, contexts, strict=True):
             if context is None:
                 missing += 1
                 continue

@@ -73,6 +73,28 @@ def test_shown_to_the_llm_when_asked_for(nodes):
     assert "context: Document: guide.md > Guide" in node.get_content(MetadataMode.LLM)
 
 
+def test_shown_to_the_llm_at_query_time_when_the_index_hides_it(nodes):
+    found = [NodeWithScore(node=node, score=1.0) for node in ContextualNodePostprocessor()(nodes)]
+    [_, hit] = ContextualNodePostprocessor(show_context_to_llm=True).postprocess_nodes(found)
+    assert "context: Document: guide.md > Guide" in hit.node.get_content(MetadataMode.LLM)
+    assert "context:" not in nodes[1].get_content(MetadataMode.LLM)
+
+
+def test_a_generator_that_skips_a_chunk_is_named(nodes):
+    class Short(HeadingContextGenerator):
+        def generate(self, nodes, document):
+            return super().generate(nodes[1:], document)
+
+    with pytest.raises(ContextError, match=r"headings made 1 contexts for 2 chunks\. Cure: one for each"):
+        ContextualNodePostprocessor(Short())(nodes)
+
+
+def test_a_root_that_is_no_path_is_an_error_of_the_setting(tmp_path):
+    assert ContextualNodePostprocessor(root=tmp_path).root == str(tmp_path)
+    with pytest.raises(SettingError, match="root=5 cannot work"):
+        ContextualNodePostprocessor(root=5)
+
+
 def test_the_label_before_a_context_is_the_documents_template():
     labelled, bare = (Document(text="It is 60.", metadata={"path": "gateway.md"}) for _ in range(2))
     bare.metadata_template = "{value}"

@@ -86,7 +86,7 @@ class Unlisted(SimpleVectorStore):
         raise self.problems[-1]("Either node_ids or filters must be provided")
 
 
-@pytest.mark.parametrize("problem", [AssertionError, ValueError, NotImplementedError])
+@pytest.mark.parametrize("problem", [AssertionError, ValueError, NotImplementedError, AttributeError])
 def test_a_store_that_cannot_list_its_nodes_is_named_with_a_cure(problem):
     Unlisted.problems.append(problem)
     index = VectorStoreIndex.from_vector_store(Unlisted(), embed_model=HashedWords())
