@@ -12,8 +12,8 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
 from llama_index_contextual import sqlite_file
+from llama_index_contextual.context.cache import SQLiteKVStore
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 
 @pytest.fixture

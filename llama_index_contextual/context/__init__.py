@@ -24,7 +24,7 @@ from llama_index_contextual.context.free import (
     definitions_of,
     is_code,
 )
-from llama_index_contextual.errors import SettingError, refuse_unknown
+from llama_index_contextual.errors import one_of, refuse_unknown
 
 if TYPE_CHECKING:
     from llama_index_contextual.context.llm import LLMContextGenerator
@@ -51,10 +51,8 @@ def context_name(name: object) -> str:
     """
     if name is None or isinstance(name, str | bool):
         name = _ALIASES.get(name, name)
-    if not isinstance(name, str) or name not in CONTEXTS:
-        names = ", ".join(map(repr, CONTEXTS))
-        raise SettingError(f"is not known. Cure: use one of {names}, or a ContextGenerator.", context=name)
-    return name
+    one_of("context", name, CONTEXTS)
+    return str(name)
 
 
 def resolve_generator(

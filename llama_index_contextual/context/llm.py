@@ -1,19 +1,13 @@
-"""Contexts from a language model that reads the whole document, and the cache of what it gave."""
+"""Contexts from a language model that reads the whole document."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
-from llama_index.core.schema import MetadataMode
-from llama_index.core.storage.kvstore.types import BaseKVStore
-from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.context import prompts
 from llama_index_contextual.context.base import (
@@ -23,25 +17,24 @@ from llama_index_contextual.context.base import (
     ContextUsage,
     DocumentChunks,
 )
+from llama_index_contextual.context.cache import ContextCache
 from llama_index_contextual.context.free import PatternContextGenerator
-from llama_index_contextual.context.run import Kept, Run, run
+from llama_index_contextual.context.run import Run, run
 from llama_index_contextual.errors import SettingError, one_of, optional_whole, whole
-from llama_index_contextual.metadata import HEADER_PATH, value_of
-from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    import os
+    from collections.abc import Callable, Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.schema import BaseNode
+    from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
 
 ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
-_CONTEXTS: Final = "contexts"
-_FILE: Final = "contexts.sqlite3"
 
 
 class LLMContextGenerator(ContextGenerator):
@@ -97,7 +90,7 @@ class LLMContextGenerator(ContextGenerator):
         self._model_name = model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
         self._llm: LLM | None = None
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
-        self.cache = ContextCache(open_store(cache), self._answer_version)
+        self.cache = ContextCache(cache, self._answer_version)
         self.usage = ContextUsage()
         self.failures, self.paused_until = 0, 0.0  # calls in a row that failed, and when the next one may be sent
         self.failed_run = ""  # a mark of the last run in which the model did not answer
@@ -166,10 +159,6 @@ class LLMContextGenerator(ContextGenerator):
         """The costs of a run over these chunks, without a question to the model about them."""
         return Run(self, batches, None).estimate()
 
-    def available(self) -> bool:
-        """Whether the model's server has not just failed several times in a row."""
-        return time.monotonic() >= self.paused_until
-
     def config(self) -> dict[str, Any]:
         """The settings as plain data: the model's name instead of the model, and no key."""
         names = ("fallback", "batch_size", "num_workers", "max_calls")
@@ -209,68 +198,3 @@ def model_name(llm: LLM) -> str:
             llm=type(llm).__qualname__,
         )
     return f"{llm.class_name()}#{short_hash(held)[:8]}"
-
-
-def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> BaseKVStore | None:
-    """The store of a setting: a file (SQLite), a store, None for a file in LlamaIndex's cache folder; False is none."""
-    if cache is False or isinstance(cache, BaseKVStore):
-        return cache or None
-    path = Path(get_cache_dir()) / "contextual" / _FILE if cache is None else cache
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise SettingError("is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.", cache=cache)
-    return SQLiteKVStore(path)
-
-
-class ContextCache:
-    """The contexts that a model gave, and why it gave a chunk none.
-
-    A context is found again under its chunk's text, header path, model and prompt, together with either the
-    document's path or the document's text. So it survives an edit elsewhere in its document (same path) and a renaming
-    (same text), and a chunk that stands word for word in two documents gets a context in each.
-
-    Args:
-        store: Where, any LlamaIndex key-value store; None stores nothing.
-        version_of: The hash of model and prompt for a document.
-    """
-
-    def __init__(self, store: BaseKVStore | None, version_of: Callable[[SourceDocument], str]) -> None:
-        self.store, self._version_of = store, version_of
-
-    def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[Kept]:
-        """The records of chunks. A store may be shared: what is no record there counts as none."""
-        if self.store is None:
-            return [Kept() for _ in nodes]
-        rows, get_many = self._keys(nodes, document), getattr(self.store, "get_many", None)
-        keys = [key for row in rows for key in row]
-        values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
-        found = [[_record(values.get(key)) for key in row] for row in rows]
-        return [max(row, key=lambda kept: (kept.text is not None, kept.reason)) for row in found]
-
-    def keep(self, records: Sequence[tuple[BaseNode, Kept]], document: SourceDocument) -> None:
-        """Store records; they are on disk when this returns."""
-        if self.store is not None and records:
-            rows = zip(self._keys((node for node, _ in records), document), records, strict=True)
-            self.store.put_all([(key, kept._asdict()) for keys, (_, kept) in rows for key in keys], _CONTEXTS)
-
-    def close(self) -> None:
-        """Close the store, where it is a file of ours."""
-        if isinstance(self.store, SQLiteKVStore):
-            self.store.close()
-
-    def _keys(self, nodes: Iterable[BaseNode], document: SourceDocument) -> list[tuple[str, str]]:
-        """The two keys of each chunk: with the document's path, and with its text."""
-        version, path, rows = self._version_of(document), document.path or document.id, []
-        text_hash = short_hash([document.text])
-        for node in nodes:
-            chunk = node.get_content(metadata_mode=MetadataMode.NONE)
-            parts = [chunk, str(value_of(node.metadata, HEADER_PATH) or ""), version]
-            rows.append((short_hash([*parts, "path", path]), short_hash([*parts, "text", text_hash])))
-        return rows
-
-
-def _record(value: object) -> Kept:
-    """The record in a stored value; an empty one for anything else."""
-    text, reason = map(value.get, Kept._fields) if isinstance(value, dict) else (None, "")
-    if isinstance(text, str) and text.strip():
-        return Kept(text)
-    return Kept(None, reason if isinstance(reason, str) else "")

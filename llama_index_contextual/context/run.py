@@ -31,6 +31,7 @@ from llama_index_contextual.context.base import (
     Tokens,
     in_words,
 )
+from llama_index_contextual.context.cache import Kept
 from llama_index_contextual.context.free import PatternContextGenerator
 from llama_index_contextual.errors import (
     ABOUT_PROMPT,
@@ -62,13 +63,6 @@ _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")  # cache only what a cache point in the prompt marks
 _FAILURES: Final = 3  # calls in a row, after which no other is sent for a while
 _PAUSE: Final = 30.0  # seconds of that while
-
-
-class Kept(NamedTuple):
-    """The record of a chunk: its context, or why the model gave none."""
-
-    text: str | None = None
-    reason: str = ""
 
 
 class _Document(NamedTuple):
@@ -219,7 +213,7 @@ class Run:
         usage, most = self._generator.usage, self._generator.max_calls
         if most is not None and usage.calls >= most:
             raise ContextError(f"max_calls={most} reached")
-        if not self._generator.available():
+        if time.monotonic() < self._generator.paused_until:
             raise ContextError("server does not answer")
         usage.calls += 1
 

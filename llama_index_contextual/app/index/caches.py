@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
 from llama_index_contextual.keyword.arrays import ArrayIndex, RowArrays
 from llama_index_contextual.sqlite_file import AMONG
-from llama_index_contextual.sqlite_store import COLUMNS, SQLiteKVStore, is_sound
 from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:

@@ -16,22 +16,23 @@ from importlib.util import find_spec
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
-from llama_index_contextual.app.settings.local import LOCAL_TOKENS, SPECIAL_TOKENS, LocalEmbedding
-from llama_index_contextual.errors import Checked, EmbeddingError, SettingError
+from llama_index_contextual.app.settings.local import LOCAL_TOKENS, SPECIAL_TOKENS, LocalEmbedding, ThreadedEmbedding
+from llama_index_contextual.errors import EmbeddingError, SettingError
 from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+
 TIMEOUT: Final = 60.0  # seconds that a server may be silent
 _BYTES_A_TOKEN: Final = 3  # fewer than any tokenizer makes of prose, so that windows err on the short side
 
 
-class DocumentEmbedding(Checked, BaseEmbedding):
+class DocumentEmbedding(ThreadedEmbedding):
     """A LlamaIndex embedding that can embed the chunks of a document together.
 
     A subclass makes the vectors of a window of chunks and of a query. Queries are embedded as queries; a text that
@@ -87,12 +88,6 @@ class DocumentEmbedding(Checked, BaseEmbedding):
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._embed([replace_surrogates(query)[0]], is_query=True)[0]
-
-    async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, text)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
 
 
 class _VendorEmbedding(DocumentEmbedding):
@@ -179,7 +174,7 @@ FORMS: Final = (
 )
 
 
-class NoEmbedding(Checked, BaseEmbedding):
+class NoEmbedding(ThreadedEmbedding):
     """No embedding: an index that has it finds by keywords alone.
 
     Raises:
@@ -195,9 +190,6 @@ class NoEmbedding(Checked, BaseEmbedding):
         )
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embedding(query)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embedding(query)
 
 

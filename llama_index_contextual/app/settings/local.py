@@ -43,8 +43,21 @@ SPECIAL_TOKENS: Final = 2  # of a window
 LOCAL_TOKENS: Final = 256  # word pieces that the default reads at once
 
 
-class LocalModel(Checked, BaseEmbedding):
-    """An embedding that computes in this process; async leaves the event loop."""
+class ThreadedEmbedding(Checked, BaseEmbedding):
+    """An embedding whose async methods are its other methods, in a thread."""
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+
+class LocalModel(ThreadedEmbedding):
+    """An embedding that computes in this process."""
 
     embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
     threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
@@ -66,15 +79,6 @@ class LocalModel(Checked, BaseEmbedding):
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embeddings([query])[0]
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
-
-    async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, text)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
 
 
 class LocalEmbedding(LocalModel):
