@@ -12,43 +12,27 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from common import RememberingEmbedding, command_line, contextual_chunks, hybrid, machine, markdown_table
-from datasets import DATA, ndcg, queries
-from llama_index.core.schema import Document, QueryBundle
-
-from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.retrieval.code import code_record
+from datasets import code_search, ndcg
+from llama_index.core.schema import QueryBundle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
+
+    from llama_index.core.schema import Document
 
     from llama_index_contextual import ContextualFusionRetriever
 
 TOP = 10
 
 
-def repositories() -> list[str]:
-    """Names of those that are asked about."""
-    return sorted({row["collection"] for row in queries("code-search")})
-
-
-def asked_of(repository: str) -> list[tuple[str, str, frozenset[str]]]:
-    """Question, category and paths of the gold of a repository."""
-    rows = [row for row in queries("code-search") if row["collection"] == repository]
-    return [(row["query"], row["category"], frozenset(one["path"] for one in row["gold"])) for row in rows]
-
-
-def retriever_of(repository: str, embedding: RememberingEmbedding, top_k: int = TOP) -> ContextualFusionRetriever:
-    """The retriever over the source files of a repository that can be read as text."""
-    folder, documents = DATA / "code-search" / "corpus" / repository, []
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and code_record(Analyzer(), name, ""):
-            text = path.read_bytes().decode("utf-8", "ignore")
-            documents.append(Document(text=text, id_=name, metadata={"path": name}))
+def retriever_of(
+    documents: Sequence[Document], embedding: RememberingEmbedding, top_k: int = TOP
+) -> ContextualFusionRetriever:
+    """The retriever over the source files of a repository."""
     return hybrid(contextual_chunks(documents, "pattern"), embedding, top_k)
 
 
-def gain_of(found: Sequence[str], gold: frozenset[str]) -> float:
+def gain_of(found: Sequence[Hashable], gold: frozenset[Hashable]) -> float:
     """NDCG@10, where each item of the gold counts at its first place."""
     hits = [float(one in gold and one not in found[:place]) for place, one in enumerate(found)]
     return ndcg(hits, [1.0] * len(gold), TOP)
@@ -56,13 +40,13 @@ def gain_of(found: Sequence[str], gold: frozenset[str]) -> float:
 
 def main() -> None:
     """Read the command line."""
-    embedding, scores = RememberingEmbedding(), defaultdict[str, list[float]](list)
-    for name in command_line(__doc__, repositories=repositories()).repositories:
-        retriever = retriever_of(name, embedding)
-        for text, category, gold in asked_of(name):
-            hits = retriever.retrieve(QueryBundle(text, embedding=embedding.get_query_embedding(text)))
-            score = gain_of([str(hit.node.metadata["path"]) for hit in hits], gold)
-            for part in (name, category, "all"):
+    embedding, scores, data = RememberingEmbedding(), defaultdict[str, list[float]](list), code_search()
+    for name in command_line(__doc__, repositories=list(data.documents)).repositories:
+        retriever = retriever_of(data.documents[name], embedding)
+        for question in (one for one in data.questions if one.collection == name):
+            bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
+            score = gain_of([hit.node.ref_doc_id for hit in retriever.retrieve(bundle)], question.gold)
+            for part in (name, question.form, "all"):
                 scores[part].append(score)
         print(f"{name}: {sum(scores[name]) / len(scores[name]):.3f}", flush=True)
     rows = [[part, len(of_part), f"{sum(of_part) / len(of_part):.3f}"] for part, of_part in scores.items()]

@@ -9,19 +9,34 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
+import re
 import sys
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.retrieval.code import code_record
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+Span: TypeAlias = tuple[str, int, int]  # document id, first character, the one behind the last
 DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+
+
+PART = 800  # characters of a part of a page
+THREE_REPORTS = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
+_NO_PROSE = re.compile(r"\A---\n.*?\n---\n|<!--.*?-->", re.DOTALL)
+_HEADING = re.compile(r"^#+ .*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,7 @@ class DataSet:
     questions: list[Question]
     covers: Callable[[BaseNode], frozenset[Hashable]]  # the gold items of a node
     chunks: dict[str, list[TextNode]] = field(default_factory=dict)  # by document id, where the set fixes them
+    context: str = "headings"
 
 
 def codebases() -> DataSet:
@@ -58,61 +74,194 @@ def codebases() -> DataSet:
         for row in _rows(folder / "documents.jsonl")
     ]
     questions = [Question(q["query"], frozenset(q["gold_chunk_ids"])) for q in queries("codebases")]
-    return DataSet("codebases", {"": documents}, questions, lambda node: frozenset({node.node_id}), chunks)
+    return DataSet(
+        "codebases", {"": documents}, questions, lambda node: frozenset({node.node_id}), chunks, context="pattern"
+    )
 
 
-def locomo_notes() -> DataSet:
-    """272 dated notes of 10 conversations, each an index; 1,981 questions; gold: lines of a note."""
+def code_search() -> DataSet:
+    """Source files of seven repositories, each an index; 141 questions in three categories; gold: the file."""
+    documents: dict[str, list[Document]] = {}
+    folder = _folder("code-search") / "corpus"
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        repository, inside = name.split("/", 1)
+        if code_record(Analyzer(), inside, ""):
+            text = path.read_bytes().decode("utf-8", "ignore")
+            documents.setdefault(repository, []).append(Document(text=text, id_=name, metadata={"path": inside}))
     questions = [
         Question(
             row["query"],
-            frozenset((g["path"], line) for g in row["gold"] for line in range(g["start_line"], g["end_line"] + 1)),
+            frozenset(f"{row['collection']}/{one['path']}" for one in row["gold"]),
             row["collection"],
-            "names a date" if row["names_a_date"] else "no date",
+            row["category"],
         )
-        for row in queries("locomo-notes")
-        if row["gold"]
+        for row in queries("code-search")
     ]
-    return DataSet("locomo-notes", _collections("locomo-notes"), questions, _lines_covered)
+    return DataSet("code-search", documents, questions, _page_covered, context="pattern")
 
 
 def kubernetes_docs(pages: int | None = None) -> DataSet:
     """1,568 Markdown pages or so many, those with answers first; 200 questions in three forms; gold: the page."""
-    questions = [
-        Question(row["query"], frozenset(g["path"] for g in row["gold"]), "", row["form"])
-        for row in queries("kubernetes-docs")
-    ]
-    gold = {item for question in questions for item in question.gold}
-    documents = sorted(pages_of("kubernetes-docs"), key=lambda page: page.doc_id not in gold)[:pages]
-    return DataSet("kubernetes-docs", {"": documents}, questions, _page_covered)
+    data = _of_pages("kubernetes-docs")
+    gold = {item for question in data.questions for item in question.gold}
+    documents = sorted(data.documents[""], key=lambda page: page.doc_id not in gold)[:pages]
+    return replace(data, documents={"": documents})
 
 
 def course_lessons() -> DataSet:
     """72 Markdown lessons of a course, 360 questions; gold: the page."""
-    rows = queries("course-lessons")
-    questions = [Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in rows]
-    return DataSet("course-lessons", {"": pages_of("course-lessons")}, questions, _page_covered)
+    return _of_pages("course-lessons")
+
+
+def obsidian_help() -> DataSet:
+    """171 notes of Obsidian's help, 58 questions, six of them Russian; gold: the note. Nothing is chosen by them."""
+    return _of_pages("obsidian-help")
+
+
+def _of_pages(name: str) -> DataSet:
+    questions = [Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in queries(name)]
+    return DataSet(name, {"": pages_of(name)}, questions, _page_covered)
+
+
+def pdf_reports() -> DataSet:
+    """Three PDF reports, a document for each page; 250 questions; gold: pages."""
+    folder = _folder("pdf-reports") / "corpus"
+    documents = [page for name in THREE_REPORTS for page in DocumentReader().load_data(folder / name)]
+    for page in documents:
+        page.metadata = {"path": page.metadata["file_name"], **page.metadata}
+    questions = [
+        Question(row["query"], frozenset((g["path"], g["page"]) for g in row["gold"]), "", row["source"])
+        for row in queries("pdf-reports")
+        if {g["path"] for g in row["gold"]} <= {*THREE_REPORTS}
+    ]
+
+    def covers(node: BaseNode) -> frozenset[Hashable]:
+        return frozenset({(node.metadata["path"], node.metadata["page"])})
+
+    return DataSet("pdf-reports", {"": documents}, questions, covers)
+
+
+# Passages
+
+
+def locomo_notes() -> DataSet:
+    """272 dated notes of 10 conversations, each an index; 1,981 questions; gold: lines of a note."""
+    documents, questions = _collections("locomo-notes"), []
+    lines = _line_spans(documents)
+    for row in queries("locomo-notes"):
+        if row["gold"]:
+            gold = [(g["path"], line) for g in row["gold"] for line in range(g["start_line"], g["end_line"] + 1)]
+            form = "names a date" if row["names_a_date"] else "no date"
+            found = frozenset(lines(path, line, line) for path, line in gold)
+            questions.append(Question(row["query"], found, row["collection"], form))
+    return DataSet("locomo-notes", documents, questions, _passages_covered(questions, 0))
 
 
 def chat_notes() -> DataSet:
     """50 dated notes of 12 long chats with an assistant, each chat an index; 215 questions; gold: messages.
 
-    A chunk covers a message when it holds at least one of its lines: a message can be longer than ten chunks.
+    A chunk covers a message when it holds at least a character of it: a message can be longer than ten chunks.
     """
-    messages: dict[str, set[tuple[int, int]]] = {}
-    questions = []
-    for row in queries("chat-notes"):
-        gold = {(g["path"], g["start_line"], g["end_line"]) for g in row["gold"]}
-        for path, start, end in gold:
-            messages.setdefault(path, set()).add((start, end))
-        questions.append(Question(row["query"], frozenset(gold), row["collection"], row["category"]))
+    documents = _collections("chat-notes")
+    lines = _line_spans(documents)
+    questions = [
+        Question(
+            row["query"],
+            frozenset(lines(g["path"], g["start_line"], g["end_line"]) for g in row["gold"]),
+            row["collection"],
+            row["category"],
+        )
+        for row in queries("chat-notes")
+    ]
+    return DataSet("chat-notes", documents, questions, _passages_covered(questions, 0))
+
+
+def german_judgments() -> DataSet:
+    """60 German judgments, 60 questions; gold: a passage, of which a chunk holds at least half."""
+    return _of_passages("german-judgments")
+
+
+def japanese_articles(questions: int | None = None) -> DataSet:
+    """29 Japanese articles, 685 questions or the first so many; gold: a paragraph, of which a chunk holds half."""
+    data = _of_passages("japanese-articles")
+    return replace(data, questions=data.questions[:questions])
+
+
+def docs_intros() -> DataSet:
+    """Questions that the first part of a page answers, of 72 lessons and of 300 Kubernetes pages, each an index.
+
+    Pages are cut at headings and after 800 characters. A question is taken where the first part with prose holds as
+    much of it as any other part of the page, by the rarity of words. Gold: that part, of which a chunk holds half.
+    """
+    documents, questions = dict[str, list[Document]](), list[Question]()
+    for data in (course_lessons(), kubernetes_docs(300)):
+        documents[data.name] = data.documents[""]
+        parts = {page.doc_id: _parts_of(page.text) for page in data.documents[""]}
+        counts = Counter(word for several in parts.values() for _, words in several for word in words)
+        every = sum(map(len, parts.values()))
+        for question in data.questions:
+            wanted, [page] = _words(question.text), question.gold
+            beside = parts[str(page)]
+            shares = [sum(math.log(every / counts[word]) for word in wanted & words) for _, words in beside]
+            if shares[0] == max(shares):
+                questions.append(Question(question.text, frozenset([(page, *beside[0][0])]), data.name))
+    return DataSet("docs-intros", documents, questions, _passages_covered(questions, 0.5))
+
+
+def _parts_of(text: str) -> list[tuple[tuple[int, int], set[str]]]:
+    """Places and words of the parts of a page, from the first with prose on."""
+    text = _NO_PROSE.sub(lambda match: " " * len(match[0]), text)
+    sections = [0, *(match.start() for match in _HEADING.finditer(text)), len(text)]
+    parts = list[tuple[tuple[int, int], set[str]]]()
+    for start, end in pairwise(sections):
+        first = start + len(text[start:end]) - len(text[start:end].lstrip())
+        if parts or _HEADING.sub("", text[start:end]).strip():
+            places = [(at, at + len(text[at : min(at + PART, end)].rstrip())) for at in range(first, end, PART)]
+            parts += [(place, _words(text[slice(*place)])) for place in places]
+    return parts
+
+
+def _words(text: str) -> set[str]:
+    return {*re.findall(r"\w+", text.casefold())}
+
+
+def _of_passages(name: str) -> DataSet:
+    questions = [
+        Question(row["query"], frozenset((g["path"], g["start"], g["end"]) for g in row["gold"]))
+        for row in queries(name)
+    ]
+    return DataSet(name, {"": pages_of(name)}, questions, _passages_covered(questions, 0.5))
+
+
+def _line_spans(collections: dict[str, list[Document]]) -> Callable[[str, int, int], Span]:
+    """The place of lines of a document: its id, the first and the last."""
+    texts = {one.doc_id: one.text.split("\n") for documents in collections.values() for one in documents}
+
+    def span(path: str, first: int, last: int) -> Span:
+        start = sum(len(line) + 1 for line in texts[path][: first - 1])
+        return path, start, start + len("\n".join(texts[path][first - 1 : last]).rstrip())
+
+    return span
+
+
+def _passages_covered(questions: Sequence[Question], least: float) -> Callable[[BaseNode], frozenset[Hashable]]:
+    """The passages of which a chunk holds at least this share, and a character."""
+    passages = defaultdict[str, set[Span]](set)
+    for one in (item for question in questions for item in question.gold):
+        passages[one[0]].add(one)  # type: ignore[index, arg-type]
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
-        first, last = node.metadata["start_line"], node.metadata["end_line"]
-        own = node.ref_doc_id or ""
-        return frozenset((own, start, end) for start, end in messages.get(own, ()) if start <= last and first <= end)
+        first, last = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
+        beside = passages.get(node.ref_doc_id or "", ())
+        return frozenset(
+            one for one in beside if min(one[2], last) - max(one[1], first) >= max(1, least * (one[2] - one[1]))
+        )
 
-    return DataSet("chat-notes", _collections("chat-notes"), questions, covers)
+    return covers
+
+
+# Messages
 
 
 @dataclass(frozen=True)
@@ -157,47 +306,16 @@ def realmem_notes() -> list[Message]:
     return [one for one in found if one.gold]
 
 
-def german_judgments() -> DataSet:
-    """60 German judgments, 60 questions; gold: a passage, of which a chunk holds at least half."""
-    return _passages("german-judgments")
-
-
-def japanese_articles(questions: int | None = None) -> DataSet:
-    """29 Japanese articles, 685 questions or the first so many; gold: a paragraph, of which a chunk holds half."""
-    data = _passages("japanese-articles")
-    return replace(data, questions=data.questions[:questions])
-
-
-def _passages(name: str) -> DataSet:
-    questions = [
-        Question(row["query"], frozenset((g["path"], g["start"], g["end"]) for g in row["gold"]))
-        for row in queries(name)
-    ]
-    passages: dict[str, set[tuple[str, int, int]]] = {}
-    for path, start, end in (item for question in questions for item in question.gold):  # type: ignore[misc]
-        passages.setdefault(path, set()).add((path, start, end))
-
-    def covers(node: BaseNode) -> frozenset[Hashable]:
-        first, last = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
-        own = passages.get(node.ref_doc_id or "", set())
-        return frozenset(one for one in own if 2 * (min(one[2], last) - max(one[1], first)) >= one[2] - one[1])
-
-    return DataSet(name, {"": pages_of(name)}, questions, covers)
-
-
-def first_collections(data: DataSet, count: int | None) -> DataSet:
-    """A part of a set: its first collections, and the questions that are asked of them."""
+def first_collections(data: DataSet, count: int | None, questions: int | None = None) -> DataSet:
+    """A part of a set: its first collections, and the questions that are asked of them, or a fixed sample of these."""
     kept = dict(sorted(data.documents.items())[:count])
-    return replace(data, documents=kept, questions=[one for one in data.questions if one.collection in kept])
+    asked = [one for one in data.questions if one.collection in kept]
+    asked = random.Random(0).sample(asked, questions) if questions and questions < len(asked) else asked  # noqa: S311
+    return replace(data, documents=kept, questions=asked)
 
 
 def _page_covered(node: BaseNode) -> frozenset[Hashable]:
     return frozenset({node.ref_doc_id or ""})
-
-
-def _lines_covered(node: BaseNode) -> frozenset[Hashable]:
-    lines = range(node.metadata["start_line"], node.metadata["end_line"] + 1)
-    return frozenset((node.ref_doc_id, line) for line in lines)
 
 
 def _folder(name: str) -> Path:

@@ -31,7 +31,7 @@ import openpyxl
 import pptx
 import pypdfium2
 from common import command_line, machine, markdown_table
-from datasets import DATA, queries
+from datasets import DATA, THREE_REPORTS, queries
 from lxml import html
 from markdown_it import MarkdownIt
 from pptx.util import Inches
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
 HITS = 60  # chunks, of which some are of one page
 SHOWN = ("heading", "item", "row")
@@ -468,7 +467,7 @@ def main() -> None:
     if options.speed or options.kept:
         print(speed(corpus) if options.speed else kept(options.files))
         return
-    print(recall(corpus, sorted(path.name for path in corpus.glob("*.pdf")) if options.all else THREE))
+    print(recall(corpus, sorted(path.name for path in corpus.glob("*.pdf")) if options.all else THREE_REPORTS))
 
 
 if __name__ == "__main__":

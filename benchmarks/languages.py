@@ -1,24 +1,19 @@
-"""Questions in German, Japanese and Spanish, with the English local embedding and a multilingual one.
+"""Obsidian's help beside what others publish; and Spanish questions about pages in two languages, for ``retrieval.py``.
 
     pip install -e '.[multilingual]'
-    python benchmarks/languages.py [--sets german japanese spanish obsidian] [--embeddings local e5]
+    python benchmarks/languages.py [--embeddings local e5]
 
-German judgments and Japanese articles have questions with the passage that answers; a chunk counts that holds at least
-half of it. FastAPI's documentation exists in English and Spanish. Its headings carry the same anchor in both, as in
+Obsidian's help, 171 notes and 58 questions, six of them Russian, beside the figures that
+flowing-abyss/obsidian-hybrid-search published (commit 398f27b) for the same notes and questions, ten notes asked for. A
+note counts where its first chunk ranks. nDCG gives a whole answer 1 and a part 0.5. Nothing in this package was chosen
+by these questions.
+
+FastAPI's documentation exists in English and Spanish. Its headings carry the same anchor in both, as in
 ``{ #request-body }``, so a section is known in both languages. Each question is made by a rule: the Spanish title of a
 page and the Spanish heading of one of its sections, as in "Cuerpo de la petición: Crea tu modelo de datos". Sections
 whose heading has fewer than three words, or shares more than half of its words with the English one, are left out. The
 answer is the section: in the Spanish pages the one with that heading, in the English pages its counterpart. The anchors
 are taken out of the pages before they are cut.
-
-All rows of a set rank the same chunks with contexts from headings, but the stock ones, which have none. A cell is the
-share of questions for which an answer is among the first k. The last column is the package less its own keyword arm at
-the first hit, with a 95 % paired bootstrap interval.
-
-"obsidian" is a table of its own: Obsidian's help, 171 notes and 58 questions, six of them Russian, beside the figures
-that flowing-abyss/obsidian-hybrid-search published (commit 398f27b) for the same notes and questions, ten notes asked
-for. A note counts where its first chunk ranks. nDCG gives a whole answer 1 and a part 0.5. Nothing in this package was
-chosen by these questions.
 """
 
 from __future__ import annotations
@@ -31,38 +26,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
-from datasets import DATA, DataSet, Question, german_judgments, japanese_articles, ndcg, queries
-from llama_index.core.schema import Document, QueryBundle
-from retrieval import Bench, Row
+from common import command_line, machine, markdown_table
+from datasets import DATA, DataSet, Question, ndcg, queries
+from llama_index.core.schema import Document
 
 from llama_index_contextual.app import ContextualIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable
 
-    import numpy.typing as npt
     from llama_index.core.schema import BaseNode
 
-CUTS = (1, 5, 10)
 Places: TypeAlias = dict[tuple[str, str], tuple[int, int]]  # lines by page and anchor
 HEADING = re.compile(r"^#+ +(?P<title>.*?) *\{ *#(?P<anchor>[\w-]+) *\} *$", re.MULTILINE)
 LEAST_WORDS = 3
 PAGES, QUESTIONS = 15, 60  # at most, drawn with a fixed seed
-ROWS = (
-    Row("plain vectors", dense="off", stock=True),
-    Row("stock hybrid, same chunks", "off", "off", stock=True),
-    Row("vectors alone", dense="headings"),
-    Row("keywords alone", sparse="headings"),
-    Row("this package", "headings", "headings"),
-)
 NOTES, CHUNKS = 10, 60  # notes that count, and chunks that are asked for, so that they are of ten notes
 PUBLISHED = (
     ("obsidian-hybrid-search", 0.733, 0.788, 0.724),
     ("the same with its reranker", 0.736, 0.780, 0.672),
     ("qmd, with 2.2 GB of models", 0.659, 0.665, 0.500),
 )
-MODELS = {"local": "all-MiniLM-L6-v2, the default", "e5": "multilingual-e5-small"}
 
 
 def source(language: str, page: str) -> str:
@@ -130,16 +114,6 @@ def both_languages() -> DataSet:
     return DataSet("spanish", documents, questions, covers, {})
 
 
-def measure(bench: Bench, row: Row, data: DataSet, vectors: Mapping[str, list[float]]) -> npt.NDArray[np.float64]:
-    """For each question, whether the first 1, 5 and 10 hits have an answer, in per cent: shape (questions, 3)."""
-    retriever, found = bench.retriever(row), []
-    for question in data.questions:
-        bundle = QueryBundle(question.text, embedding=vectors[question.text])
-        right = [bool(data.covers(hit.node) & question.gold) for hit in retriever.retrieve(bundle)]
-        found.append([any(right[:cut]) for cut in CUTS])
-    return 100 * np.array(found, dtype=np.float64)
-
-
 def shared_pages() -> list[str]:
     """Pages that exist in both languages, drawn with a fixed seed."""
     folders = [DATA / "markdown" / "fastapi" / language / "docs" for language in ("en", "es")]
@@ -178,31 +152,10 @@ def vault(models: list[str]) -> str:
     return markdown_table(["", "nDCG@5", "MRR", "Hit@1"], rows)
 
 
-SETS = {
-    "german": (german_judgments,),
-    "japanese": (japanese_articles,),
-    "spanish": (lambda: spanish("es"), lambda: spanish("en")),
-}
-
-
 def main() -> None:
-    """Ask both embeddings, print tables."""
-    options = command_line(__doc__, sets=[*SETS, "obsidian"], embeddings=list(MODELS))
-    sets = [make() for name in options.sets for make in SETS.get(name, ())]
-    rows: list[list[object]] = []
-    for data in sets:
-        for model in options.embeddings:
-            bench = Bench(data, "", RememberingEmbedding(model))
-            vectors = {one.text: bench.embedding.get_query_embedding(one.text) for one in data.questions}
-            measured = {row.name: measure(bench, row, data, vectors) for row in ROWS}
-            for arm, shares in measured.items():
-                gain = intervals(shares - measured["keywords alone"])[0] if arm == ROWS[-1].name else ""
-                rows.append([f"{data.name}, {len(shares)}", MODELS[model], arm, *shares.mean(axis=0).tolist(), gain])
-            print(markdown_table([], rows[-len(ROWS) :]), flush=True)
-    header = ["questions", "embedding", "arm", *(f"@{cut}" for cut in CUTS), "@1 less keywords alone"]
-    print(f"{machine()}\n\n{markdown_table(header, rows)}\n")
-    if "obsidian" in options.sets:
-        print(vault(options.embeddings))
+    """Ask both embeddings, print the table."""
+    options = command_line(__doc__, embeddings=["local", "e5"])
+    print(f"{machine()}\n\n{vault(options.embeddings)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory on real notes: what the digest finds and shows, what recency costs and gives, how long it takes.
+"""Memory on real notes: what the digest finds and shows, what recency costs and gives.
 
 Each person of ``realmem-notes``, and each conversation of ``locomo-notes`` and of ``chat-notes``, is an index of its
 own. Now is the day of a message, or else of the last note.
@@ -18,31 +18,32 @@ import math
 import random
 import statistics
 import tempfile
-import time
 from collections import defaultdict
-from datetime import date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from common import RememberingEmbedding, command_line, intervals, machine, markdown_table, shipped_index
-from datasets import DATA, Message, kubernetes_docs, queries, realmem_notes
+from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
+from datasets import DATA, Message, queries, realmem_notes
+from llama_index.core.schema import QueryBundle
 
-from llama_index_contextual import ContextualNodePostprocessor, MemoryContext
-from llama_index_contextual.app import ContextualIndex, LocalEmbedding
+from llama_index_contextual import ContextualFusionRetriever, MemoryContext
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.keyword.dates import lexicon, split_words
-from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.retrieval import Question, answer_question, run
 from llama_index_contextual.text import date_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from llama_index_contextual.memory import MemoryDigest
+    from llama_index_contextual.retrieval import Hit
 
-Hit = tuple[str, int, int]  # path, first line, last line
+Place = tuple[str, int, int]  # path, first line, last line
 
 
-class Question(NamedTuple):
+class NoteQuestion(NamedTuple):
     """One question about one conversation; a passage counts by its first line."""
 
     text: str
@@ -61,7 +62,7 @@ class Conversation(NamedTuple):
     questions: list[Any]
 
 
-def questions(dataset: str, limit: int | None) -> list[Question]:
+def questions(dataset: str, limit: int | None) -> list[NoteQuestion]:
     """The questions that have an answer, or a fixed sample of them."""
 
     def passages(row: dict[str, Any], key: str) -> tuple[tuple[str, int], ...]:
@@ -71,7 +72,7 @@ def questions(dataset: str, limit: int | None) -> list[Question]:
     for row in queries(dataset):
         if row["gold"]:
             gold = (passages(row, key) for key in ("gold", "original", "updated"))
-            every.append(Question(row["query"], row["collection"], row.get("names_a_date", False), *gold))
+            every.append(NoteQuestion(row["query"], row["collection"], row.get("names_a_date", False), *gold))
     return every if limit is None else random.Random(0).sample(every, min(limit, len(every)))  # noqa: S311
 
 
@@ -92,13 +93,26 @@ def conversations(dataset: str, wanted: Sequence[Any], embedding: RememberingEmb
 # Messages
 
 MEASURES = ["recall @5", "@10", "@20", "all @10", "all @20", "nDCG@10"]
-AGES = {"a week": 7, "30 days": 30, "90 days": 90, "older": 10**6}  # days at most
+AGES = {"a week": 7, "8 to 30 days": 30, "older": 10**6}  # days at most
 
 
 def searched(index: ContextualIndex, message: Message) -> list[str]:
     """The notes of a search's first 100 chunks."""
     hits = index.as_retriever(similarity_top_k=100, filters=message.before).retrieve(message.text)
     return [hit.node.metadata["path"] for hit in hits]
+
+
+def message_hits(index: ContextualIndex, message: Message) -> list[Hit]:
+    """The first 100 chunks of the mode for messages, on the day of the message."""
+    arms = [one.with_filters(message.before) for one in index.as_retriever().retrievers]  # type: ignore[attr-defined]
+    retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=100)
+    question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
+    return list(run(answer_question(retriever, question, on_loop=False)).hits)
+
+
+def ranked(index: ContextualIndex, message: Message) -> list[str]:
+    """The notes of these chunks."""
+    return [str(hit.node.node.metadata["path"]) for hit in message_hits(index, message)]
 
 
 def digested(index: ContextualIndex, message: Message, **settings: Any) -> list[str]:
@@ -110,6 +124,7 @@ def digested(index: ContextualIndex, message: Message, **settings: Any) -> list[
 
 MESSAGE_WAYS: dict[str, Callable[[ContextualIndex, Message], list[str]]] = {
     "hybrid search, 100 chunks": searched,
+    "the mode for messages, 100 chunks": ranked,
     "digest of 20 hits": digested,
     "digest of 20 hits, ages left out": functools.partial(digested, include_recency=False),
 }
@@ -152,34 +167,34 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
 # Questions
 
 
-def recall(hits: Sequence[Hit], gold: Iterable[tuple[str, int]], top: int) -> float:
+def recall(hits: Sequence[Place], gold: Iterable[tuple[str, int]], top: int) -> float:
     """Share of gold lines that stand in the first hits."""
     return statistics.mean(any(p == path and a <= line <= b for p, a, b in hits[:top]) for path, line in gold)
 
 
-def plain(index: ContextualIndex, mode: str | None = None) -> Callable[[str, date], Sequence[Hit]]:
+def plain(index: ContextualIndex, mode: str | None = None) -> Callable[[str, date], Sequence[Place]]:
     """Hybrid search."""
     retriever = index.as_retriever(similarity_top_k=10, mode=mode)
 
-    def ask(question: str, _: date) -> list[Hit]:
+    def ask(question: str, _: date) -> list[Place]:
         found = [hit.node.metadata for hit in retriever.retrieve(question)]
         return [(one["path"], one["start_line"], one["end_line"]) for one in found]
 
     return ask
 
 
-def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Sequence[Hit]]:
+def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Sequence[Place]]:
     """The digest, ten hits long."""
     memory = MemoryContext(index, max_results=10, max_tokens=10_000, **settings)
 
-    def ask(question: str, now: date) -> list[Hit]:
+    def ask(question: str, now: date) -> list[Place]:
         entries = memory.get(question, now=now).entries
         return [(one.path, one.node.metadata["start_line"], one.node.metadata["end_line"]) for one in entries]
 
     return ask
 
 
-WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]]] = {
+WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Place]]]] = {
     "hybrid search": plain,
     "the same, taken for messages": functools.partial(plain, mode="message"),
     "digest (defaults)": digest,
@@ -189,7 +204,7 @@ WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]
 }
 
 
-def quality(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
+def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
     """The table of recall, and of the questions about another conversation that got any hit."""
     scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
     foreign: dict[str, list[bool]] = {way: [] for way in WAYS}
@@ -215,7 +230,7 @@ def quality(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbe
     return markdown_table([*header, "of another conversation"], rows)
 
 
-def sessions(wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
+def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
     """The table of the notes of a search's first 100 chunks, a note being a session of LoCoMo."""
     modes: dict[str, str | None] = {"by ranks, nothing trained": "reciprocal_rerank", "learned, the default": None}
     shares: dict[str, list[list[float]]] = {}
@@ -232,7 +247,7 @@ def sessions(wanted: Sequence[Question], embedding: RememberingEmbedding) -> str
     return markdown_table(["sessions, %", "recall @1", "@5", "@10", "any @10", "all @10"], rows)
 
 
-def shown(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbedding) -> list[list[str]]:
+def shown(dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> list[list[str]]:
     """One row a budget: how often the chunk of a gold line is cited, how much of that line the digest shows."""
     budgets = (200, 300, 600)
     found: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in budgets}
@@ -259,7 +274,7 @@ def shown(dataset: str, wanted: Sequence[Question], embedding: RememberingEmbedd
 
 
 def shown_of(
-    answer: MemoryDigest, question: Question, gold: tuple[str, int], lines: dict[str, list[str]]
+    answer: MemoryDigest, question: NoteQuestion, gold: tuple[str, int], lines: dict[str, list[str]]
 ) -> tuple[bool, float]:
     """Whether the chunk of a gold line is cited, and the share of its words that the snippet shows."""
     path, line = gold
@@ -275,7 +290,7 @@ def shown_of(
     return bool(citing), len(wanted & snippets) / len(wanted) if wanted else float(bool(citing))
 
 
-def updates(wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
+def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
     """Facts of chat-notes that were updated later: which of both stands higher in a digest of ten."""
     recency: dict[str, dict[str, Any]] = {
         "recency off": {"include_recency": False},
@@ -299,60 +314,16 @@ def updates(wanted: Sequence[Question], embedding: RememberingEmbedding) -> str:
     return markdown_table(header, rows)
 
 
-def first_of(hits: Sequence[Hit], gold: Sequence[tuple[str, int]]) -> float:
+def first_of(hits: Sequence[Place], gold: Sequence[tuple[str, int]]) -> float:
     """Place of the first hit that holds a gold line, from 0; infinite if none does."""
     return next((place for place, hit in enumerate(hits) if any(recall([hit], [line], 1) for line in gold)), math.inf)
 
 
-# Latency
-
-
-class StandIn(LocalEmbedding):
-    """Embeds questions as an index does, and gives texts any vectors: their values do not matter to the time."""
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return np.random.default_rng(len(texts[0])).standard_normal((len(texts), 384)).tolist()  # type: ignore[no-any-return]
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return super()._get_text_embeddings([query])[0]
-
-
-def latency(chunks: int, repeats: int) -> str:
-    """Medians at so many chunks of real pages."""
-    embedding, data, day = StandIn(), kubernetes_docs(), date(2026, 1, 1)
-    nodes = ContextualNodePostprocessor()(default_parser(embedding)(data.documents[""]))[:chunks]
-    for number, node in enumerate(nodes):
-        node.metadata["date"] = (day - timedelta(days=number % 365)).isoformat()
-    with shipped_index(nodes, data.documents[""], embedding) as index:
-        memory = MemoryContext(index, min_relevance=0.0)
-        texts = [question.text for question in data.questions][:repeats]
-        sent = [message.text for message in realmem_notes()][:repeats]
-        small_talk = ["thanks a lot!", "ok", "hola, buenos días", "/status", *texts[:4]]
-        rows = [
-            ["gate", _percentiles(lambda text: gate(text, lexicon()), small_talk * 20)],
-            ["embedding of the question alone", _percentiles(embedding.get_query_embedding, texts)],
-            ["hybrid search, top 4", _percentiles(index.as_retriever(4).retrieve, texts)],
-            ["digest of a question", _percentiles(lambda text: memory.get(text, now=day), texts)],
-            ["digest of a message", _percentiles(lambda text: memory.get(text, now=day), sent)],
-        ]
-    return markdown_table([f"at {len(nodes)} chunks", "ms, p50 and p99"], rows)
-
-
-def _percentiles(call: Callable[[str], Any], texts: Sequence[str]) -> str:
-    call(texts[0])
-    times = []
-    for text in texts:
-        start = time.perf_counter()
-        call(text)
-        times.append(1000 * (time.perf_counter() - start))
-    return " and ".join(f"{one:.2f}" for one in np.percentile(times, [50, 99]))
-
-
 def main() -> None:
     """Run and print the Markdown of results/memory.md."""
-    parts = ["messages", "recall", "sessions", "shown", "updates", "latency"]
+    parts = ["messages", "recall", "sessions", "shown", "updates"]
     names = ["locomo-notes", "chat-notes"]  # for recall and shown
-    arguments = command_line(__doc__, questions=int, chunks=10_000, parts=parts, sets=names)
+    arguments = command_line(__doc__, questions=int, parts=parts, sets=names)
     embedding, limit, sets = RememberingEmbedding(), arguments.questions, arguments.sets
     header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
     tables: dict[str, Callable[[], str]] = {
@@ -363,7 +334,6 @@ def main() -> None:
             header, [row for name in sets for row in shown(name, questions(name, limit), embedding)]
         ),
         "updates": lambda: updates(questions("chat-notes", None), embedding),
-        "latency": lambda: latency(arguments.chunks, 60),
     }
     print(f"# Memory\n\n{machine()}\n")
     for part in arguments.parts:

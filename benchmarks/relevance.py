@@ -123,7 +123,7 @@ def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEm
     asked = []
     for number, collection in enumerate(collections):
         bench = Bench(data, collection, embedding)
-        index = bench.index("pattern" if data.chunks else "headings")
+        index = bench.index(data.context)
         own = [question for question in data.questions if question.collection == collection]
         own = rng.sample(own, min(len(own), MOST // len(collections)))
         batch = [(OWN, question) for question in own]

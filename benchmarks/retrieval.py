@@ -1,23 +1,23 @@
-"""Recall of plain chunks, of LlamaIndex's stock hybrid and of ours, on sets of real documents and questions.
+"""Recall of plain vectors, of LlamaIndex's stock hybrid and of ours, on sets of real documents and questions.
 
-    python benchmarks/retrieval.py [--sets NAME ...] [--shares] [--rows NAME ...] [--pages N] [--collections N]
+    python benchmarks/retrieval.py [--sets NAME ...] [--rows NAME ...] [--embedding e5] [--pages N] [--collections N]
 
-Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
-cover. Every row of a set but "stock chunks" ranks the same chunks with the same embedding; a row differs in what its
-name says. Those of ours are asked through ``ContextualIndex``, and the others of Chroma as it is by default. As those
-chunks are longer, there is also the recall of as many chunks as have 2,000, 4,000 and 8,000 characters together, the
-first one in any case. Where gold items are pages, "k pages" is the recall of the first k different pages that the
-ranked chunks are from, and "in 20" how many different pages the first 20 chunks are from.
-``--shares`` adds one row for each element of ours that is switched off. The last rows are ours less others, question by
-question.
+Recall@k is the mean over questions of the share of gold items (chunks, passages, lines, pages) that the first k chunks
+cover. Every set has the same rows. A row but "stock chunks" ranks the same chunks with the same embedding; a row
+differs in what its name says. Those of ours are asked through ``ContextualIndex``, and the others of Chroma as it is by
+default. As chunks differ in length, there is also the recall of as many as have 2,000, 4,000 and 8,000 characters
+together, the first one in any case. "Whole" is the share of gold passages that these contain from end to end, where
+chunks that touch are read as one. Where gold items are pages, "k pages" is the recall of the first k different pages
+that the ranked chunks are from. The last rows are ours less others, question by question.
 
-``--pages`` keeps the first pages of kubernetes-docs, those with answers first, and ``--collections`` the first indexes
-of other sets. With ``--rows`` there are only rows whose names begin so, ours and its text alone.
+"Auto-merging" is LlamaIndex's ``AutoMergingRetriever`` over the stock hybrid of the leaves of a
+``HierarchicalNodeParser``; ``--rows`` has to name it. With ``--rows`` there are only rows whose names begin so, ours
+and its text alone. ``--pages`` keeps the first pages of kubernetes-docs, those with answers first, ``--collections``
+the first indexes of other sets, and ``--questions`` a fixed sample of them.
 
 A second table splits the questions into those that need context and the rest, and gives the failures that contexts
 avoid in each part: a mean over all questions hides what contexts are for, as most questions of public sets repeat words
-of the very chunk that answers them. The rule of the words favours contexts by its nature; that of the names looks at
-the question and at titles only.
+of the very chunk that answers them. The rule favours contexts by its nature.
 """
 
 from __future__ import annotations
@@ -25,40 +25,30 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import chromadb
+import datasets
 import numpy as np
 from common import RememberingEmbedding, command_line, intervals, machine, markdown_table, shipped_index, stock_hybrid
-from datasets import (
-    DataSet,
-    Question,
-    chat_notes,
-    codebases,
-    course_lessons,
-    first_collections,
-    german_judgments,
-    japanese_articles,
-    kubernetes_docs,
-    locomo_notes,
-)
+from datasets import DataSet, Question, first_collections
+from languages import both_languages
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
-from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
+from llama_index.core.node_parser import HierarchicalNodeParser, MarkdownNodeParser, SentenceSplitter, get_leaf_nodes
+from llama_index.core.retrievers import AutoMergingRetriever
 from llama_index.core.schema import BaseNode, QueryBundle
+from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
-from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual import ContextualNodePostprocessor
+from llama_index_contextual.app.evaluation import recall_at
 from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.metadata import DATE, LEXICAL_CONTEXT, PATH, TITLE, heading_titles, path_of
-from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.text import parse_date
+from llama_index_contextual.metadata import heading_titles, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,53 +59,42 @@ if TYPE_CHECKING:
 
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
-TOP = 20
+CUTS = (1, 5, 10, 20)
 BUDGETS = (2000, 4000, 8000)  # characters
 POOL = 100
 NEEDED = 0.15  # of a question's word weight
-COMPARED = ("stock hybrid", "ours: ")  # rows that ours is compared with, question by question
 SETS: dict[str, Callable[[], DataSet]] = {
-    "codebases": codebases,
-    "locomo-notes": locomo_notes,
-    "kubernetes-docs": kubernetes_docs,
-    "course-lessons": course_lessons,
-    "chat-notes": chat_notes,
-    "german-judgments": german_judgments,
-    "japanese-articles": japanese_articles,
+    "codebases": datasets.codebases,
+    "code-search": datasets.code_search,
+    "locomo-notes": datasets.locomo_notes,
+    "chat-notes": datasets.chat_notes,
+    "course-lessons": datasets.course_lessons,
+    "docs-intros": datasets.docs_intros,
+    "obsidian-help": datasets.obsidian_help,
+    "pdf-reports": datasets.pdf_reports,
+    "german-judgments": datasets.german_judgments,
+    "japanese-articles": datasets.japanese_articles,
+    "spanish": both_languages,
+    "kubernetes-docs": datasets.kubernetes_docs,
 }
-PAGES = ("kubernetes-docs", "course-lessons")  # sets whose gold is a page
-STOCK_WORDS = Analyzer(language="en")
+PAGES = ("code-search", "course-lessons", "obsidian-help", "pdf-reports", "kubernetes-docs")  # whose gold is one
+PASSAGES = ("locomo-notes", "docs-intros", "german-judgments", "japanese-articles")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One way to retrieve: which nodes each arm sees, and how the arms are fused."""
+class Row(NamedTuple):
+    """One way to retrieve: which nodes each arm sees."""
 
     name: str
     dense: str | None = None  # context of the nodes in the vector arm; None: no such arm
     sparse: str | None = None
-    stock: bool = False  # LlamaIndex's own BM25 and fusion
-    lexical: bool = True  # keep the keyword arm's extra words
-    analyzer: Analyzer | None = None  # of the keyword arm, where it is not the index's
-    fusion: dict[str, Any] = field(default_factory=dict)
+    is_stock: bool = False  # LlamaIndex's own BM25 and fusion
 
 
-@dataclass
-class Measured:
-    """What a row found."""
+class Measured(NamedTuple):
+    """What a row found: shares by question and column, in per cent."""
 
     name: str
-    recalls: Recalls  # at 5, 10 and 20 chunks, of each question, shape ``(questions, 3)``
-    mrr: float  # of the first chunk that covers gold
-    by_length: Recalls  # in 2,000, 4,000 and 8,000 characters of chunks
-    by_document: Recalls  # at 5, 10 and 20 different documents
-    documents: float  # that the first 20 chunks are from, on average
-
-    def cells(self, *, pages: bool) -> list[object]:
-        """The row of a table, in per cent."""
-        cells: list[object] = [self.name, *(100 * self.recalls.mean(axis=0)).tolist(), 100 * self.mrr]
-        cells += (100 * self.by_length.mean(axis=0)).tolist()
-        return cells + ([*(100 * self.by_document.mean(axis=0)).tolist(), self.documents] if pages else [])
+    shares: Recalls
 
 
 class Bench:
@@ -124,19 +103,18 @@ class Bench:
     def __init__(self, data: DataSet, collection: str, embedding: RememberingEmbedding) -> None:
         self.data, self.embedding = data, embedding
         self.documents = data.documents[collection]
+        self.texts = {document.doc_id: document.text for document in self.documents}
         self.nodes = cache(self._nodes)
         self.index = cache(self._index)
         self.store = cache(self._store)
 
-    def needs_context(self, questions: Sequence[Question]) -> list[tuple[bool, bool]]:
-        """Whether each question needs context, by the rule of the words and by the rule of the names.
+    def needs_context(self, questions: Sequence[Question]) -> list[bool]:
+        """Whether the path or the headings of the answer hold a part of the question's weight that its text lacks.
 
-        Words: the path or the headings of the answer hold a part of the question's weight that its text lacks. A word
-        weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has it. Of several gold chunks
-        the one whose text holds the most weight is taken as the answer. Names: the question has all words of the file's
-        name, the title, a heading or the day of its answer; names of one word do not count: "overview" names nothing.
+        A word weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has it. Of several gold
+        chunks the one whose text holds the most weight is taken as the answer.
         """
-        analyzer, chunks, found = Analyzer(), self._chunks(), []
+        analyzer, chunks, found = Analyzer(), self._chunks(), list[bool]()
         texts = {node.node_id: {*analyzer.tokens(node.get_content())} for node in chunks}
         counts = Counter(word for words in texts.values() for word in words)
         answers = defaultdict[Any, dict[str, "BaseNode"]](dict)
@@ -154,26 +132,32 @@ class Bench:
                 place = "\n".join([path_of(answer.metadata), *heading_titles(answer.metadata)])
                 beside = (weights.keys() & set(analyzer.tokens(place))) - texts[answer.node_id]
                 missing = sum(weights[word] for word in beside) / (sum(weights.values()) or 1)
-            names = [{*analyzer.tokens(name)} for node in gold for name in _names(node)]
-            found.append((missing >= NEEDED, any(len(name) > 1 and name <= words for name in names)))
+            found.append(missing >= NEEDED)
         return found
 
-    def _nodes(self, context: str, *, lexical: bool = True) -> list[BaseNode]:
+    def _nodes(self, context: str) -> list[BaseNode]:
         if context == "stock pipeline":
-            parts = [MarkdownNodeParser(), SentenceSplitter(chunk_size=256, chunk_overlap=0)]
-            return _with_lines(run_transformations(self.documents, parts), self.documents)
+            parts = [SentenceSplitter(chunk_size=256, chunk_overlap=0)]
+            markdown = [] if self.data.context == "pattern" else [MarkdownNodeParser()]
+            return _with_places(run_transformations(self.documents, [*markdown, *parts]), self.documents)
+        if context == "leaves":
+            return get_leaf_nodes(self._levels())
         nodes = [node.model_copy(deep=True) for node in self._chunks()]
         if context == "off":
             for node in nodes:
                 node.excluded_embed_metadata_keys = list(node.metadata)
             return nodes
-        if context == "metadata":
-            return nodes
-        made = ContextualNodePostprocessor(context=context, documents=self.documents)(nodes)
-        if not lexical:
-            for node in made:
-                node.metadata.pop(LEXICAL_CONTEXT, None)
-        return list(made)
+        return list(ContextualNodePostprocessor(context=context, documents=self.documents)(nodes))
+
+    @cache  # noqa: B019
+    def _levels(self) -> list[BaseNode]:
+        """Nodes of all sizes, those that hold others and the leaves."""
+        nodes, starts = HierarchicalNodeParser.from_defaults()(self.documents), dict[str, int]()
+        for node in nodes:  # a place is counted from the node that holds it
+            start = (node.start_char_idx or 0) + (starts[node.parent_node.node_id] if node.parent_node else 0)
+            starts[node.node_id] = node.start_char_idx = start
+            node.end_char_idx = start + len(node.get_content())
+        return nodes
 
     @cache  # noqa: B019  lives as long as the benchmark
     def _chunks(self) -> list[BaseNode]:
@@ -194,19 +178,10 @@ class Bench:
 
     def retriever(self, row: Row) -> BaseRetriever:
         """Put the row's arms together: those of the index that ships, or LlamaIndex's own."""
-        if row.stock:
+        if row.is_stock:
             return self._stock(row)
-        if row.dense == row.sparse and row.analyzer is None and row.lexical:
-            return self.index(row.dense).as_retriever(POOL, **row.fusion)
-        arms: list[BaseRetriever] = []
-        if row.dense is not None:
-            arms.append(self.index(row.dense).as_retriever(POOL).retrievers[0])
-        if row.sparse is not None and row.analyzer is None and row.lexical:
-            arms.append(self.index(row.sparse).as_retriever(POOL).retrievers[1])
-        elif row.sparse is not None:
-            nodes = self.nodes(row.sparse, lexical=row.lexical)
-            arms.append(ContextualBM25Retriever(nodes, similarity_top_k=POOL, analyzer=row.analyzer))
-        return arms[0] if len(arms) == 1 else ContextualFusionRetriever(arms, similarity_top_k=POOL, **row.fusion)
+        retriever = self.index(row.dense or row.sparse).as_retriever(POOL)
+        return retriever if row.dense == row.sparse else retriever.retrievers[row.dense is None]
 
     def _stock(self, row: Row) -> BaseRetriever:
         arms: list[BaseRetriever] = []
@@ -214,18 +189,16 @@ class Bench:
             arms.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
         if row.sparse is not None:
             arms.append(BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL))
-        return arms[0] if len(arms) == 1 else stock_hybrid(arms, POOL)
+        retriever = arms[0] if len(arms) == 1 else stock_hybrid(arms, POOL)
+        if row.dense != "leaves":
+            return retriever
+        levels = SimpleDocumentStore()
+        levels.add_documents(self._levels())
+        return AutoMergingRetriever(retriever, StorageContext.from_defaults(docstore=levels))  # type: ignore[arg-type]
 
 
-def _names(node: BaseNode) -> list[str]:
-    stem = str(node.metadata.get(PATH, "")).rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    day = parse_date(node.metadata.get(DATE))
-    days = [day.isoformat()[:10]] if day else []
-    return [stem, str(node.metadata.get(TITLE, "")), *heading_titles(node.metadata), *days]
-
-
-def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
-    """Find the places of LlamaIndex's chunks: their offsets are often missing, so search from the chunk before."""
+def _with_places(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
+    """LlamaIndex's chunks with their places: offsets are often missing, so search from the chunk before."""
     texts = {document.node_id: document.get_content() for document in documents}
     after: dict[str, int] = {}
     for node in nodes:
@@ -233,81 +206,64 @@ def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> lis
         start = max(texts[key].find(node.get_content(), after.get(key, 0)), 0)
         after[key] = node.start_char_idx = start  # type: ignore[attr-defined]
         node.end_char_idx = start + len(node.get_content())  # type: ignore[attr-defined]
-        node.metadata["start_line"] = texts[key].count("\n", 0, start) + 1
-        node.metadata["end_line"] = node.metadata["start_line"] + node.get_content().count("\n")
-        node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, "start_line", "end_line"]
     return list(nodes)
 
 
-def rows_for(data: DataSet, *, shares: bool) -> list[Row]:
+def rows_for(data: DataSet, wanted: Sequence[str]) -> list[Row]:
     """The rows of a set's table."""
-    context = "pattern" if data.chunks else "headings"
-    ours = Row(f"**ours: {context}**", context, context)
+    context = data.context
     rows = [
-        Row("plain vectors", "off", stock=True),
-        Row("plain BM25, stock", sparse="off", stock=True),
-        Row("stock hybrid, same chunks", "off", "off", stock=True),
-        *([] if data.chunks else [Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)]),
+        Row("plain vectors", "off", is_stock=True),
+        Row("stock hybrid, same chunks", "off", "off", is_stock=True),
+        Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", is_stock=True),
+        Row("auto-merging", "leaves", "leaves", is_stock=True),
+        Row("ours: vectors alone", context),
+        Row("ours: keywords alone", sparse=context),
         Row("ours: text alone", "off", "off"),
-        Row("ours: LlamaIndex metadata", "metadata", "metadata"),
-        *([Row("ours: headings", "headings", "headings")] if data.chunks else []),
-        ours,
+        Row(f"**ours: {context}**", context, context),
     ]
-    if shares:
-        rows += [
-            Row("vector arm alone", context),
-            Row("keyword arm alone", sparse=context),
-            replace(ours, name="without: other languages than English", analyzer=STOCK_WORDS),
-            replace(ours, name="without: context in the vector arm", dense="off"),
-            replace(ours, name="without: context in the keyword arm", sparse="off"),
-            replace(ours, name="without: extra words in the keyword arm", lexical=False),
-            replace(ours, name="by ranks, not learned", fusion={"mode": "reciprocal_rerank"}),
-            replace(
-                ours,
-                name="at most 1 chunk of a document",
-                fusion={"node_postprocessors": [GroupingPostprocessor(group_size=1, group_by="path")]},
-            ),
-        ]
-    return rows
+    left = {"auto-merging"} if not wanted else {row.name for row in rows[:-2] if not row.name.startswith(tuple(wanted))}
+    return [row for row in rows if row.name not in left | ({"stock hybrid, stock chunks"} if data.chunks else set())]
+
+
+def columns_of(data: DataSet) -> list[str]:
+    """The columns of a set's table."""
+    columns = [*(f"@{cut}" for cut in CUTS), "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
+    columns += [f"whole in {budget:,}" for budget in BUDGETS] if data.name in PASSAGES else []
+    return columns + ([f"{cut} pages" for cut in CUTS[1:]] if data.name in PAGES else [])
 
 
 def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> Measured:
     """Ask every question."""
-    retrievers = {name: bench.retriever(row) for name, bench in benches.items()}
-    all_hits, firsts, lengths, documents = [], [], [], []
+    retrievers, shares = {name: bench.retriever(row) for name, bench in benches.items()}, []
     for question in data.questions:
         bundle = QueryBundle(question.text, embedding=vectors[question.text])
-        nodes = [hit.node for hit in retrievers[question.collection].retrieve(bundle)]
-        best = {node.ref_doc_id: node for node in reversed(nodes)}  # of each document its best chunk
-        all_hits.append([data.covers(node) for node in nodes])
-        lengths.append(np.cumsum([len(node.get_content()) for node in nodes]))
-        firsts.append([data.covers(node) for node in nodes if best[node.ref_doc_id] is node])
-        documents.append(len({node.ref_doc_id for node in nodes[:TOP]}))
-    golds = [question.gold for question in data.questions]
-    mrr = mean_reciprocal_rank([hits[:TOP] for hits in all_hits], golds)
-    counts = [[max(1, int(np.searchsorted(ends, budget, "right"))) for budget in BUDGETS] for ends in lengths]
-    by_length = _recalls(all_hits, golds, counts)
-    recalls, by_document = _recalls(all_hits, golds), _recalls(firsts, golds)
-    return Measured(row.name, recalls, mrr, by_length, by_document, float(np.mean(documents)))
+        nodes, gold = [hit.node for hit in retrievers[question.collection].retrieve(bundle)], question.gold
+        hits = [data.covers(node) for node in nodes]
+        ends = np.cumsum([len(node.get_content()) for node in nodes])
+        counts = [max(1, int(np.searchsorted(ends, budget, "right"))) for budget in BUDGETS]
+        first = next((1 / rank for rank, hit in enumerate(hits[: CUTS[-1]], start=1) if hit & gold), 0.0)
+        found = [*(recall_at(cut, hits, gold) for cut in CUTS), first, *(recall_at(cut, hits, gold) for cut in counts)]
+        if data.name in PASSAGES:
+            texts = benches[question.collection].texts
+            found += [whole_share(nodes[:count], gold, texts) for count in counts]
+        if data.name in PAGES:
+            pages = [*dict.fromkeys(hits)]  # of each page its best chunk
+            found += [recall_at(cut, pages, gold) for cut in CUTS[1:]]
+        shares.append(found)
+    return Measured(row.name, 100 * np.array(shares))
 
 
-def _recalls(
-    all_hits: Sequence[Sequence[frozenset[Any]]], golds: Sequence[frozenset[Any]], counts: Sequence[Any] = ()
-) -> Recalls:
-    counts = counts or [(5, 10, 20)] * len(golds)
-    asked = zip(all_hits, golds, counts, strict=True)
-    return np.array([[recall_at(k, hits, gold) for k in ks] for hits, gold, ks in asked])
-
-
-def differences(measured: Sequence[Measured], *, pages: bool) -> list[list[object]]:
-    """The cells of the last rows: ours less each row of ``COMPARED``, with 95 % paired bootstrap intervals."""
-    ours = next(one for one in measured if one.name.startswith("**"))
-    rows = []
-    for other in (one for one in measured if one.name.startswith(COMPARED)):
-        cells = [f"ours less {other.name.removeprefix('ours: ')}", *intervals(100 * (ours.recalls - other.recalls)), ""]
-        cells += intervals(100 * (ours.by_length - other.by_length))
-        rows.append(cells + ([*intervals(100 * (ours.by_document - other.by_document)), ""] if pages else []))
-    return rows
+def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: dict[str, str]) -> float:
+    """The share of gold passages that stand in the nodes from end to end; nodes that touch are one."""
+    joined: list[list[Any]] = []
+    for key, start, end in sorted((node.ref_doc_id, node.start_char_idx, node.end_char_idx) for node in nodes):  # type: ignore[attr-defined]
+        if joined and joined[-1][0] == key and not texts[str(key)][joined[-1][2] : start].strip():
+            joined[-1][2] = max(joined[-1][2], end)
+        else:
+            joined.append([key, start, end])
+    held = [any(key == one[0] and start <= one[1] and one[2] <= end for key, start, end in joined) for one in gold]
+    return sum(held) / len(held)
 
 
 def failures_avoided(before: Recalls, after: Recalls) -> list[str]:
@@ -329,48 +285,43 @@ def failures_avoided(before: Recalls, after: Recalls) -> list[str]:
     ]
 
 
-def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Measured]) -> str:
+def context_need(data: DataSet, benches: dict[str, Bench], before: Recalls, after: Recalls) -> str:
     """A table of the failures that contexts avoid where they are needed, and elsewhere."""
-    needed = np.zeros((len(data.questions), 2), bool)
+    needed = np.zeros(len(data.questions), bool)
     for collection, bench in benches.items():
         asked = [number for number, question in enumerate(data.questions) if question.collection == collection]
         if asked:
             needed[asked] = bench.needs_context([data.questions[number] for number in asked])
-    text = next(one for one in measured if one.name == "ours: text alone")
-    rows = []
-    for one in measured:
-        if one.name.startswith(("**ours", "ours: LlamaIndex", "ours: headings")):
-            for rule, column in (("words", 0), ("names", 1)):
-                for part, chosen in (("needed", needed[:, column]), ("elsewhere", ~needed[:, column])):
-                    cells = failures_avoided(text.recalls[chosen], one.recalls[chosen])
-                    rows.append([one.name.strip("*"), rule, part, int(chosen.sum()), *cells])
-    head = f"Failures avoided against text alone, %, with 95 % intervals (needed by words: {NEEDED:.0%} of the weight)."
-    return f"{head}\n\n{markdown_table(['', 'rule', 'context is', 'questions', '@5', '@10', '@20'], rows)}"
+    parts = (("needed", needed), ("elsewhere", ~needed))
+    rows = [[part, int(chosen.sum()), *failures_avoided(before[chosen], after[chosen])] for part, chosen in parts]
+    head = f"Failures avoided against text alone, %, with 95 % intervals (needed: {NEEDED:.0%} of the weight)."
+    return f"{head}\n\n{markdown_table(['context is', 'questions', *(f'@{cut}' for cut in CUTS)], rows)}"
 
 
 def main() -> None:
     """Measure the sets that were asked for and print a table each."""
-    options = command_line(__doc__, sets=list(SETS), pages=int, collections=int, shares=False, rows=[str])
-    print(f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8.")
-    embedding = RememberingEmbedding()
+    options = command_line(
+        __doc__, sets=list(SETS), rows=[str], embedding="local", pages=int, collections=int, questions=int
+    )
+    embedding = RememberingEmbedding(options.embedding)
+    print(f"Machine: {machine()}; embedding {embedding.inner.model_name}.")
     for name in options.sets:
         started = time.monotonic()
-        data = kubernetes_docs(options.pages) if name == "kubernetes-docs" else SETS[name]()
-        data = first_collections(data, options.collections)
+        data = datasets.kubernetes_docs(options.pages) if name == "kubernetes-docs" else SETS[name]()
+        data = first_collections(data, options.collections, options.questions)
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
-        texts = sorted({question.text for question in data.questions})
-        vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
-        rows = rows_for(data, shares=options.shares)
-        wanted = ("**", "ours: text alone", *(options.rows or [""]))  # without these two, nothing can be compared
-        measured = [measure(data, row, benches, vectors) for row in rows if row.name.startswith(wanted)]
-        pages = name in PAGES
-        cells = [*(one.cells(pages=pages) for one in measured), *differences(measured, pages=pages)]
+        vectors = {one.text: embedding.get_query_embedding(one.text) for one in data.questions}
+        *others, text, ours = (measure(data, row, benches, vectors) for row in rows_for(data, options.rows))
+        columns = columns_of(data)
+        cells: list[list[object]] = [[one.name, *one.shares.mean(axis=0).tolist()] for one in (*others, text, ours)]
+        cells += [
+            [f"ours less {one.name.removeprefix('ours: ')}", *intervals(ours.shares - one.shares)]
+            for one in (*others, text)
+        ]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
-        head = f"### {name}: {len(data.questions)} questions, {chunks} chunks in {len(benches)} index(es)"
-        head += f", {len(data.documents[''])} pages" if pages else ""
-        columns = ["", "@5", "@10", "@20", "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
-        columns += ["5 pages", "10 pages", "20 pages", "in 20"] if pages else []
-        print(f"\n{head}\n\n{markdown_table(columns, cells)}\n\n{context_need(data, benches, measured)}")
+        head = f"### {name}: {len(data.questions)} questions, {chunks:,} chunks in {len(benches)} index(es)"
+        need = context_need(data, benches, *(one.shares[:, : len(CUTS)] / 100 for one in (text, ours)))
+        print(f"\n{head}\n\n{markdown_table(['', *columns], cells)}\n\n{need}")
         print(f"\n({time.monotonic() - started:.0f} s)", flush=True)
 
 

@@ -17,18 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from code_search import asked_of, gain_of, repositories, retriever_of
+from code_search import gain_of, retriever_of
 from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
-from datasets import chat_notes, codebases, course_lessons, kubernetes_docs, locomo_notes, realmem_notes
+from datasets import chat_notes, code_search, codebases, course_lessons, kubernetes_docs, locomo_notes, realmem_notes
 from llama_index.core.schema import QueryBundle
-from memory import conversations
+from memory import conversations, message_hits
 from retrieval import POOL, Bench, Row
 
 from llama_index_contextual import retrieval
-from llama_index_contextual.retrieval import ContextualFusionRetriever
 from llama_index_contextual.retrieval.fusion import shipped_weights
-from llama_index_contextual.retrieval.question import Question, answer_question
-from llama_index_contextual.retrieval.stores import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,10 +97,9 @@ def of_questions(names: Sequence[str], embedding: RememberingEmbedding) -> Itera
     """Pools of the sets of questions."""
     for name in names:
         data, pools = SETS["learned"][name](), []
-        context = "pattern" if data.chunks else "headings"
         for collection in data.documents:
             bench = Bench(data, collection, embedding)
-            retriever = bench.retriever(Row("", context, context))
+            retriever = bench.retriever(Row("", data.context, data.context))
             for question in (one for one in data.questions if one.collection == collection):
                 bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
                 hits = retriever.explain(bundle).hits  # type: ignore[attr-defined]
@@ -114,12 +110,14 @@ def of_questions(names: Sequence[str], embedding: RememberingEmbedding) -> Itera
 
 def of_code(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the repositories of code-search."""
-    for name in names:
-        retriever, pools = retriever_of(name, embedding, POOL), []
-        for text, _, gold in asked_of(name):
-            hits = retriever.explain(QueryBundle(text, embedding=embedding.get_query_embedding(text))).hits
-            paths = [str(hit.node.node.metadata["path"]) for hit in hits]
-            pools.append(pool_of(hits, "code", [path in gold for path in paths], paths))
+    data = code_search()
+    for name in names or data.documents:
+        retriever, pools = retriever_of(data.documents[name], embedding, POOL), []
+        for question in (one for one in data.questions if one.collection == name):
+            bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
+            hits = retriever.explain(bundle).hits
+            files = [str(hit.node.node.ref_doc_id) for hit in hits]
+            pools.append(pool_of(hits, "code", [one in question.gold for one in files], files))
         yield name, pools
 
 
@@ -129,10 +127,7 @@ def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterat
     for person in conversations("realmem-notes", wanted, embedding):
         pools, name = [], person.questions[0].conversation
         for message in person.questions:
-            arms = [one.with_filters(message.before) for one in person.index.as_retriever().retrievers]
-            retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=POOL)
-            question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
-            hits = run(answer_question(retriever, question, on_loop=False)).hits
+            hits = message_hits(person.index, message)
             notes = [str(hit.node.node.metadata["path"]) for hit in hits]
             pools.append(pool_of(hits, "messages", [note in message.gold for note in notes], notes))
         yield name, pools
@@ -176,7 +171,7 @@ def main() -> None:
     """Train, report, and write where that is asked for."""
     options = command_line(__doc__, model=tuple(TRAINED), sets=[str], write=False)
     collect = {"learned": of_questions, "code": of_code, "messages": of_messages}[options.model]
-    defaults = {"learned": list(SETS["learned"]), "code": repositories(), "messages": []}
+    defaults = {"learned": list(SETS["learned"]), "code": [], "messages": []}
     sets = dict(collect(options.sets or defaults[options.model], RememberingEmbedding()))
     names, shrink, shipped = TRAINED[options.model], SHRINK[options.model], shipped_weights(options.model)
     before = np.array([shipped[name] for name in names])

@@ -1,16 +1,12 @@
 """Memory for agents: a digest of a few lines on what notes hold about a message, and its parts of LlamaIndex."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any
 
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
-from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import FunctionTool
 
 from llama_index_contextual.keyword import note_filters
@@ -21,7 +17,6 @@ from llama_index_contextual.memory.digest import (
     MemoryDigest,
     MemoryEntry,
     MemorySettings,
-    quoted,
     shown_path,
 )
 from llama_index_contextual.memory.snippet import SPLIT, choose_snippet, marked
@@ -29,7 +24,6 @@ from llama_index_contextual.memory.snippet import SPLIT, choose_snippet, marked
 __all__ = [  # what users import
     "MemoryContext",
     "MemoryContextBlock",
-    "MemoryContextRetriever",
     "MemoryDigest",
     "MemoryEntry",
     "MemorySettings",
@@ -38,39 +32,6 @@ __all__ = [  # what users import
 ]
 
 DESCRIPTION = "What the user's notes say about a message. Call it with the user's message at the start of every turn."
-
-
-class MemoryContextRetriever(BaseRetriever):
-    """A retriever that answers with the hits of the digest, each a node of one quotation; none for small talk.
-
-    Each node has the source of its chunk, and in its metadata ``citation``, ``path``, ``header_path``, ``date``,
-    ``start_line`` and ``end_line`` where known.
-    """
-
-    def __init__(self, memory: MemoryContext, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._memory = memory
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(entry) for entry in self._memory.get(query_bundle.query_str).entries]
-
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(entry) for entry in (await self._memory.aget(query_bundle.query_str)).entries]
-
-
-def _node(entry: MemoryEntry) -> NodeWithScore:
-    keys = ("citation", "path", "date", "start_line", "end_line", "header_path")
-    metadata = {key: value for key, value in entry.to_dict().items() if key in keys and value not in {None, ""}}
-    node = TextNode(
-        id_=entry.id,
-        text=quoted(entry.snippet),
-        metadata=metadata,
-        excluded_embed_metadata_keys=[*metadata],
-        excluded_llm_metadata_keys=[key for key in metadata if key != "citation"],
-    )
-    if (source := entry.node.source_node) is not None:
-        node.relationships[NodeRelationship.SOURCE] = source.model_copy(update={"metadata": {}})
-    return NodeWithScore(node=node, score=entry.score)
 
 
 class MemoryContextBlock(BaseMemoryBlock[str]):
@@ -116,21 +77,13 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
         """Keep nothing: the notes are the memory."""
 
 
-class MemoryContextInput(BaseModel):
-    """Arguments of the tool, spelt out because postponed annotations hide them from ``FunctionTool``."""
-
-    message: str = Field(description="The user's message, as written.")
-
-
 def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> FunctionTool:
     """Memory as a tool that an agent calls with the user's message; it answers with the digest."""
 
-    def memory_context(message: str) -> str:
+    def memory_context(message: Annotated[str, "The user's message, as written."]) -> str:
         return memory.get(message).markdown
 
     async def amemory_context(message: str) -> str:
         return (await memory.aget(message)).markdown
 
-    return FunctionTool.from_defaults(
-        memory_context, name, DESCRIPTION, fn_schema=MemoryContextInput, async_fn=amemory_context
-    )
+    return FunctionTool.from_defaults(memory_context, name, DESCRIPTION, async_fn=amemory_context)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index.core.schema import MetadataMode, QueryBundle
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import whole
 from llama_index_contextual.keyword import Analyzer, days_filter, lexicon_of
@@ -109,10 +109,9 @@ class MemoryContext:
             return self._derived(clean_message(message[:MAX_MESSAGE]), seen, today)
         parsed = read_message(message, lexicon_of(message), today)
         found, ranked = self._ranked(parsed, now, today)
-        chosen = ranking.fresh_hits(ranked, self.settings.max_results, seen)
+        chosen = ranking.without_repetitions(ranking.unseen_hits(ranked, seen), self.settings.max_results)
         if not parsed.dates:  # "what was the timeout in March?" asks for what is older
-            newest = ranking.newest_first(chosen, ranked, self._analyzer.tokens)
-            chosen = [one for one in newest if not ranking.is_seen(one, seen)]
+            chosen = ranking.unseen_hits(ranking.newest_first(chosen, ranked, self._analyzer.tokens), seen)
         shown = tuple("/".join(dict.fromkeys([one.first.isoformat(), one.last.isoformat()])) for one in parsed.dates)
         days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
         is_other = days and parsed.dates and all(named.distance(day) for named in parsed.dates for day in days)
@@ -128,8 +127,8 @@ class MemoryContext:
         pools = [self._search(query, least=settings.min_relevance) for query in queries]
         (best, _), hits = max(pools, key=lambda pool: pool[0].relevance or 0.0), [hits for _, hits in pools]
         ranked = by_formulas(hits, today if settings.include_recency else None, settings.half_life_days)
-        digest = self._digest(text, best, ranked, ranking.fresh_hits(ranked, settings.max_results, seen))
-        return replace(digest, queries=queries)
+        chosen = ranking.without_repetitions(ranking.unseen_hits(ranked, seen), settings.max_results)
+        return replace(self._digest(text, best, ranked, chosen), queries=queries)
 
     def _ranked(self, parsed: ParsedMessage, now: datetime | date, today: date) -> tuple[Explanation, Hits]:
         """The answer to a message, and its hits in their order."""
@@ -140,14 +139,15 @@ class MemoryContext:
             found, hits = self._search(parsed.text, days_filter(min(days), max(days)), **question)
         if not hits:
             found, hits = self._search(parsed.text, least=settings.min_relevance, **question)
-        ranked = ranking.best_first(hits)
         if settings.min_relevance and is_question:
-            ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
+            hits = [one for one in hits if one.score >= _LEAST_SHARE * hits[0].score]
         if settings.include_recency and is_question and not parsed.dates:
             weight = min(settings.recency_weight, _MOST_WEIGHT)
             age = {"half_life_days": settings.half_life_days, "evergreen": settings.evergreen, "now": now}
-            ranked = ranking.aged_hits(ranked, RecencyPostprocessor(weight=weight, **age))
-        return found, ranked
+            scored = [NodeWithScore(node=one.node, score=one.score) for one in hits]
+            ages = zip(hits, RecencyPostprocessor(weight=weight, **age).explain(scored), strict=True)
+            hits = ranking.best_first([replace(one, score=why.score_after) for one, why in ages])
+        return found, hits
 
     async def aget(
         self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None
@@ -168,9 +168,8 @@ class MemoryContext:
         """
         most = whole("max_results", max_results, most=100_000)
         found, hits = self._search(query, filters, least=self.settings.min_relevance, most=most)
-        ranked = ranking.best_first(hits)
-        chosen = ranking.fresh_hits(ranked, most)
-        digest = self._digest(clean_message(query), found, ranked, chosen, max_tokens=_SEARCH_TOKENS * most)
+        chosen = ranking.without_repetitions(hits, most)
+        digest = self._digest(clean_message(query), found, hits, chosen, max_tokens=_SEARCH_TOKENS * most)
         return replace(digest, queries=(query,))
 
     def _search(
@@ -216,7 +215,7 @@ class MemoryContext:
             if score is None or others:  # the scores of a reranker may mean anything: its order counts
                 score = (explanation.relevance or 1.0) * (_K + 1) / (_K + hit.rank)
             hits.append(MemoryEntry(hit.node.node, score, terms))
-        return explanation, hits
+        return explanation, ranking.best_first(hits)
 
     def _digest(
         self,

@@ -187,31 +187,23 @@ def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
         lexicon: Stop words of its languages.
     """
     original = message.strip()[:_DERIVED_CHARS].rstrip()
-    names = _names(original, lexicon)
-    known = {name.casefold() for name in names}
-    counts = Counter(
-        word
-        for word in (_POSSESSIVE.sub("", word).casefold() for word in split_words(original))
-        if not (lexicon.is_stop_word(word) or word in known or (len(word) == 1 and not HAS_CJK.match(word)))
-    )
-    best = set(sorted(counts, key=lambda word: (-counts[word], -len(word)))[:_KEYWORDS])
-    keywords = [word for word in counts if word in best]
+    names, counts = dict[str, None](), Counter[str]()
+    for sentence in sentences_in(original):
+        for at, word in enumerate(_POSSESSIVE.sub("", word) for word in split_words(sentence)):
+            is_stop_word = lexicon.is_stop_word(word)
+            if (len(word) > 1 and word.isupper()) or (at and word[:1].isupper() and not is_stop_word):
+                names[word] = None  # capitals only, or a capital inside a sentence
+            elif not is_stop_word and (len(word) > 1 or HAS_CJK.match(word)):
+                counts[word.casefold()] += 1
+    keywords = counts.keys() - set(map(str.casefold, names))
+    best = sorted(counts, key=lambda word: (word not in keywords, -counts[word], -len(word)))[
+        : min(_KEYWORDS, len(keywords))
+    ]
     queries = dict[tuple[str, ...], str]()
-    for text in (original, " ".join(keywords), " ".join(names)):
+    for text in (original, " ".join(word for word in counts if word in best), " ".join(names)):
         if words := tuple(map(str.casefold, split_words(text))):
             queries.setdefault(words, text)
     return tuple(queries.values())
-
-
-def _names(text: str, lexicon: Lexicon) -> list[str]:
-    """Words that are written as names: capitals only, or a capital inside a sentence."""
-    names = dict[str, None]()
-    for sentence in sentences_in(text):
-        for at, word in enumerate(_POSSESSIVE.sub("", word) for word in split_words(sentence)):
-            is_acronym = len(word) > 1 and word.isupper()
-            if is_acronym or (at and word[:1].isupper() and not lexicon.is_stop_word(word)):
-                names[word] = None
-    return [*names]
 
 
 def derived_score(scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0) -> float:

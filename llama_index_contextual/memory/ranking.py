@@ -14,8 +14,6 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index.core.schema import NodeWithScore
-
 from llama_index_contextual.keyword import split_words
 from llama_index_contextual.memory.digest import MemoryEntry, OlderValue, shown_path, visible
 from llama_index_contextual.memory.snippet import split_sentences
@@ -26,8 +24,6 @@ from llama_index_contextual.text import date_from_heading
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from datetime import date
-
-    from llama_index_contextual.retrieval import RecencyPostprocessor
 
     Split = Callable[[str], Collection[str]]
 
@@ -48,22 +44,15 @@ def best_first(hits: Collection[MemoryEntry]) -> list[MemoryEntry]:
     return sorted(hits, key=lambda one: (-one.score, one.id))
 
 
-def aged_hits(ranked: Sequence[MemoryEntry], recency: RecencyPostprocessor) -> list[MemoryEntry]:
-    """Hits whose scores are lowered by the age of their notes, best first."""
-    ages = recency.explain([NodeWithScore(node=one.node, score=one.score) for one in ranked])
-    return best_first([replace(one, score=why.score_after) for one, why in zip(ranked, ages, strict=True)])
+def unseen_hits(hits: Sequence[MemoryEntry], seen: Collection[str]) -> list[MemoryEntry]:
+    """Hits that were not shown before, by id or citation."""
+    return [one for one in hits if not seen or (one.id not in seen and one.citation not in seen)]
 
 
-def fresh_hits(ranked: Sequence[MemoryEntry], most: int, seen: Collection[str] = ()) -> list[MemoryEntry]:
-    """The best hits without near-duplicates and those that were shown before."""
-    unseen = [one for one in ranked if not is_seen(one, seen)]
-    repeated = NearDuplicates()
-    return [one for one in unseen[: 4 * most] if not repeated.has(one.node.get_content(), {})][:most]
-
-
-def is_seen(one: MemoryEntry, seen: Collection[str]) -> bool:
-    """Whether a hit was shown before, by its id or its citation."""
-    return bool(seen) and (one.id in seen or one.citation in seen)
+def without_repetitions(hits: Sequence[MemoryEntry], most: int) -> list[MemoryEntry]:
+    """The best hits without near-duplicates."""
+    met = NearDuplicates()
+    return [one for one in hits[: 4 * most] if not met.has(one.node.get_content(), {})][:most]
 
 
 # What is current
@@ -74,28 +63,23 @@ class Fact(NamedTuple):
 
     Args:
         day: Of the note, or of the heading above.
-        path: Of the note.
         line: Of the note, or of the chunk where that is not known.
         subject: The words of the headings above that are no days, and those before the value.
         value: Its words.
         text: A slice of the chunk.
         hit: The chunk.
-        held: The terms of the message that the subject holds.
+        held: The terms of the message that the subject holds; none where only the headings hold some.
+        worth: How much of the message these are, by the rarity of terms.
     """
 
     day: date
-    path: str
     line: int
     subject: tuple[str, ...]
     value: tuple[str, ...]
     text: str
     hit: MemoryEntry
     held: frozenset[str]
-
-    @property
-    def worth(self) -> float:
-        """How much of the message its subject holds, by the rarity of terms."""
-        return math.fsum(self.hit.terms[term] for term in self.held)
+    worth: float
 
 
 def facts_of(hit: MemoryEntry, terms: Split) -> list[Fact]:
@@ -109,8 +93,9 @@ def facts_of(hit: MemoryEntry, terms: Split) -> list[Fact]:
             places = [place for place in dict.fromkeys([*above, one.title]) if not date_from_heading(place)]
             subject = _folded(" ".join([*places, match["key"]]))
             held = frozenset(hit.terms.keys() & set(terms(" ".join(subject))))
-            line, value = first + text.count("\n", 0, one.start), _folded(match["value"])
-            facts.append(Fact(day, hit.path, line, subject, value, statement, hit, held))
+            held = held if held.intersection(terms(match["key"])) else frozenset()
+            line, worth = first + text.count("\n", 0, one.start), math.fsum(hit.terms[term] for term in held)
+            facts.append(Fact(day, line, subject, _folded(match["value"]), statement, hit, held, worth))
     counts = Counter(one.subject for one in facts)
     return [one for one in facts if counts[one.subject] == 1]
 
@@ -136,7 +121,7 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
         return list(chosen)
     near = {one.id: one for one in (*chosen, *ranked) if wanted.held <= one.terms.keys()}.values()
     same = (fact for one in near for fact in facts_of(one, terms) if fact.subject == wanted.subject)
-    history = sorted(same, key=lambda fact: (fact.day, fact.path, fact.line))
+    history = sorted(same, key=lambda fact: (fact.day, fact.hit.path, fact.line))
     runs = [list(run) for _, run in groupby(history, key=lambda fact: fact.value)]
     older = [_older(run, after[0].day) for run, after in pairwise(runs) if run[-1].day < after[0].day]
     if not older:
@@ -157,5 +142,5 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
 
 def _older(run: Sequence[Fact], until: date) -> OlderValue:
     last, snippet = run[-1], visible(run[-1].text)
-    cited = citation(shown_path(last.path), last.line, last.line)
+    cited = citation(shown_path(last.hit.path), last.line, last.line)
     return OlderValue(cited, snippet, run[0].day.isoformat(), until.isoformat())

@@ -92,6 +92,13 @@ def test_what_is_no_change_is_not_called_older(older, newer):
     assert not any(one.older for one in digest.entries)
 
 
+def test_a_fact_under_the_heading_alone_is_not_what_is_asked():
+    values = {"2026-02-11": 30, "2026-03-02": 60}
+    memory = memory_of({day: f"## Gateway\n\n- timeout: {value}" for day, value in values.items()})
+    assert not any(one.older for one in memory.get("who is at the gateway?", now=NOW).entries)
+    assert memory.get("what is the timeout of the gateway?", now=NOW).entries[0].since == "2026-03-02"
+
+
 def test_what_a_day_changes_twice_is_not_called_older():
     digest = memory_of({"2026-02-11": "## Upload\n\n- timeout: 30\n\n## Upload\n\n- timeout: 60"}).get(
         "what is the upload timeout?", now=NOW
