@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import venv
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import tomllib
@@ -36,56 +37,45 @@ def licence(package: Distribution) -> str:
     return name if 0 < len(name) <= LONGEST else "in its package"
 
 
-def wanted(requirements: list[str], extras: frozenset[str] = frozenset()) -> list[Requirement]:
-    """Requirements that hold on this platform, with one of the extras or with none."""
-    tried = [{"extra": extra} for extra in extras | {""}]
-    parsed = map(Requirement, requirements)
-    return [need for need in parsed if need.marker is None or any(map(need.marker.evaluate, tried))]
-
-
-def closure(requirements: list[str], found: dict[str, set[str]]) -> None:
-    """Add to ``found`` each package that the requirements bring, with the packages that ask for it."""
-    todo = [(need, "this package") for need in wanted(requirements)]
-    seen: set[tuple[str, str, frozenset[str]]] = set()
+def closure(requirements: list[str]) -> dict[str, set[str]]:
+    """Each package that the requirements bring, with the packages that ask for it."""
+    found, seen = dict[str, set[str]](), set[tuple[str, str]]()
+    todo = [(one, "this package", frozenset[str]()) for one in requirements]
     while todo:
-        need, asker = todo.pop()
-        name, key = canonicalize_name(need.name), (canonicalize_name(need.name), asker, frozenset(need.extras))
-        if key in seen or name == "llama-index-contextual":
+        line, asker, extras = todo.pop()
+        need = Requirement(line)
+        name, tried = canonicalize_name(need.name), [{"extra": extra} for extra in extras | {""}]
+        holds = need.marker is None or any(map(need.marker.evaluate, tried))  # on this platform
+        if not holds or (line, asker) in seen or name == "llama-index-contextual":
             continue
-        seen.add(key)
-        try:
-            package = distribution(name)
-        except PackageNotFoundError:
-            continue  # a platform's, or replaced by another
+        seen.add((line, asker))
         found.setdefault(name, set()).add(asker)
-        todo += [(below, name) for below in wanted(package.requires or [], frozenset(need.extras))]
+        todo += [(below, name, frozenset(need.extras)) for below in distribution(name).requires or ()]
+    return found
 
 
-def table(names: list[str], found: dict[str, set[str]]) -> str:
+def table(found: dict[str, set[str]], names: Iterable[str]) -> str:
     """Markdown table of packages."""
     rows = []
-    for name in names:
+    for name in sorted(names):
         askers = sorted(found[name], key=lambda asker: (asker != "this package", asker))
         more = f" and {len(askers) - 2} more" if len(askers) > 2 else ""
-        package = distribution(name)
-        rows.append([name, package.version, licence(package), ", ".join(askers[:2]) + more])
+        rows.append([name, distribution(name).version, licence(distribution(name)), ", ".join(askers[:2]) + more])
     return markdown_table(["package", "version", "licence", "asked for by"], rows)
 
 
 def page() -> str:
     """The page, with its tables made anew; what stands above them stays."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    above = PAGE.read_text("utf-8").partition(HEADING)[0]
-    base: dict[str, set[str]] = {}
-    closure(project["dependencies"], base)
-    parts = [above.rstrip(), HEADING.rstrip(), machine(), f"### The base: {len(base)}", table(sorted(base), base)]
+    base = closure(project["dependencies"])
+    parts = [PAGE.read_text("utf-8").partition(HEADING)[0].rstrip(), HEADING.rstrip(), machine()]
+    parts += [f"### The base: {len(base)}", table(base, base)]
     for extra, requirements in project["optional-dependencies"].items():
-        if extra in NO_PRODUCT:
-            continue
-        found: dict[str, set[str]] = {}
-        closure(requirements, found)
-        beyond = sorted(found.keys() - base)
-        parts += [f"### `[{extra}]`: {len(beyond)} more", table(beyond, found)]
+        if extra not in NO_PRODUCT:
+            found = closure(requirements)
+            more = found.keys() - base
+            direct = {name for name, askers in found.items() if "this package" in askers}
+            parts += [f"### `[{extra}]`: {len(more)} more", table(found, more | direct)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -108,7 +98,7 @@ def sizes() -> None:
     """Print packages and megabytes by extras."""
     print(f"{machine()}\n\n{markdown_table(['installed', 'packages', 'MB'], [])}")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    rows = {"the four LlamaIndex packages": [need for need in declared if need.startswith("llama-index-")]}
+    rows = {"the three LlamaIndex packages": [need for need in declared if need.startswith("llama-index-")]}
     rows |= {f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]" if row else str(ROOT)] for row in ROWS}
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, requirements) in enumerate(rows.items()):

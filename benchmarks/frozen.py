@@ -3,14 +3,11 @@
     python benchmarks/frozen.py write FILE [--folder-index]
     python benchmarks/frozen.py compare OLD NEW
 
-``write`` asks 200 questions each of three sets: ``codebases``, 300 pages of ``kubernetes-docs`` and two conversations
-of ``locomo-notes``; these two also in the mode for messages, and as a digest. Chunks, contexts and their vectors lie in
-a folder of the cache (made when it is empty), so a difference comes from retrieval alone. By default the plug-in's
-retrievers are asked over a ``VectorStoreIndex``, with ``--folder-index`` those of a ``ContextualIndex``.
-
-``compare`` prints by set: the share of questions with the same ids in the same order, where hits with equal scores may
-stand in any order; the share with the same ids; the largest difference of scores; recall@5 and mean reciprocal rank of
-both.
+``write`` asks 200 questions each of three sets, one of them also in the mode for messages and as a digest. Chunks,
+contexts and vectors lie in a folder of the cache (made when it is empty), so a difference comes from retrieval alone:
+of the plug-in's retrievers over a ``VectorStoreIndex``, or with ``--folder-index`` of a ``ContextualIndex``.
+``compare`` prints by set the share of questions with the same ids in the same order, where hits with equal scores may
+stand in any order; that with the same ids; the largest difference of scores; recall@5 and mean reciprocal rank.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ import growth  # the tests' own
 
 SLOW = 4  # times the usual time for its length: then growth is measured
 LOOK_AT_GROWTH = 5000  # and of every so many
-PATIENCE = 20.0  # seconds that one finding may take to be made small
 FRAGMENTS = (
     # words, in scripts that have spaces and that have none; marks that combine, join, turn round or hide
     "alpha", "beta.", "Gamma?", "delta", " ", "  ", "\t", "é", "e\u0301", "\u0301\u0316", "漢字。", "か？", "คำไทย",
@@ -235,7 +234,7 @@ def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of one kind: how many inputs, processor time, letters, and the smallest input by what was wrong."""
+    """What became of one kind: how many inputs, processor time, letters, and an input by what was wrong."""
 
     done: int = 0
     seconds: float = 0.0
@@ -262,22 +261,6 @@ def fault(kind: str, given: str) -> str:
     return ""
 
 
-def smallest(given: str, still: Callable[[str], bool]) -> str:
-    """Leave out of an input what its fault does not need: halves, then quarters, then single elements."""
-    until = time.monotonic() + PATIENCE
-    step = max(1, len(given) // 2)
-    while step:
-        at = 0
-        while at < len(given):
-            less = given[:at] + given[at + step :]
-            if len(less) and time.monotonic() < until and still(less):
-                given = less
-            else:
-                at += step
-        step //= 2
-    return given
-
-
 def use(kind: str, seed: int, number: int, tally: Tally) -> None:
     """Use one input, and note what it breaks."""
     given = made(seed, kind, number)
@@ -294,10 +277,8 @@ def use(kind: str, seed: int, number: int, tally: Tally) -> None:
         if (slow or not number % LOOK_AT_GROWTH) and grows_too_fast(timed(given), given):
             found = "time grows faster than the text"
     if found and found not in tally.findings:
-        grown = found.startswith("time")
-        less = given if grown else smallest(given, lambda less: fault(kind, less) == found)
-        tally.findings[found] = number, less
-        print(f"seed {seed}, {kind} {number}: {found}\n    {less!r:.400}", file=sys.stderr, flush=True)
+        tally.findings[found] = number, given
+        print(f"seed {seed}, {kind} {number}: {found}\n    {given!r:.400}", file=sys.stderr, flush=True)
 
 
 def run(

@@ -23,6 +23,7 @@ import tempfile
 import time
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from common import command_line, machine, markdown_table
@@ -31,6 +32,9 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.index.embedder import default_parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 WORD = re.compile(r"[a-z]{5,}")
 CHUNKS_A_PAGE = 17.5  # of these pages with the defaults, to begin with; the table counts what came out
@@ -69,8 +73,8 @@ def open_at(folder: Path) -> ContextualIndex:
     return ContextualIndex.open(folder, embed_model=EMBEDDING, node_parser=default_parser(LocalEmbedding()))
 
 
-def write_pages(folder: Path, count: int) -> None:
-    """Write real pages; beyond what exists, with words exchanged for others of the corpus."""
+def pages(count: int) -> Iterator[tuple[str, str]]:
+    """Paths and texts of real pages; beyond what exists, with words exchanged for others of the corpus."""
     found = [(document.metadata["path"], document.text) for document in kubernetes_docs().documents[""]]
     random.Random(0).shuffle(found)  # noqa: S311  no secret; the pages with answers come first, and are long
     words = [word for _, text in found[:200] for word in WORD.findall(text)]
@@ -79,9 +83,14 @@ def write_pages(folder: Path, count: int) -> None:
         if turn:
             draw = random.Random(number)  # noqa: S311  no secret
             text = WORD.sub(lambda one: draw.choice(words) if draw.random() < 1 / 3 else one.group(), text)  # noqa: B023
-        target = folder / (f"{turn}/{path}" if turn else path)
-        target.parent.mkdir(exist_ok=True, parents=True)
-        target.write_text(text, "utf-8")
+        yield (f"{turn}/{path}" if turn else path), text
+
+
+def write_pages(folder: Path, count: int) -> None:
+    """Write the pages into a folder."""
+    for path, text in pages(count):
+        (folder / path).parent.mkdir(exist_ok=True, parents=True)
+        (folder / path).write_text(text, "utf-8")
 
 
 def build(opened: ContextualIndex) -> dict[str, float]:

@@ -26,7 +26,6 @@ for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "LLAMA_INDEX_CACHE_DIR"):
 
 pytest_plugins = [
     "servers",
-    "qdrant_stand_in",
     "fake_model",
     "command_line",
 ]  # llama_server, ollama_server …; fake_model; run

@@ -114,29 +114,6 @@ def ollama_embedding_server():
 
 
 @contextlib.contextmanager
-def chroma_run(folder: Path, port: int = 0):
-    """Serve a folder with Chroma's own server; give its URL."""
-    port = port or free_port()
-    command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(folder), "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603
-        try:
-            for _ in range(_START_SECONDS * 10):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                    break
-                time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
-@pytest.fixture(scope="session")
-def chroma_server(tmp_path_factory):
-    """URL of a Chroma server; each folder's index has a collection of its own there."""
-    with chroma_run(tmp_path_factory.mktemp("chroma")) as url:
-        yield url
-
-
-@contextlib.contextmanager
 def served(server):
     """Have a server of this process answer in a thread; give its URL."""
     server.daemon_threads = True

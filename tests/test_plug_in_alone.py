@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+import tomlkit
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 # What LlamaIndex's own packages bring is there in any case.
 ABSENT = [
     "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "watchfiles", "mcp",
     "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "fastembed", "ray",
-    "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.vector_stores.chroma",
+    "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.embeddings.ollama", "ollama",
+    "llama_index.vector_stores.chroma",
     "pytest", "_pytest", "pytest_asyncio",
 ]  # fmt: skip
 BLOCK = f"""
@@ -57,6 +61,10 @@ assert hits and not [name for name in sys.modules if name.startswith("llama_inde
     ("code", "cure"),
     [
         ("from llama_index_contextual.app import ContextualIndex", "app"),
+        (
+            "from llama_index_contextual.app.settings.models import resolve_embedding; resolve_embedding('ollama:m')",
+            "llm",
+        ),
         ("from llama_index_contextual.app import LocalEmbedding; LocalEmbedding().get_text_embedding('a')", "local"),
         ("from llama_index_contextual.__main__ import main; main()", "app"),
     ],
@@ -70,3 +78,15 @@ def test_a_missing_extra_is_one_sentence_with_its_cure(code, cure):
 def test_the_base_has_at_most_twelve_dependencies():
     base = (ROOT / "pyproject.toml").read_text("utf-8").partition("\ndependencies = [\n")[2].partition("\n]")[0]
     assert 4 < len(base.splitlines()) <= 12
+
+
+def test_the_base_brings_no_test_framework():
+    project = tomlkit.parse((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    todo, seen = list(project["dependencies"]), set()
+    while todo:
+        need = Requirement(todo.pop())
+        if need.name not in seen and (need.marker is None or need.marker.evaluate({"extra": ""})):
+            seen.add(need.name)
+            todo += requires(need.name) or ()
+    assert {"llama-index-core", "openai", "aiohttp"} <= seen
+    assert not {"pytest", "pytest-asyncio", "hypothesis", "coverage"} & seen

@@ -69,17 +69,17 @@ def test_what_was_found_is_mended(kind, given):
     fuzz.KINDS[kind].use(given)
 
 
-def test_a_finding_is_made_small_and_comes_back_by_its_number(monkeypatch, capsys):
+def test_a_finding_comes_back_by_its_number(monkeypatch, capsys):
     def use(source):
         fuzz.promise("|" not in source or "漢字" not in source, "both")
 
     monkeypatch.setitem(fuzz.KINDS, "messages", fuzz.Kind(use))
-    [(what, (number, less))] = fuzz.run(["messages"], seed=7, documents=300)["messages"].findings.items()
+    [(what, (number, source))] = fuzz.run(["messages"], seed=7, documents=300)["messages"].findings.items()
     assert what.startswith("AssertionError both in ")
-    assert sorted(less) == ["|", "字", "漢"]
+    assert "|" in source
     assert f"seed 7, messages {number}: " in capsys.readouterr().err
     again = fuzz.run(["messages"], seed=7, first=number, documents=1)
-    assert again["messages"].findings == {what: (number, less)}
+    assert again["messages"].findings == {what: (number, source)}
 
 
 def test_a_square_of_the_length_is_a_finding(monkeypatch):

@@ -66,7 +66,7 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     if kind not in _SERVED or not model:
         raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
     package = f"llama-index-embeddings-{kind}"
-    with needs(package, package):
+    with needs(package, "llm" if kind == "ollama" else package):
         return _SERVED[kind](*model.partition("@")[::2], timeout)
 
 
