@@ -191,10 +191,10 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
         root: The folder that an absolute path is shown relative to; None is the working directory. Of a path elsewhere
             the last two parts are shown.
     """
-    path = file_of(metadata)
+    path = file_of(metadata).removeprefix("file://")
     pure, parts = PurePosixPath(path), PureWindowsPath(path).parts
     if not is_absolute(path):
-        return path and pure.as_posix()
+        return path if "://" in path else path and pure.as_posix()
     base = Path(root or ".").absolute().as_posix()
     if base != "/" and pure.is_relative_to(base):
         return pure.relative_to(base).as_posix()
@@ -226,7 +226,7 @@ def citation(path: str, start_line: object, end_line: object, page: object = Non
 
 def citation_of(metadata: Mapping[str, Any]) -> str:
     """The citation of a node; empty where its metadata name no path."""
-    path = file_of(metadata)
+    path = file_of(metadata).removeprefix("file://")
     lines = value_of(metadata, START_LINE), value_of(metadata, END_LINE)
     return path and citation(path, *lines, page_of(metadata))
 

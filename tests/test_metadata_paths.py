@@ -27,6 +27,13 @@ def test_a_path_reads_as_one_would_write_it(titles, path):
         ({"file_path": "/a.md"}, "/a.md", "a.md"),
         ({"path": "notes\\a.md"}, "notes/a.md", "notes/a.md"),
         ({"file_name": "a.md"}, "", "a.md"),
+        (
+            {"file_path": "https://example.org/docs/a.md"},
+            "https://example.org/docs/a.md",
+            "https://example.org/docs/a.md",
+        ),
+        ({"file_path": "s3://bucket/a.md"}, "s3://bucket/a.md", "s3://bucket/a.md"),
+        ({"file_path": "file:///home/me/notes/a.md"}, "file:///home/me/notes/a.md", "notes/a.md"),
         ({}, "", ""),
     ],
 )

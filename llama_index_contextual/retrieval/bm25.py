@@ -126,8 +126,8 @@ class ContextualBM25Retriever(BM25Retriever):
         """A retriever over exactly one of four sources.
 
         Args:
-            index: A ``VectorStoreIndex``; from its vector store where that stores text (Chroma leaves the docstore
-                empty), else from its docstore.
+            index: Any index; from its vector store where that stores text (Chroma leaves the docstore empty), else
+                from its docstore.
             nodes: The nodes themselves; may be empty.
             docstore: A LlamaIndex document store.
             vector_store: A vector store that holds text, such as Chroma.
@@ -144,12 +144,15 @@ class ContextualBM25Retriever(BM25Retriever):
             raise SettingError(f"{unknown}= belongs to bm25s. Cure: analyzer=Analyzer(language=…, stem=…).")
         if index is not None:
             # Where the store holds the text, it is the truth: the docstore is empty, or holds whole documents.
-            from_store = index.vector_store.stores_text or not index.docstore.docs
-            vector_store, docstore = (index.vector_store, None) if from_store else (None, index.docstore)
+            store, docstore = getattr(index, "vector_store", None), getattr(index, "docstore", None)
+            if store is not None and (store.stores_text or not (docstore and docstore.docs)):
+                vector_store = store
         if vector_store is not None:
             nodes = stored_nodes(vector_store)
         elif docstore is not None:
             nodes = list(docstore.docs.values())
+        elif nodes is None:
+            raise SettingError(f"index={type(index).__name__} is none. Cure: an index of LlamaIndex, or nodes=.")
         return cls(nodes, **settings)
 
     # Changing the index

@@ -11,7 +11,7 @@ import pytest
 from chromadb.errors import InternalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama_index.core import MockEmbedding, VectorStoreIndex
+from llama_index.core import MockEmbedding, SummaryIndex, VectorStoreIndex
 from llama_index.core.schema import Document, IndexNode, QueryBundle, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -164,7 +164,9 @@ def test_scores_are_those_of_bm25s(nodes):
 def test_sources_are_nodes_docstore_index_or_vector_store(index, nodes, store):
     docstore = SimpleDocumentStore()
     docstore.add_documents(nodes)
-    for source in ({"nodes": nodes}, {"docstore": docstore}, {"index": index}, {"vector_store": store}):
+    summary = SummaryIndex(nodes)  # an index without a vector store
+    sources = [{"nodes": nodes}, {"docstore": docstore}, {"index": index}, {"vector_store": store}, {"index": summary}]
+    for source in sources:
         assert ids(ContextualBM25Retriever.from_defaults(**source).retrieve("carrots")) == ["dog"]
 
 
@@ -172,6 +174,11 @@ def test_sources_are_nodes_docstore_index_or_vector_store(index, nodes, store):
 def test_none_or_several_sources_are_an_error(sources):
     with pytest.raises(SettingError, match="exactly one of index, nodes, docstore, vector_store"):
         ContextualBM25Retriever.from_defaults(**sources)
+
+
+def test_what_is_no_index_is_an_error():
+    with pytest.raises(SettingError, match=r"index=str is none\. Cure: an index of LlamaIndex"):
+        ContextualBM25Retriever.from_defaults(index="notes")
 
 
 @pytest.mark.parametrize("wrong", [{"similarity_top_k": 0}, {"analyzer": Analyzer(), "language": "es"}])
