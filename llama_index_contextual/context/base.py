@@ -86,9 +86,7 @@ class Tokens:
 class ContextUsage:
     """What a generator has done since it was made."""
 
-    chunks: int = 0
-    from_cache: int = 0
-    generated: int = 0
+    generated: int = 0  # contexts that the model gave
     failed: Counter[str] = field(default_factory=Counter)  # chunks without a context, by reason
     calls: int = 0  # repeated ones included
     tokens: Tokens = field(default_factory=Tokens)  # as the server counted them, or by LlamaIndex's tokenizer

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from anyio.from_thread import start_blocking_portal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
@@ -19,7 +20,7 @@ from llama_index_contextual.context.base import (
 )
 from llama_index_contextual.context.cache import ContextCache
 from llama_index_contextual.context.free import PatternContextGenerator
-from llama_index_contextual.context.run import Run, run
+from llama_index_contextual.context.run import Run
 from llama_index_contextual.errors import SettingError, one_of, optional_whole, whole
 from llama_index_contextual.text import short_hash
 
@@ -146,7 +147,8 @@ class LLMContextGenerator(ContextGenerator):
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
         one = Run(self, batches, progress)
-        run(one.ask)
+        with start_blocking_portal() as portal:  # a loop of its own: this thread may have one, as in a notebook
+            portal.call(one.ask)
         return one.contexts()
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from anyio.from_thread import start_blocking_portal
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
@@ -47,7 +46,7 @@ from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Sequence
 
     from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
@@ -88,9 +87,6 @@ class Run:
 
     async def ask(self) -> None:
         """Ask the model about the chunks that have no context, and store what it gives."""
-        usage = self._generator.usage
-        usage.chunks += len(self._records)
-        usage.from_cache += self._cached
         self._note_done(0)
         for record in self._records:
             if record.reason:
@@ -258,17 +254,6 @@ class Run:
         self._done += chunks
         if self._progress is not None:
             self._progress(ContextProgress(self._done, len(self._records), self._cached))
-
-
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine on a loop of its own; in another thread where this one has a loop, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(work())
-    else:
-        with start_blocking_portal() as portal:
-            portal.call(work)
 
 
 def _warn(message: str) -> None:

@@ -113,30 +113,22 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
 
     # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
     where = {"model_name": model, "api_base": url, "api_key": "none"} if url else {"model": model}
-    return BoundedOpenAIEmbedding(
-        **where,
-        max_retries=0,
-        timeout=timeout,
-        http_client=httpx.Client(**client_options(timeout, VECTOR_BYTES)),
-        async_http_client=httpx.AsyncClient(**client_options(timeout, VECTOR_BYTES, is_async=True)),
-    )
+    limits = client_options(timeout, VECTOR_BYTES)
+    clients = {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
+    return BoundedOpenAIEmbedding(**where, **clients, max_retries=0, timeout=timeout)
 
 
 def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
     from llama_index.embeddings.ollama import OllamaEmbedding
-    from ollama import AsyncClient, Client
 
     from llama_index_contextual.app.settings.servers import (  # httpx, which few questions need
         VECTOR_BYTES,
         client_options,
     )
 
-    host, limits = url or OLLAMA_URL, (timeout, VECTOR_BYTES)  # its client_kwargs are for both clients alike
-    embedding = OllamaEmbedding(model_name=model, base_url=host, embed_batch_size=64, **_instructions(model))
-    embedding._client = Client(host, **client_options(*limits))  # noqa: SLF001
-    embedding._async_client = AsyncClient(host, **client_options(*limits, is_async=True))  # noqa: SLF001
-    return embedding
+    options = {"client_kwargs": client_options(timeout, VECTOR_BYTES), **_instructions(model)}
+    return OllamaEmbedding(model_name=model, base_url=url or OLLAMA_URL, embed_batch_size=64, **options)
 
 
 def _huggingface(model: str, *_: Any) -> BaseEmbedding:
@@ -193,7 +185,7 @@ class NamedModel:
         from llama_index_contextual.app.settings.servers import client_options
 
         provider, model, url = _MODEL.fullmatch(self.spec).groups()  # type: ignore[union-attr]
-        limits, alimits = client_options(self.timeout), client_options(self.timeout, is_async=True)
+        limits = client_options(self.timeout)
         options: dict[str, Any] = {"model": model, "temperature": 0.0}
         llm: LLM
         if provider == "ollama":
@@ -206,11 +198,11 @@ class NamedModel:
                 thinking=False,  # two sentences need no thoughts, which a small model does not end
                 additional_kwargs={"num_predict": self.max_tokens},
                 client=clients.Client(host, **limits),
-                async_client=clients.AsyncClient(host, **alimits),
+                async_client=clients.AsyncClient(host, **limits),
             )
             return llm
         options |= {"max_retries": 0, "timeout": self.timeout}
-        options |= {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**alimits)}
+        options |= {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
         if url:
             options |= {"api_base": url, "api_key": "none", "is_chat_model": True}  # the client insists on a key
             options |= {"context_window": DEFAULT_WINDOW, "max_tokens": self.max_tokens}

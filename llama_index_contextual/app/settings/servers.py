@@ -59,25 +59,29 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-def client_options(timeout: float, most_bytes: int = ANSWER_BYTES, *, is_async: bool = False) -> Any:
-    """Keyword arguments of an ``httpx.Client`` (or ``AsyncClient``) whose answers are bounded.
+class _Done:
+    """What a hook returns that a client calls, and an asynchronous client awaits."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+def client_options(timeout: float, most_bytes: int = ANSWER_BYTES) -> Any:
+    """Keyword arguments of an ``httpx.Client``, and of an ``AsyncClient``, whose answers are bounded.
 
     Args:
         timeout: Seconds of silence, after which an answer is given up. All of it, in drops, may take ten times as long.
         most_bytes: Of an answer.
-        is_async: Whether they are for an ``AsyncClient``.
     """
 
-    def bound(response: httpx.Response) -> None:
+    def bound(response: httpx.Response) -> _Done:
         response.stream = _BoundedStream(response, most_bytes, timeout * _LONGEST_ANSWER)
-
-    async def abound(response: httpx.Response) -> None:
-        bound(response)
+        return _Done()
 
     return {
         "timeout": httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
         "headers": {"Accept-Encoding": "identity"},
-        "event_hooks": {"response": [abound if is_async else bound]},
+        "event_hooks": {"response": [bound]},
     }
 
 
