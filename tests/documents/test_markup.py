@@ -10,6 +10,7 @@ ORG = {
     "comments": ("* Shop\n** Seals\n# TODO * do not edit\nAsk.\n  # indented\n#\n#x is text\n",
         "# Shop\n## Seals\n\nAsk.\n\n\n#x is text\n"),
     "a block of comments": ("* A\n#+begin_comment\n* Old plan\n#+END_COMMENT\nb\n", "# A\n\n\n\nb\n"),
+    "a language with a hyphen": ("#+begin_src emacs-lisp\n(a)\n#+end_src\n", "```emacs-lisp\n(a)\n```\n"),
     "literal blocks": (("#+BEGIN_SRC sh -n\n# a comment\n* no heading\n#+END_SRC\n#+begin_example\n* x\n"
         "#+end_example\n"), "```sh\n# a comment\n* no heading\n```\n```\n* x\n```\n"),
     "a block that does not end": ("#+begin_src\n* Heading\n", "\n# Heading\n"),
@@ -49,6 +50,10 @@ RST = {
     "a line that looks like Markdown": ("# of units: 5\n\n| a line\n\n----\n\nText\n", "\\# of units: 5\n\n\\| a line\n\n\n\nText\n"),  # noqa: E501
     "a grid": ("+---+----+\n| A | B  |\n+===+====+\n| a | b  |\n|   | c  |\n+---+----+\n| d | e  |\n+---+----+\n",
         "| A | B |\n| --- | --- |\n| a | b c |\n| d | e |\n\n\n\n\n"),
+    "names over columns of a table": ("== == ===\nIn    Out\n----- ---\nA  B  C\n== == ===\n1  2  3\n== == ===\n",
+        "| In |  | Out |\n| --- | --- | --- |\n| A | B | C |\n| 1 | 2 | 3 |\n\n\n\n"),
+    "a cell over two columns of a grid": ("+---+----+\n| A | B  |\n+===+====+\n| both   |\n+---+----+\n",
+        "| A | B |\n| --- | --- |\n| both |  |\n\n\n"),
     "headings": ("=====\nTitle\n=====\n\nIn C#\n-----\n", "\n# Title\n\n\n## In C\\#\n\n"),
     "links in headings": ("A `link <http://x.y>`_, `other`_ and ``code``\n============================================\n",  # noqa: E501
         "# A link, other and ``code``\n\n"),
@@ -80,6 +85,8 @@ TEX = {
     "names": ("\\begin{theorem}[Pump law] Flow.\\end{theorem}\n\\begin{figure}[!htb]\nA\n\\end{figure}", "[Pump law] Flow.\n\n\nA"),  # noqa: E501
     "words over two lines": ("an \\emph{old\ntidal law} of\\index{law!of {tides}} tides\\indexdef{tide}", "an old\ntidal law of tides\\indexdef{tide}"),  # noqa: E501
     "code that is indented": ("  \\begin{verbatim}\na\n\\end{verbatim}\n\\begin{verbatim}\nb\n\\end{verbatim}", "```\na\n```\n```\nb\n```"),  # noqa: E501
+    "signs of columns in code": (r"Write \verb+a&b+ and \url{x?a&b}", r"Write \verb+a&b+ and x?a&b"),
+    "labels of headings": (r"\section{Pumps \label{sec:p}}", "## Pumps"),
     "labels": ("\\begin{description}\n\\item[Pump] moves\n\\end{description}", "\n- Pump moves\n"),
 }  # fmt: skip
 
@@ -105,6 +112,7 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
         result(text_plain="y" * 5000),
         {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": ["x"]},
         {"output_type": "display_data", "data": {"text/markdown": "**Result** is 42"}},
+        {"output_type": "display_data", "data": {"text/html": "<p>42"}},
     ]
     cells = [
         {"cell_type": "markdown", "source": f"# Tides\n\n![chart](data:image/png;base64,{picture})\n\nText."},
@@ -122,4 +130,4 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
     assert "ValueError: no\n**Result** is 42\n```" in text
     assert "iVBOR" not in text
     assert "Figure size" not in text
-    assert converted.left_out == {"picture": 3, "output character": 3000}
+    assert converted.left_out == {"picture": 3, "output": 1, "output character": 3000}

@@ -232,6 +232,19 @@ def test_narrow_columns_are_read_one_after_the_other(drawn, count, gap, order):
     assert text.split() == expected
 
 
+def test_rows_of_words_are_read_one_after_the_other(drawn):
+    rows = [(f"Item {at} of the catalogue", f"{'red' if at % 2 else 'green'} oil paint", "in stock") for at in range(9)]
+    cells = [(50 + 180 * column, 750 - 14 * at, cell) for at, row in enumerate(rows) for column, cell in enumerate(row)]
+    [text] = drawn(cells)
+    assert text.split() == " ".join(" ".join(row) for row in rows).split()
+
+
+def test_a_heading_directly_above_a_table_is_none_of_its_names(drawn):
+    rows = [("Month", "North", "South"), ("May", "1,005", "12"), ("June", "2,005", "15"), ("July", "900", "11")]
+    [text] = drawn([(250, 790, "Sales", "Helvetica-Bold", 16), *table(50, 766, rows)])
+    assert text.startswith("# Sales\n\n| Month | North | South |\n")
+
+
 def test_what_mostly_stands_in_rows_of_wide_lines_is_no_heading(drawn):
     """Press releases set whole paragraphs in bold or in larger letters; a line that begins with a capital was a heading."""  # noqa: E501
 

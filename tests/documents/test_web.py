@@ -59,6 +59,10 @@ TABLES = {
         "<tbody><tr><td>A<td>B</tbody><tbody><tr><td>1<td>2</tbody><tfoot><tr><td>3<td>4</tfoot>",
         "| A | B |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |",
     ),
+    "names in a table that is laid out by another": (
+        "<tr><td><table><tr><th>A<th>B<tr><td>1<td>2</table><td>beside",
+        "| A | B |\n| --- | --- |\n| 1 | 2 |\n\nbeside",
+    ),
     "layout": ("<tr><td><h2>Tides</h2>Four<br>metres.<td><table><tr><td>A<td>B</table>", ("## Tides\n\nFour\nmetres.\n\n"  # noqa: E501
         "| A | B |\n| --- | --- |")),
     "a list in a cell": ("<tr><td>A<td>B<tr><td><ul><li>p<li>q</ul><td>2", "| A | B |\n| --- | --- |\n| - p - q | 2 |"),
@@ -223,6 +227,19 @@ PAGES = {
         ),
         "Take E=mc^2, 1/2, \\sqrt{a}\n",
     ),
+    "formulas of several pieces": (
+        (
+            "<math><mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><msup><mi>x</mi><mn>2</mn></msup></mfrac>"
+            "<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover></math>"
+        ),
+        "(a+b)/(x^2)∑_(i=1)^n\n",
+    ),
+    "boxes that are ticked": (
+        "<ul><li><input type=checkbox checked disabled> Paint<li><input type=checkbox>Rig</ul><input type=radio>",
+        "- [x] Paint\n- [ ] Rig\n",
+    ),
+    "labels beside one another": ("<div><label>Linux</label><label>macOS</label></div>", "Linux\n\nmacOS\n"),
+    "what is about the page": ("<h1>Tides</h1><div role=contentinfo>Generated</div>", "# Tides\n"),
     "letters raised by a style": ("<p>10<span style='vertical-align: super'>6</span>", "10^6\n"),
     "readings above letters": (
         "<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>字<ruby>文<rt>b</rt></ruby>",

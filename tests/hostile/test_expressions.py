@@ -71,7 +71,7 @@ ANCHORED = {
     "app.folder.markup.read_ipynb",
     "app.folder.formats._BLOCK",
     "app.folder.formats._LIST",
-    "app.folder.html._integer",
+    "app.folder.formats.integer",
     "app.folder.html._ITEM",
     "app.folder.html._end_block",
     "chunking.markdown._FRONT_MATTER",

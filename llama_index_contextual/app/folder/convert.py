@@ -230,7 +230,7 @@ class DocumentReader(BaseReader):
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {formats.FORMATS[suffix]} {formats.REVISION}"
         kept = None if self.conversions is None else self.conversions.get(key, COLLECTION)
         if kept is None or kept.get("limits", [*self._limits]) != [*self._limits]:
-            if not formats.is_readable(suffix):
+            if not (formats.FORMATS[suffix] == "markup" or formats.has_extra()):
                 raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
             try:
                 kept = _PROCESS.convert(path.absolute(), suffix, *self._limits).to_dict()

@@ -95,7 +95,7 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-REVISION: Final = 7  # raised when the same file gives another text, so that it is converted again
+REVISION: Final = 8  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
     "word": ".docx",
@@ -118,11 +118,6 @@ def suffix_of(path: str) -> str:
 def has_extra() -> bool:
     """Whether the packages that converters need are installed."""
     return all(map(find_spec, _PACKAGES))
-
-
-def is_readable(suffix: str) -> bool:
-    """Whether a kind of file can be converted with what is installed."""
-    return suffix in FORMATS and (FORMATS[suffix] == "markup" or has_extra())
 
 
 def converter_of(suffix: str) -> Callable[[Path], Conversion]:
@@ -316,9 +311,10 @@ def related(archive: zipfile.ZipFile, name: str, kind: str, default: str = "") -
     return found or [default] * bool(default)
 
 
-def integer(text: str | None, default: int = 1, most: int = 10**6) -> int:
+def integer(text: object, default: int = 1, most: int = 10**6) -> int:
     """A number of an attribute, up to a bound; the default where it is none."""
-    return min(int(text), most) if text and text.isdecimal() and len(text) < 10 else default  # noqa: PLR2004
+    match = re.fullmatch(r"\s{0,9}(\d{1,9})\s{0,9}", str(text))
+    return min(int(match[1]), most) if match else default
 
 
 def local(element: _Element) -> str:

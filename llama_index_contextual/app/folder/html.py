@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup, Tag, UnicodeDammit
 from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import PAGE, Conversion, ConversionError, Part
+from llama_index_contextual.app.folder.formats import PAGE, Conversion, ConversionError, Part, integer
 from llama_index_contextual.text import decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
@@ -27,13 +27,14 @@ _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
 _CONTAINERS: Final = """
     p div address article aside center details dialog fieldset figcaption figure footer form header hgroup main section
-    summary dt dd dl caption legend button body html li tbody thead tfoot tr td th hr
+    summary dt dd dl caption legend label button body html li tbody thead tfoot tr td th hr
     """.split()  # noqa: SIM905
 _BLOCKS: Final = frozenset((*_HEADINGS, *_LISTS, "pre", "table", "blockquote", *_CONTAINERS))
 _ORDINALS: Final = frozenset("st nd rd th er re ère e ème o a os as tm sm ® ™".split())  # noqa: SIM905
 # A part of a formula that needs no parentheses.
 _WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
-_SIGNS: Final = {"mfrac": "/", "msup": "^", "msub": "_"}  # between the two parts of such a formula
+# Signs before the second and third part of a formula.
+_SIGNS: Final = {"mfrac": "/", "msup": "^", "msub": "_", "msubsup": "_^", "munderover": "_^"}
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _BULLET: Final = re.compile(rf"^[{formats.BULLETS}]\s+", re.MULTILINE)
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
@@ -91,14 +92,16 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
 def _rename(soup: BeautifulSoup) -> None:
     """Give elements that say by other means what they are the names of HTML; formulas become text."""
     for element in soup.find_all(role="heading"):
-        element.name = f"h{max(1, _integer(element, 'aria-level', 2, 6))}"
+        element.name = f"h{max(1, integer(element.get('aria-level'), 2, 6))}"
     for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
         element.name = "sup"
     for element in soup.find_all("math"):
-        for part in element.find_all(list(_SIGNS)):
-            for second in part.find_all(recursive=False)[1:]:
-                second.insert_before(_SIGNS[part.name])
-        element.string = (element.find("annotation") or element).get_text(strip=True)
+        source = element.find("annotation")
+        for part in reversed(element.find_all(list(_SIGNS))):
+            texts = (piece.get_text(strip=True) for piece in part.find_all(recursive=False))
+            signed = zip(("", *_SIGNS[part.name]), texts, strict=False)
+            part.string = "".join(sign + whole(text) for sign, text in signed if text)
+        element.string = (source or element).get_text(strip=True)
 
 
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
@@ -119,7 +122,7 @@ def _is_hidden(element: Tag) -> bool:
     name, attributes = element.name, element.attrs
     return (
         name in _SKIPPED
-        or attributes.get("role") in ("navigation", "banner", "menu", "dialog")
+        or attributes.get("role") in ("navigation", "banner", "contentinfo", "menu", "dialog")
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
         or (name == "button" and element.find_parent("pre") is not None)
         or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
@@ -149,6 +152,8 @@ class _Writer:
                     self._line.append(str(child).translate(_SPACES))
             elif child.name == "br":
                 self._line.append("\n")
+            elif child.get("type") == "checkbox":
+                self._line.append(f"[{'x' if child.has_attr('checked') else ' '}] ")
             elif child.name in ("code", "kbd", "samp") and (text := child.get_text().strip()):
                 self._line.append(f"`{text.translate(_SPACES)}`")
             elif child.name in ("sup", "sub") or (child.name == "a" and _NOTE.search(str(child.attrs))):
@@ -194,7 +199,7 @@ class _Writer:
     def _list(self, items: Tag) -> str:
         """Items with the numbers that a browser shows."""
         found, lines, indent = items.find_all(recursive=False), list[str](), ""
-        number = _integer(items, "start")
+        number = integer(items.get("start"))
         for child in found:
             if child.name in _LISTS:
                 lines.append(indent + re.sub(r"\n(?=[^\n])", f"\n{indent}", self._list(child)))
@@ -205,7 +210,7 @@ class _Writer:
             if not text or getattr(first, "name", "") in _LISTS:  # what only holds other items
                 lines.append(text)
                 continue
-            number = _integer(child, "value", number)
+            number = integer(child.get("value"), number)
             of_list = f"{formats.numeral(number, str(items.get('type') or '1'))}." if items.name == "ol" else ""
             shown = item.number or of_list
             bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown} ".replace("  ", " ")
@@ -237,15 +242,10 @@ def _raised(element: Tag, before: str) -> str:
     if text and is_note and len(text) <= 5:  # noqa: PLR2004  of a note
         return f" [{text.strip('[]()')}]"
     if text and element.name == "sup" and (before.isalnum() or before in (")", "]")):
-        return power(text)
+        return text if text.lower() in _ORDINALS else f"^{whole(text)}"  # nd, ^6, ^(n+1)
     if element.name == "sub" and (before.isdigit() or after.isdigit() or whole(text) != text):
         return f"_{whole(text)}{' ' * after.isdigit()}"
     return element.get_text()
-
-
-def power(text: str) -> str:
-    """Raised letters behind others: ^6, ^(n+1), nd."""
-    return text if text.lower() in _ORDINALS else f"^{whole(text)}"
 
 
 def whole(text: str) -> str:
@@ -266,7 +266,7 @@ def _is_layout(table: Tag) -> bool:
     rows = [_inner(row, ["td", "th"]) for row in _inner(table, ["tr"])]
     if table.get("role") in ("presentation", "none") or max(map(len, rows), default=0) < 2:  # noqa: PLR2004
         return True
-    if table.find([*_HEADINGS, "table", "pre"]) is None or table.find(["th", "caption"]) is not None:
+    if table.find([*_HEADINGS, "table", "pre"]) is None or _inner(table, ["th", "caption"]):
         return False
     return len(rows) == 1 or any(len(cell.get_text(strip=True)) > 200 for row in rows for cell in row)  # noqa: PLR2004
 
@@ -289,9 +289,9 @@ def _table(table: Tag) -> list[str]:
         for cell in cells:
             while (at, column) in grid:
                 column += 1
-            text, wide = _inline(cell), max(1, _integer(cell, "colspan", most=1000))
+            text, wide = _inline(cell), max(1, integer(cell.get("colspan"), most=1000))
             below = len(rows) - at
-            high = max(1, _integer(cell, "rowspan", most=below) or below)
+            high = max(1, integer(cell.get("rowspan"), most=below) or below)
             formats.check_size(len(grid) + wide * high)
             for down, beside in product(range(high), range(wide)):
                 is_shown = (beside == 0 or is_head) and (down == 0 or len(text) <= formats.REPEATED)
@@ -305,8 +305,3 @@ def _table(table: Tag) -> list[str]:
         lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in head]]
     text = formats.table_of(lines)
     return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]
-
-
-def _integer(element: Tag, name: str, default: int = 1, most: int = 10**9) -> int:
-    match = re.match(r"\s*(-?\d{1,9})\s*$", str(element.get(name) or ""))
-    return min(int(match[1]), most) if match else default

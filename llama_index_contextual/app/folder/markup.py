@@ -26,7 +26,7 @@ _RST_ROLE: Final = re.compile(
 )
 _ORG_HEADING: Final = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$")
 _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
-_ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*(\w*)", re.IGNORECASE)
+_ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*([\w+-]*)", re.IGNORECASE)
 _ORG_KEYWORD: Final = re.compile(r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE)
 _LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
 _BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
@@ -67,7 +67,7 @@ _TEX_LETTER: Final = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a
 _LETTERS: Final = dict(zip("ss ae AE oe OE aa AA o O l L i".split(), "ßæÆœŒåÅøØłŁi", strict=True))  # noqa: SIM905
 _TEX_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
 _TEX_CELL: Final = re.compile(r"(?<!\\)&")
-_TEX_TITLE: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
+_TEX_TITLE: Final = re.compile(rf"\\(title|author|date){_BRACES}")
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
 _NO_TEXT: Final = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
@@ -147,8 +147,13 @@ def _rst_table(lines: list[str]) -> list[str]:
     rows: list[list[str]] = []
     goes_on = False
     for line in lines:
-        cells = [line[span].strip() for span in spans[: len(spans) - is_grid]]
-        if _RST_RULE.match(line):
+        cells, at = [""] * (len(spans) - is_grid), 0
+        for number, span in enumerate(spans[: len(cells)]):
+            begin = span.start - (is_grid and line[span.start - 1 : span.start] not in ("|", "+"))
+            at = number if begin == span.start else at  # else a cell goes on over several columns
+            cells[at] += line[begin : span.stop]
+        cells = [cell.strip() for cell in cells]
+        if _RST_RULE.match(line) or not line.strip(" -"):
             goes_on = False
         elif goes_on and (is_grid or not cells[0]):
             rows[-1] = [f"{old} {new}".strip() for old, new in zip(rows[-1], cells, strict=True)]
@@ -192,7 +197,7 @@ def _org_line(line: str, found: re.Match[str] | None, metadata: dict[str, str]) 
     """A line outside of blocks; title, author and date go to the metadata."""
     keyword = _ORG_KEYWORD.match(line)
     if keyword and keyword[1].lower() != "caption":
-        metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip()
+        metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip(" <>[]")
     elif keyword:
         return escape(keyword[2])
     if found:
@@ -213,7 +218,7 @@ def read_tex(path: Path) -> Conversion:
 
     def hide(match: re.Match[str]) -> str:
         if match[1]:
-            return match[1]
+            return match[1].replace("&", r"\&")
         if match[3] and match[3] != "comment":
             codes.append(match[4])
             return _CODE
@@ -241,7 +246,7 @@ def _tex_lines(pieces: list[str]) -> Iterator[str]:
             continue
         was_row, is_row = is_row, not is_formula and _TEX_CELL.search(kept) is not None
         if found := _TEX_HEADING.search(line):
-            yield heading(_LEVELS.get(found[1], 4 + ("block" in found[0])), _plain(found[2]))
+            yield heading(_LEVELS.get(found[1], 4 + ("block" in found[0])), _plain(_TEX_DROPPED.sub("", found[2])))
         elif is_row:
             cells = [_plain(cell).strip().replace("|", r"\|") for cell in _TEX_CELL.split(kept)]
             yield f"| {' | '.join(cells)} |" + f"\n|{' --- |' * len(cells)}" * (not was_row)
@@ -322,6 +327,8 @@ def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
     text = _joined(output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain"))
     if kind == "error":
         text = f"{output.get('ename')}: {output.get('evalue')}"
+    if data and not text:
+        left_out["output"] += 1
     text = _OVERWRITTEN.sub("", _CONTROL.sub("", text)).strip("\n\r")
     left_out["output character"] += max(0, len(text) - _LONG_OUTPUT)
     return text[:_LONG_OUTPUT]

@@ -259,7 +259,8 @@ def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> in
     left, first = _values_left(lines[start:end]), start
     for at in range(start - 1, max(floor, start - 2 - _BETWEEN) - 1, -1):
         line = lines[at]
-        if not 0 < line.base - lines[at + 1].base < 3 * line.size:
+        is_heading = line.level > 0 and line.size > LARGER * lines[start].size
+        if is_heading or not 0 < line.base - lines[at + 1].base < 3 * line.size:
             break
         if _in_columns(line, left):
             first = at

@@ -16,8 +16,8 @@ from itertools import groupby, pairwise, repeat
 from typing import Any, Final
 
 FAR: Final = 100_000  # points by which turned text stands below the rest
-SAME_PLACE: Final = 4.0  # points by which what is at one place differs
 LEAST_ROWS: Final = 3  # of a table
+SAME_PLACE: Final = 4.0  # points by which what is at one place differs
 LARGER: Final = 1.12  # than most letters: a heading's
 _NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
@@ -152,10 +152,8 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
     result: list[list[Word]] = []
     for is_bridging, group in groupby(lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)):
         some = list(group)
-        if is_bridging or not any(_is_aligned(some, gutter) for gutter in gutters):  # a table over all columns
-            result += some
-            continue
-        for low, high in pairwise([-math.inf, *gutters, math.inf]):
+        is_table = is_bridging or not any(_is_aligned(some, gutter) for gutter in gutters)  # over all columns
+        for low, high in pairwise([-math.inf, *([] if is_table else gutters), math.inf]):
             result += filter(None, ([word for word in line if low <= word.left < high] for line in some))
     return result
 
@@ -199,9 +197,13 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
         if not _bridges(line, gutter):
             for is_right, piece in groupby(line, key=lambda word: word.left >= gutter):
                 columns[is_right].append(list(piece))
-    is_prose = all(_word_count(column) >= 4 * len(column) for column in columns)
+    is_prose = all(_word_count(column) >= 4 * sum(map(_cell_count, column)) for column in columns)
     filled = sum(piece[-1].right > gutter - 0.12 * (right - left) for piece in columns[0])  # up to the gutter
     return [gutter] if is_prose or filled > 0.3 * len(columns[0]) else []
+
+
+def _cell_count(piece: Sequence[Word]) -> int:
+    return 1 + sum(after.left - word.right > GAP * word.size for word, after in pairwise(piece))
 
 
 def _word_count(pieces: Iterable[list[Word]]) -> int:
@@ -225,8 +227,7 @@ def _narrow_columns(lines: Sequence[list[Word]], starts: Iterable[int], left: fl
         beside = (line for line in lines if line[0].left < gutter and not _bridges(line, gutter))
         pieces = [[word for word in line if begin - SAME_PLACE <= word.left < gutter] for line in beside]
         pieces = [piece for piece in pieces if piece]
-        end = max((piece[-1].right for piece in pieces), default=0.0)
-        filled = sum(piece[-1].right > end - 0.3 * (end - begin) for piece in pieces)
+        filled = sum(piece[-1].right > gutter - 0.4 * (gutter - begin) for piece in pieces)
         if len(pieces) >= _LEAST_NARROW and 2 * filled > len(pieces) and _word_count(pieces) > 2 * len(pieces):
             places.append(gutter)
             begin = gutter

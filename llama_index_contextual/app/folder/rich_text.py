@@ -34,7 +34,8 @@ _SKIPPED: Final = frozenset(
 )
 _WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
 _ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
-_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "p": "p"}
+_COUNTED: Final = {"image": "picture", "annotation": "comment", "object": "object"}
+_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "title": "div", "p": "p"}
 
 
 def read_odt(path: Path) -> Conversion:
@@ -48,9 +49,6 @@ def read_odt(path: Path) -> Conversion:
         body = content.find(".//{*}body/{*}text")
         if body is None:
             raise ConversionError("it is damaged or no text of OpenDocument (it has no body). Cure: ignore it.")
-        for element in body.iter("{*}object"):  # a formula stands in its own notation
-            other = formats.xml_of(archive, posixpath.normpath(f"{attribute(element, 'href')}/content.xml"))
-            element.text = other.findtext(".//{*}annotation")
         writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
         text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
         metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
@@ -78,8 +76,7 @@ class _OpenDocument:
 
     def _child(self, child: Any, style: str, depth: int) -> str:
         kind, named, times = local(child), attribute(child, "style-name"), 1
-        self.left_out.update({"picture": kind == "image", "comment": kind == "annotation"})
-        self.left_out["object"] += kind == "object" and not child.text
+        self.left_out[_COUNTED.get(kind, "")] += kind in _COUNTED
         if not kind or kind in _WRITTEN:
             return _WRITTEN.get(kind, "")
         if kind == "note":
