@@ -425,7 +425,7 @@ def speed(corpus: Path) -> str:
     """Convert all reports in one process."""
     worker, pages = ConversionProcess(), 0
     for path in sorted(corpus.glob("*.pdf")):
-        pages += len(worker.convert(path, ".pdf", 600.0, 4000).parts)
+        pages += len(worker.convert(path, ".pdf", 600.0, 4000)["parts"])
     worker.close()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     row = [f"{pages:,}", f"{pages / (used.ru_utime + used.ru_stime):.0f}", f"{used.ru_maxrss / 1024:.0f} MB"]

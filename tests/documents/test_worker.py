@@ -70,7 +70,7 @@ def test_memory_has_a_limit(worker, tmp_path):
     path.write_text("word " * 20_000_000, "utf-8")
     with pytest.raises(DocumentError, match="memory"):
         worker.convert(path, ".html", 60.0, 120)
-    assert convert(worker, samples.make("mail.eml", tmp_path)).parts
+    assert convert(worker, samples.make("mail.eml", tmp_path))["parts"]
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,8 @@ class ConversionProcess:
         self._started_for = (0, 0)  # this process, which may have been forked since, and the megabytes
         self._jobs, self._last = 0, 0.0
 
-    def convert(
-        self, path: Path, suffix: str, seconds: float = SECONDS, megabytes: int = MEGABYTES
-    ) -> formats.Conversion:
-        """A document as Markdown.
+    def convert(self, path: Path, suffix: str, seconds: float = SECONDS, megabytes: int = MEGABYTES) -> dict[str, Any]:
+        """A document as Markdown: ``parts`` with their places, and ``metadata``.
 
         Args:
             path: The file.
@@ -83,7 +81,7 @@ class ConversionProcess:
             finally:
                 limit.cancel()
                 if not (is_answered := answer.endswith(b"\n")):
-                    code = self._end()
+                    code = self.close()
             taken, self._last = time.monotonic() - self._last, time.monotonic()
         if not is_answered:
             why, setting = f"took longer than {seconds:g} seconds and was ended", "seconds"
@@ -94,15 +92,10 @@ class ConversionProcess:
             raise ConverterCrashedError(
                 f"its conversion {why}. Cure: ignore it, or DocumentReader({setting}=…) among readers=."
             )
-        result = json.loads(answer)
+        result: dict[str, Any] = json.loads(answer)
         if "problem" in result:
             raise DocumentError(result["problem"])
-        return formats.Conversion.of(result)
-
-    def close(self) -> None:
-        """End the process; the next document starts another one."""
-        with self._guard:
-            self._end()
+        return result
 
     def _running(self, megabytes: int) -> Any:
         """The process, or a new one after a crash, a fork, an idle time, other limits or many documents."""
@@ -111,7 +104,7 @@ class ConversionProcess:
         is_idle = time.monotonic() - self._last > formats.IDLE / 2  # it may be ending
         if self._process is None or is_old or is_idle or self._process.poll() is not None:
             if self._started_for[0] == wanted[0]:
-                self._end()
+                self.close()
             self._process = subprocess.Popen(  # noqa: S603  this Python, and our own words
                 [sys.executable, "-c", _START, json.dumps(sys.path), str(megabytes)],
                 stdin=subprocess.PIPE,
@@ -121,7 +114,7 @@ class ConversionProcess:
             self._started_for, self._jobs = wanted, 0
         return self._process
 
-    def _end(self) -> int:
+    def close(self) -> int:
         """End the process; its exit code."""
         process, self._process = self._process, None
         if process is None:
@@ -200,22 +193,22 @@ class DocumentReader(BaseReader):
     def documents(self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None) -> list[Document]:
         """The parts of a file whose bytes were read already; see :meth:`load_data`."""
         converted = self.converted(path, data)
-        documents, shared = list[Document](), {**converted.metadata, **(extra_info or {})}
+        documents, shared = list[Document](), {**converted["metadata"], **(extra_info or {})}
         left_out = shared.pop(formats.LEFT_OUT, "")
-        for part in converted.parts:
-            values = {**shared, **part.place, **({PAGE_LABEL: str(*part.place.values())} if part.place else {})}
+        for text, place in converted["parts"]:
+            values = {**shared, **place, **({PAGE_LABEL: str(*place.values())} if place else {})}
             if left_out and not documents:
                 values[formats.LEFT_OUT] = left_out
             document = Document(
-                text_resource=MediaResource(text=part.text, mimetype=MARKDOWN_TYPE),
+                text_resource=MediaResource(text=text, mimetype=MARKDOWN_TYPE),
                 metadata=values,
                 excluded_embed_metadata_keys=[key for key in values if key not in {*_SHOWN, *(extra_info or ())}],
-                excluded_llm_metadata_keys=[formats.LEFT_OUT, *([PAGE_LABEL] if part.place else [])],
+                excluded_llm_metadata_keys=[formats.LEFT_OUT, *([PAGE_LABEL] if place else [])],
             )
             documents.append(document)
         return documents
 
-    def converted(self, path: Path, data: bytes) -> formats.Conversion:
+    def converted(self, path: Path, data: bytes) -> dict[str, Any]:
         """A file's text and metadata: as they were kept, or converted now.
 
         Raises:
@@ -228,13 +221,13 @@ class DocumentReader(BaseReader):
                 f"{suffix or 'its name'} is no format that is read. Cure: {', '.join(formats.FORMATS)}."
             )
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {formats.FORMATS[suffix]} {formats.REVISION}"
-        kept = None if self.conversions is None else self.conversions.get(key, COLLECTION)
+        kept: dict[str, Any] | None = None if self.conversions is None else self.conversions.get(key, COLLECTION)
         if kept is None or kept.get("limits", [*self._limits]) != [*self._limits]:
             if not (formats.FORMATS[suffix] == "markup" or formats.has_extra()):
                 raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
             try:
-                kept = _PROCESS.convert(path.absolute(), suffix, *self._limits).to_dict()
-                if not any(part.text.strip() for part in kept["parts"]):
+                kept = _PROCESS.convert(path.absolute(), suffix, *self._limits)
+                if not any(text.strip() for text, _ in kept["parts"]):
                     raise DocumentError("it holds no text. Cure: ignore it.")
             except ConverterCrashedError as error:  # it would take as long each time
                 kept = {"problem": str(error), "limits": [*self._limits]}
@@ -242,4 +235,4 @@ class DocumentReader(BaseReader):
                 self.conversions.put(key, kept, COLLECTION)
         if "problem" in kept:
             raise ConverterCrashedError(kept["problem"])
-        return formats.Conversion.of(kept)
+        return kept

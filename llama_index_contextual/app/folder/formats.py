@@ -85,11 +85,6 @@ class Conversion(NamedTuple):
         metadata = {key: value for key, value in {LEFT_OUT: lacks, **self.metadata}.items() if value}
         return {"parts": self.parts, "metadata": metadata}
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Conversion:
-        """The conversion that :meth:`to_dict` wrote."""
-        return cls([Part(*part) for part in data["parts"]], data["metadata"])
-
 
 class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
