@@ -10,7 +10,7 @@ import time
 
 import pytest
 from fake_model import MODEL, Reply, always
-from llama_index.core.llms import ChatMessage
+from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, make_nodes, run
 
@@ -127,3 +127,17 @@ def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
         signal.signal(signal.SIGINT, before)
     time.sleep(1.2)
     assert len(fake_model.requests) == 3
+
+
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+def test_no_call_is_in_a_thread_that_a_process_waits_for():
+    daemons = []
+
+    class Recording(MockLLM):
+        def chat(self, messages, **_):
+            daemons.append(threading.current_thread().daemon)
+            return super().chat(messages)
+
+    ContextualNodePostprocessor("llm", llm=Recording(), cache=False)(make_nodes(2))
+    assert daemons
+    assert all(daemons)
