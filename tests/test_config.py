@@ -101,6 +101,21 @@ def test_a_variable_that_is_not_known_is_named(tmp_path, monkeypatch):
         load_configuration(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["CHUNK_SIZE", "CHUNKS_CHUNK_SIZE", "chunksize"])
+def test_a_variable_that_lacks_its_table_is_named_with_the_setting(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(f"LLAMA_INDEX_CONTEXTUAL_{name}", "300")
+    with pytest.raises(
+        SettingError, match=rf"^LLAMA_INDEX_CONTEXTUAL_{name} is not known\. Cure: use .*chunks.chunk_size"
+    ):
+        load_configuration(tmp_path)
+
+
+def test_variables_of_a_kubernetes_service_are_no_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_PORT_8080_TCP", "tcp://10.0.0.1:8080")
+    assert load_configuration(tmp_path) == Configuration()
+
+
 def test_there_are_few_settings_and_each_has_one_line():
     assert len(SETTINGS) <= 30
     meanings = [setting.meaning for setting in SETTINGS.values()]

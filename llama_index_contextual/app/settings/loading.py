@@ -40,6 +40,8 @@ MAX_BYTES: Final = 100_000
 MAX_LINE: Final = 4_000
 _NAME: Final = "llama-index-contextual"
 _COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
+_SEPARATORS: Final = re.compile(r"[._]")
+_LETTERS: Final = {_SEPARATORS.sub("", name) for one in SETTINGS.values() for name in (one.key, one.name)}
 _FOLDERS: Final = "folders"  # of the user's own file
 _PROMPT: Final = "context_options.prompt"
 _WHOLE: Final = ("descriptions", "collections", _FOLDERS)  # tables with names of the user's own, each one value
@@ -156,7 +158,8 @@ def _environment() -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
-        if variable.upper().startswith(PREFIX) and ("." in key or key in SETTINGS or key in TABLES):
+        is_setting = "." in key or key in TABLES or _SEPARATORS.sub("", key) in _LETTERS
+        if variable.upper().startswith(PREFIX) and is_setting:  # Kubernetes has variables for its services, too
             entries[key] = Entry(text, variable)
     return entries
 
