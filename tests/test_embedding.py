@@ -218,6 +218,7 @@ def test_other_weights_are_refused(monkeypatch):
         ("local", "LocalEmbedding", "all-MiniLM-L6-v2-int8"),
         ("ollama:nomic-embed-text", "OllamaEmbedding", "nomic-embed-text"),
         ("ollama:all-minilm:latest@http://127.0.0.1:9", "OllamaEmbedding", "all-minilm:latest"),
+        ("openai:@cf/baai/bge-m3@http://127.0.0.1:9/v1", "OpenAIEmbedding", "@cf/baai/bge-m3"),
     ],
 )
 def test_a_string_chooses_the_embedding(spec, class_name, model):
@@ -239,7 +240,12 @@ def test_an_object_is_taken_as_it_is():
     assert resolve_embedding(mock) is mock
 
 
-@pytest.mark.parametrize("spec", ["", "ollama", "ollama:", "cohere:x", "voyage", "nomic-embed-text", 5, None])
+MISPLACED = ("ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:@http://host/v1", "openai:m @http://host/v1")
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "ollama", "ollama:", "cohere:x", "voyage", "nomic-embed-text", 5, None, *MISPLACED]
+)
 def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
     with pytest.raises(SettingError, match=r"'ollama:MODEL'"):
         resolve_embedding(spec)

@@ -149,6 +149,13 @@ def test_an_llm_object_is_not_written_down():
         ContextualNodePostprocessor.from_dict(one.to_dict())
 
 
+@pytest.mark.parametrize("spec", ["ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:m@http://"])
+def test_an_address_without_http_is_no_part_of_the_name(spec, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with pytest.raises(SettingError, match=r"names no model\. Cure: .*'openai:MODEL@http://HOST/v1'"):
+        NamedModel(spec, 800)
+
+
 def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path):
     url = fake_model.llm.partition("@")[2].replace("://", "://ana:secret@")
     one = ContextualNodePostprocessor("llm", llm=NamedModel(f"openai:{MODEL}@{url}", 800), cache=tmp_path / "c.sqlite")

@@ -29,12 +29,13 @@ from llama_index_contextual.errors import Checked, SettingError, may_pass, needs
 from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from types import ModuleType
 
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 OLLAMA_URL: Final = "http://localhost:11434"
-_MODEL: Final = re.compile(r"(ollama|openai):(?P<model>.+?)(?:@(https?://.+))?")
+_NAME: Final = re.compile(r"(\w+):(?!@(?i:https?)://)(@?[^\s@]+)(?:@((?i:https?)://[^\s/]\S*))?")
+_LANGUAGE_MODELS: Final = ("ollama", "openai")
 _LONGEST_PROMPT: Final = 3  # times the tokens of a usual one: it takes so much longer until an answer begins
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 
@@ -60,14 +61,23 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     """
     if isinstance(spec, BaseEmbedding):
         return spec
-    kind, _, model = str(spec).partition(":")
     if spec in _PLAIN:
         return _PLAIN[spec]()
-    if kind not in _SERVED or not model:
-        raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
-    package = f"llama-index-embeddings-{kind}"
-    with needs(package, "llm" if kind == "ollama" else package):
-        return _SERVED[kind](*model.partition("@")[::2], timeout)
+    if (parts := _parts(spec, _SERVED)) is None:
+        raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=without_credentials(str(spec)))
+    package = f"llama-index-embeddings-{parts[0]}"
+    with needs(package, "llm" if parts[0] == "ollama" else package):
+        return _SERVED[parts[0]](*parts[1:], timeout)
+
+
+def _parts(spec: object, kinds: Container[str]) -> tuple[str, str, str] | None:
+    """Kind, model and address ("" for none) in the name of a model; None where it is none of these kinds.
+
+    What stands behind an ``@`` is an address, with ``http://``: taken for a part of the model's name, it would send
+    what was meant for another server to the usual one.
+    """
+    found = _NAME.fullmatch(str(spec))
+    return (found[1], found[2], found[3] or "") if found and found[1] in kinds else None
 
 
 _SHAPING: Final = (
@@ -112,7 +122,7 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
             return tenacity.retry(stop=stop, retry=retry, wait=pause, reraise=True)
 
     # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
-    where = {"model_name": model, "api_base": url, "api_key": "none"} if url else {"model": model}
+    where = {"model_name": model, **({"api_base": url, "api_key": "none"} if url else {})}
     limits = client_options(timeout, VECTOR_BYTES)
     clients = {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
     return BoundedOpenAIEmbedding(**where, **clients, max_retries=0, timeout=timeout)
@@ -166,7 +176,7 @@ class NamedModel:
     timeout: float = TIMEOUT  # seconds of silence
 
     def __post_init__(self) -> None:
-        if not _MODEL.fullmatch(self.spec):  # now and not in the middle of a run
+        if not _parts(self.spec, _LANGUAGE_MODELS):  # now and not in the middle of a run
             raise SettingError(
                 "names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
                 "LlamaIndex LLM object.",
@@ -176,7 +186,7 @@ class NamedModel:
     @property
     def model_name(self) -> str:
         """The model's name without provider and address."""
-        return _MODEL.fullmatch(self.spec)["model"]  # type: ignore[index]
+        return _parts(self.spec, _LANGUAGE_MODELS)[1]  # type: ignore[index]
 
     def __call__(self) -> LLM:
         """The LLM."""
@@ -184,7 +194,7 @@ class NamedModel:
 
         from llama_index_contextual.app.settings.servers import client_options
 
-        provider, model, url = _MODEL.fullmatch(self.spec).groups()  # type: ignore[union-attr]
+        provider, model, url = _parts(self.spec, _LANGUAGE_MODELS)  # type: ignore[misc]
         limits = client_options(self.timeout)
         options: dict[str, Any] = {"model": model, "temperature": 0.0}
         llm: LLM
