@@ -194,13 +194,15 @@ _NO_MARKDOWN: Final = re.compile(
             _between(r"\{\{!--", r"--\}\}"),
             _between("<%#", "%>"),
             _between(r"(?<![\w%])%%", "%%"),
-            _between(rf"{_TAG}(?:comment|highlight|code)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|code)"),
+            _between(
+                rf"{_TAG}(?:comment|highlight|code|mermaid)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|code|mermaid)"
+            ),
             r"^[ \t]*\$\$(?:(?!\$\$|\n[ \t]*\n)[\s\S])*\$\$",
         ]
     ),
     re.MULTILINE,
 )
-_MAY_HOLD: Final = ("-->", "*/", "#}", "--}}", "%>", "%%", "comment", "highlight", "code", "$$")
+_MAY_HOLD: Final = ("-->", "*/", "#}", "--}}", "%>", "%%", "comment", "highlight", "code", "mermaid", "$$")
 # What stands around a callout, a panel or a step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook): no heading in it heads
 # what follows.
 _CONTAINER: Final = re.compile(

@@ -86,7 +86,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 9
+    revision: ClassVar[int] = 10
     """Raised when the same settings give other nodes, so that an index makes its own again."""
     most_chunks: ClassVar[int] = 80_000
     """Of one document: each needs 5 KB of memory, and text of which ten megabytes are so many is none to read."""

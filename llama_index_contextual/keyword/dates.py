@@ -13,11 +13,19 @@ from datetime import date, timedelta
 from functools import cache, partial
 from importlib.resources import files
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from llama_index_contextual.text import dates, fold, listed_stop_words, normalise, plain_digits, tell_language
+from llama_index_contextual.text import (
+    NamedDate,
+    dates,
+    fold,
+    listed_stop_words,
+    normalise,
+    plain_digits,
+    tell_language,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -141,28 +149,6 @@ def _date_patterns(data: Mapping[str, Any]) -> Iterator[tuple[re.Pattern[str], s
 # Dates in texts
 
 
-class NamedDate(NamedTuple):
-    """A range of days that a message names, both ends included.
-
-    Args:
-        first: The first day.
-        last: The last day.
-        text: The words that name it, as written.
-        start: Where they start in the message.
-    """
-
-    first: date
-    last: date
-    text: str
-    start: int
-
-    def distance(self, day: date) -> int:
-        """Days between a day and the range: 0 inside, negative before it, positive after it."""
-        if day < self.first:
-            return (day - self.first).days
-        return max(0, (day - self.last).days)
-
-
 def closeness(day: date | None, named: Sequence[NamedDate]) -> float:
     """1 for a named day, less over the week after it, 0 elsewhere and for no day."""
     distances = [one.distance(day) for one in named] if day is not None else []
@@ -174,23 +160,19 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
 
     ``03/04/2026`` is 3 April or March 4: in English both that have come, in the other languages the former.
     """
-    text, named = plain_digits(text), []
-    for one, other in dates.in_ranges(text, partial(_named, today=today, words=words)):
-        start, days = min(one.start, other.start), (*one[2:], *other[2:])
-        named.append(NamedDate(min(days), max(days), text[start : max(one.end, other.end)], start))
-    return tuple(named[:_MOST_DATES])
+    return (*dates.with_ranges(plain_digits(text), partial(_named, today=today, words=words))[:_MOST_DATES],)
 
 
-def _named(text: str, today: date, words: Lexicon) -> list[dates.Found]:
+def _named(text: str, today: date, words: Lexicon) -> list[NamedDate]:
     """The dates in a text, in order; of readings that overlap the longest counts, even if impossible."""
     readings = [(*match.span(), ranges) for match, ranges in (*_numeric(text, today), *_worded(text, today, words))]
-    readings += [(start, end, [(day, day)]) for start, end, day, _ in dates.dates_in(text, compact=True)]
+    readings += [(start, end, [(first, last)]) for first, last, start, end in dates.dates_in(text, compact=True)]
     taken = bytearray(len(text))  # 1 where a longer reading was chosen, so that "30 February" leaves no "February"
     chosen = []
     for start, end, ranges in sorted(readings, key=lambda reading: (reading[0] - reading[1], reading[0])):
         if not any(taken[start:end]):
             taken[start:end] = bytes([1]) * (end - start)
-            chosen += [dates.Found(start, end, *days) for days in ranges]
+            chosen += [NamedDate(*days, start, end) for days in ranges]
     return sorted(chosen, key=lambda one: one.start)
 
 

@@ -104,7 +104,7 @@ def gate(message: str, lexicon: Lexicon) -> str:
 
 def _without_dates(text: str, dates: Sequence[NamedDate]) -> str:
     for named in dates:
-        text = text[: named.start] + " " * len(named.text) + text[named.start + len(named.text) :]
+        text = text[: named.start] + " " * (named.end - named.start) + text[named.end :]
     return text
 
 

@@ -6,6 +6,7 @@ without it.
 
 from llama_index_contextual.text.dates import (
     DATE_LANGUAGES,
+    NamedDate,
     date_from_heading,
     date_from_path,
     date_in_words,

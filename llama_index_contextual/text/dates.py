@@ -19,13 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Found(NamedTuple):
-    """Where a date starts and ends in a text, and its first and its last day."""
+class NamedDate(NamedTuple):
+    """The first and the last day that a text names, and where the words for them start and end."""
 
-    start: int
-    end: int
     first: date
     last: date
+    start: int
+    end: int
+
+    def distance(self, day: date) -> int:
+        """Days between a day and the range: 0 inside, negative before it, positive after it."""
+        if day < self.first:
+            return (day - self.first).days
+        return max(0, (day - self.last).days)
 
 
 _ANY_YEAR: Final = re.compile(r"\d{4}")
@@ -104,7 +110,7 @@ def date_from_path(path: str) -> date | None:
     The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
     """
     path = path.replace("\\", "/")
-    found = [(-path.count("/", 0, end), start, day) for start, end, day, _ in _first_in(path, compact=True)]
+    found = [(-path.count("/", 0, one.end), one.start, one.first) for one in _ranges_in(path, compact=True)]
     return min(found, default=(0, 0, None))[2]
 
 
@@ -113,12 +119,12 @@ def date_from_heading(title: str) -> date | None:
 
     Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
     """
-    return min(_first_in(title), default=(0, 0, None))[2]
+    return next((one.first for one in _ranges_in(title)), None)
 
 
 def names_in_passing(title: str) -> bool:
     """Whether words of a sentence lead to the first date of a title: ``Plan for 2026-06-30``, not ``Standup, …``."""
-    before = title[: min(_first_in(title), default=(0, 0, None))[0]].rstrip("[<")
+    before = title[: next((one.start for one in _ranges_in(title)), 0)].rstrip("[<")
     return (
         before.endswith(" ") and " " in before.strip() and before.split()[-1].isalpha() and before.split()[-1].islower()
     )
@@ -150,8 +156,8 @@ _RANGES: Final = [
 _FAR: Final = timedelta(days=31)  # by which ends of a range may come in the other order: "5 to 3 days ago"
 
 
-def in_ranges(text: str, find: Callable[[str], list[Found]]) -> list[tuple[Found, Found]]:
-    """The dates that a function finds in a text, each as the first and the last of a range, mostly twice the same.
+def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[NamedDate]:
+    """The dates that a function finds in a text, in order, and those of a range as one.
 
     ``5 to 8 March`` is read as ``5 March`` and as ``8 March``. Where not both are dates it is no range.
     """
@@ -160,47 +166,45 @@ def in_ranges(text: str, find: Callable[[str], list[Found]]) -> list[tuple[Found
         part, offsets = text, [*range(len(text))]
         for pattern in _RANGES:
             for match in reversed([*pattern.finditer(part)]):
-                ends = match.end("first"), match.start("last"), match.end(), match.start("first")
-                dropped = slice(ends[0], ends[2]) if kept == "first" else slice(ends[3], ends[1])
-                part = part[: dropped.start] + part[dropped.stop :]
-                del offsets[dropped]
+                edges = match.end("first"), match.end(), match.start("first"), match.start("last")
+                start, end = edges[:2] if kept == "first" else edges[2:]
+                part = part[:start] + part[end:]
+                del offsets[start:end]
         found.append([one._replace(start=offsets[one.start], end=offsets[one.end - 1] + 1) for one in find(part)])
-    first, last = found if any(found) and len(found[0]) == len(found[1]) else [find(text)] * 2
-    return [(_before(*both), both[1]) for both in zip(first, last, strict=True)]
+    if not any(found) or len(found[0]) != len(found[1]):
+        return find(text)
+    return [_range(*ends) for ends in zip(*found, strict=True)]
 
 
-def _before(first: Found, last: Found) -> Found:
-    """The first end of a range; of ``28 December to 3 January 2026`` it is of the year before."""
-    if first.first - last.last <= _FAR:
-        return first
-    days = (_date(day.year - 1, day.month, day.day) or day for day in first[2:])
-    return Found(first.start, first.end, *days)
+def _range(one: NamedDate, other: NamedDate) -> NamedDate:
+    days = [*one[:2], *other[:2]]
+    if one.first - other.last > _FAR:  # "28 December to 3 January 2026"
+        days[:2] = (_date(day.year - 1, day.month, day.day) or day for day in days[:2])
+    return NamedDate(min(days), max(days), min(one.start, other.start), max(one.end, other.end))
 
 
-def dates_in(text: str, *, compact: bool = False) -> list[Found]:
-    """The dates in a text that name a year, form by form.
+def dates_in(text: str, *, compact: bool = False) -> list[NamedDate]:
+    """The dates in a text that name a year, in order.
 
     Args:
         text: A path, a heading, a value or a question.
         compact: Whether ``20240229`` is one.
     """
     found = []
+    text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
     for form in (*_FORMS, *([COMPACT] if compact else [])) if _ANY_YEAR.search(text) else ():
-        for match in form.finditer(plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")):
+        for match in form.finditer(text):
             year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
             day = _date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)
             if form is _AMBIGUOUS and (american := _date(year, number, int(month))) not in {None, day}:
                 day = american if day is None else None if tell_language(text) == "en" else day
             if day is not None:
-                found.append(Found(*match.span(), day, day))
-    return found
+                found.append(NamedDate(day, day, *match.span()))
+    return sorted(found, key=lambda one: one.start)
 
 
-def _first_in(text: str, *, compact: bool = False) -> list[Found]:
-    """The days that a text names, of ranges the first."""
-    if not _ANY_YEAR.search(text):
-        return []
-    return [one for one, _ in in_ranges(text, partial(dates_in, compact=compact))]
+def _ranges_in(text: str, *, compact: bool = False) -> list[NamedDate]:
+    return with_ranges(text, partial(dates_in, compact=compact)) if _ANY_YEAR.search(text) else []
 
 
 def _date(year: int, month: int, day: int) -> date | None:
@@ -228,7 +232,7 @@ def parse_date(value: object) -> date | datetime | None:
     for read in (date.fromisoformat, datetime.fromisoformat):
         with contextlib.suppress(ValueError):
             return read(text)
-    return min(_first_in(text, compact=True), default=(0, 0, None))[2]
+    return next((one.first for one in _ranges_in(text, compact=True)), None)
 
 
 def parse_day(value: object) -> date | None:
