@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual import metadata as names
 from llama_index_contextual.metadata import heading_titles, is_absolute, key_in, prefixed_key, value_of
-from llama_index_contextual.text import date_in_words
+from llama_index_contextual.text.dates import date_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

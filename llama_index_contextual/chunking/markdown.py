@@ -173,7 +173,6 @@ HTML_HEADING: Final = re.compile(
     r"((?:(?!</?h[1-6]\b|\n[ \t]*(?:\n|`{3}|~{3}))[\s\S])*)</h\1>(?:[ \t]*</(?:div|center|p)>)*[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-_HAS_HTML_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)
 
 
 def _between(opening: str, closing: str) -> str:
@@ -237,8 +236,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
     if any(mark in text for mark in _MAY_HOLD):
         text = _NO_MARKDOWN.sub(_without_marks, text)
-    if _HAS_HTML_HEADING.search(text):
-        text = HTML_HEADING.sub(_as_heading, text)
+    text = HTML_HEADING.sub(_as_heading, text)
     text = _DEEP_LINE.sub(lambda line: line[1] + "x" * len(line[2]), text)
     return "\n" * body + text[body:]
 

@@ -29,14 +29,7 @@ from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.text import (
-    MARKDOWN_TYPE,
-    encoded_runs,
-    inline_tags,
-    is_markdown,
-    without_runs,
-    without_surrogates,
-)
+from llama_index_contextual.text import MARKDOWN_TYPE, inline_tags, is_markdown, readable, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,7 +223,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
         identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
-        runs, ends = encoded_runs(text), node_metadata.line_ends(text)
+        ends = node_metadata.line_ends(text)
         has_day, headers, size = metadata.DATE_TS in ours, self.preserve_headers, self.chunk_size
         about: dict[str, Any] = {"has_day": has_day, "headers": headers, "size": size}
         kind, shared = _class_and_fields(document)
@@ -240,7 +233,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
             values = node_metadata.span_metadata(chunk, placed, origin.lines(span, ends), theirs, **about)
-            shown = without_runs(text, runs, span.start, span.end)
+            shown = readable(text, span.start, span.end)
             first = {} if number else node_metadata.first_metadata(document, front, span)
             merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
             node = kind(

@@ -15,7 +15,7 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, position
-from llama_index_contextual.text import KEYWORD_SUFFIXES, SOURCE_SUFFIXES, date_in_words, short_hash
+from llama_index_contextual.text import KEYWORD_SUFFIXES, SOURCE_SUFFIXES, dates, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ def _describe(node: BaseNode, document: SourceDocument) -> tuple[str, str]:
     headings = metadata.heading_titles(values)
     keys = metadata.TITLE, metadata.DATE, metadata.CONTINUES
     title, day, continues = (metadata.value_of(values, key) or "" for key in keys)
-    below = [_new_title(str(title), document.path, headings), date_in_words(day), str(continues)]
+    below = [_new_title(str(title), document.path, headings), dates.date_in_words(day), str(continues)]
     breadcrumb = _breadcrumb(document.path, headings)
     lines = [breadcrumb and f"Document: {breadcrumb}", *map(str.rstrip, below)]
     text = "\n".join(filter(None, lines)).strip()

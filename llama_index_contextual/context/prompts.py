@@ -17,7 +17,7 @@ from llama_index_contextual.context.base import MAX_CHARS, position
 from llama_index_contextual.context.free import is_code
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
-from llama_index_contextual.text import date_in_words, readable, replace_surrogates
+from llama_index_contextual.text import dates, readable, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ def fill_prompt(
     """The prompt about some chunks; see :func:`shown` and :func:`check_prompt`."""
     metadata = {**document.metadata, **nodes[0].metadata}
     about = {"path": document.path, "title": value_of(metadata, TITLE) or "", "count": len(nodes)}
-    about["date"] = date_in_words(value_of(metadata, DATE))
+    about["date"] = dates.date_in_words(value_of(metadata, DATE))
     fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in about.items()}
     fields["chunks"] = _describe(nodes)
     before, _, after = prompt.partition("{document}")

@@ -23,7 +23,7 @@ from llama_index_contextual.keyword.analyzer import words_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon_of
 from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filter
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, typed
-from llama_index_contextual.text import epoch_seconds
+from llama_index_contextual.text.dates import epoch_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,8 @@ from llama_index_contextual.keyword import HAS_CJK, NamedDate, find_dates, split
 from llama_index_contextual.memory.digest import CURRENT, HEADER, NOTES, NOTHING, QUOTE
 from llama_index_contextual.memory.ranking import best_first
 from llama_index_contextual.retrieval import decay
-from llama_index_contextual.text import date_from_path, sentences_in
+from llama_index_contextual.text import sentences_in
+from llama_index_contextual.text.dates import date_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,7 +19,7 @@ from llama_index_contextual.memory.digest import MemoryEntry, OlderValue, shown_
 from llama_index_contextual.memory.snippet import split_sentences
 from llama_index_contextual.metadata import START_LINE, citation, day_of, heading_titles, value_of
 from llama_index_contextual.retrieval import NearDuplicates
-from llama_index_contextual.text import date_from_heading
+from llama_index_contextual.text.dates import date_from_heading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

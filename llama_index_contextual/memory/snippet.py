@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.keyword import HAS_CJK, Analyzer
-from llama_index_contextual.text import date_from_heading, sentence_starts, tell_language
+from llama_index_contextual.text import dates, sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -61,7 +61,7 @@ def split_sentences(text: str, most: int = _MOST) -> list[Sentence]:
     for block in _BLOCK.finditer(text):
         start, end, marks = *block.span(), block["marks"]
         if marks:
-            dated = date_from_heading(block[0])
+            dated = dates.date_from_heading(block[0])
             if dated or len(marks) <= level:
                 day, level = dated, len(marks) if dated else 0
         starts = [start] if marks else [start, *sentence_starts(text, start, end, language)]

@@ -1,24 +1,8 @@
 """What every room needs to know of a text: how it is read, where sentences start, its language, its dates.
 
-``tokens`` counts what a model reads, and is imported by its own name, because a process that converts documents does
-without it.
+``dates`` and ``tokens`` are imported by their own names: a process that converts documents counts no tokens.
 """
 
-from llama_index_contextual.text.dates import (
-    DATE_LANGUAGES,
-    NamedDate,
-    date_from_heading,
-    date_from_path,
-    date_in_words,
-    epoch_seconds,
-    month_name,
-    month_words,
-    names_in_passing,
-    parse_date,
-    parse_day,
-    take_dates,
-    weekday_words,
-)
 from llama_index_contextual.text.language import (
     LANGUAGE_NAMES,
     caseless,
@@ -44,7 +28,6 @@ from llama_index_contextual.text.normalize import (
     WIKI_LINK,
     counted,
     decode,
-    encoded_runs,
     inline_tags,
     is_markdown,
     lines_of,
@@ -56,6 +39,5 @@ from llama_index_contextual.text.normalize import (
     storable,
     without_code,
     without_comments,
-    without_runs,
     without_surrogates,
 )

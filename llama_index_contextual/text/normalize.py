@@ -217,21 +217,17 @@ def decode(data: bytes) -> FileText:
 
 
 # Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
-_DATA_URI: Final = re.compile(
-    r"data:(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
-    r"(?(1)(?:(?!\1)[^\n]){32,}(?=\1)|[^\s\"'<>()\[\]\\]{32,})",
-    re.IGNORECASE,
-)
 _LEAST: Final = 60  # characters of base64 on a line that is one of several
 _WORD_OF_RUN: Final = re.compile(r"[\w+/=\\%-]{60}", re.ASCII)
-# Unbroken, or such lines one below the other, as in mail, in quotations and in strings of code.
-_NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?[\r\n][^\w/\\]{0,19}"
-_RUN: Final = re.compile(
-    rf"(?<![\w+/])[\w+/=\\-]{{60,}}(?:{_NEXT}[\w+/=\\-]{{60,}})+"
-    rf"(?:{_NEXT}(?:[\w+/\\-]{{20,}}={{0,2}}|[\w+/\\-]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?|[\w+/=\\-]{{120,}}",
+_NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?[\r\n][^\w/\\]{0,19}"  # to the next line of mail, or of code
+_ENCODED: Final = re.compile(
+    r"(?i:(?P<uri>data:)(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
+    r"(?(2)(?:(?!\2)[^\n]){32,}(?=\2)|[^\s\"'<>()\[\]\\]{32,}))"
+    rf"|(?<![\w+/])[\w+/=\\-]{{60,}}(?:{_NEXT}[\w+/=\\-]{{60,}})+"
+    rf"(?:{_NEXT}(?:[\w+/\\-]{{20,}}={{0,2}}|[\w+/\\-]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?|[\w+/=\\-]{{120,}}"
+    r"|(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}",
     re.MULTILINE | re.ASCII,
 )
-_BYTES: Final = re.compile(r"(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}")
 _AROUND_LINES: Final = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
 _SEPARATORS: Final = re.compile(r"[-_/+=\\]+")
 _WORD_OR_NUMBER: Final = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long address
@@ -240,32 +236,20 @@ _LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people se
 _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 
 
-@lru_cache(maxsize=2)  # a document's are looked up twice
+@lru_cache(maxsize=4)  # each slice of a document needs the document's
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or hexadecimal digits."""
-    found = [match.span() for match in _DATA_URI.finditer(text)] if "data:" in text else []
     is_long = any(len(word) >= _LEAST and _WORD_OF_RUN.search(word) for word in text.split())
-    for pattern in (*([_RUN] if is_long else []), *([_BYTES] if is_long or text.count("0x") > _LEAST else [])):
-        found += [match.span() for match in pattern.finditer(text) if _is_encoded(match[0][:_SAMPLE])]
-    runs: list[tuple[int, int]] = []
-    for start, end in sorted(found):
-        if runs and start <= runs[-1][1]:
-            runs[-1] = runs[-1][0], max(end, runs[-1][1])
-        else:
-            runs.append((start, end))
-    return runs
+    if not is_long and "data:" not in text and text.count("0x") < _LEAST:
+        return []
+    return [run.span() for run in _ENCODED.finditer(text) if run["uri"] or _is_encoded(run[0][:_SAMPLE])]
 
 
-def readable(text: str) -> str:
-    """A text with ``…`` for each of its :func:`encoded_runs`: what is embedded, searched, shown and counted."""
-    return without_runs(text, encoded_runs(text))
-
-
-def without_runs(text: str, runs: Sequence[tuple[int, int]], start: int = 0, end: int | None = None) -> str:
-    """A part of a text with ``…`` for each of some runs."""
+def readable(text: str, start: int = 0, end: int | None = None) -> str:
+    """A text, or a part of it, with ``…`` for each of its :func:`encoded_runs`, as it is embedded and shown."""
     end = len(text) if end is None else end
     parts, at = [], start
-    for first, last in runs:
+    for first, last in encoded_runs(text):
         if last > start and first < end:
             parts += [text[at : max(first, start)], "…"]
             at = min(last, end)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index_contextual.errors import SettingError, needs
-from llama_index_contextual.text.normalize import encoded_runs, without_runs
+from llama_index_contextual.text.normalize import encoded_runs, readable
 
 if TYPE_CHECKING:
     import tiktoken
@@ -56,7 +56,7 @@ class Scale:
 
     def part(self, start: int, end: int) -> str:
         """A slice of the document without encoded bytes."""
-        return without_runs(self._text, self.runs, start, end) if self.runs else self._text[start:end]
+        return readable(self._text, start, end) if self.runs else self._text[start:end]
 
     def cuts_run(self, offset: int) -> bool:
         """Whether an offset is inside encoded bytes."""

@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.keyword import lexical_text
-from llama_index_contextual.text import encoded_runs, readable
+from llama_index_contextual.text import readable
 from llama_index_contextual.text.tokens import count_cl100k
 
 RANDOM = random.Random(1)  # noqa: S311
@@ -66,7 +66,7 @@ def test_of_each_form(text, shown):
     ],
 )
 def test_text_is_text(text):
-    assert encoded_runs(text) == []
+    assert readable(text) == text
 
 
 TEXT = f"# Report\n\nIntro about pumps.\n\n![chart](data:image/png;base64,{BYTES})\n\nThe {{pump}} is red.\n"
