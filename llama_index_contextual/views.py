@@ -54,12 +54,7 @@ def drop_context(metadata: dict[str, Any]) -> None:
         metadata.pop(key_in(metadata, key), None)
 
 
-def set_views(
-    node: BaseNode,
-    *,
-    show_context_to_llm: bool = False,
-    leave_out_keys: Sequence[str] = (),
-) -> None:
+def set_views(node: BaseNode, *, show_context_to_llm: bool = False, leave_out_keys: Sequence[str] = ()) -> None:
     """Let EMBED show the context and what it showed before, less what the context repeats; hide the context from LLM.
 
     Path, file name, title, header path and date are left out of EMBED where the context says them, and the first two

@@ -10,9 +10,8 @@ from llama_index_contextual.text.dates import (
     date_from_path,
     epoch_seconds,
     month_name,
-    month_words,
+    numbered_words,
     parse_date,
-    weekday_words,
 )
 
 
@@ -145,10 +144,10 @@ def test_epoch_seconds_are_midnight_utc():
 
 def test_every_language_has_names_for_twelve_months_and_seven_days():
     for language in DATE_LANGUAGES:
-        assert set(month_words(language).values()) == set(range(1, 13))
-        assert set(weekday_words(language).values()) == set(range(7))
-    assert month_words("en")["sept"] == month_words("es")["setiembre"] == 9
-    assert weekday_words("en")["thurs"] == weekday_words("es")["jueves"] == 3
+        assert set(numbered_words("months", language).values()) == set(range(1, 13))
+        assert set(numbered_words("weekdays", language).values()) == set(range(7))
+    assert numbered_words("months", "en")["sept"] == numbered_words("months", "es")["setiembre"] == 9
+    assert numbered_words("weekdays", "en")["thurs"] == numbered_words("weekdays", "es")["jueves"] == 3
     assert month_name(4) == "april"
     assert month_name(4, "es") == "abril"
-    assert month_words("zh") == weekday_words("zh") == {}
+    assert numbered_words("months", "zh") == numbered_words("weekdays", "zh") == {}

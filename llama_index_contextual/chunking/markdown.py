@@ -184,7 +184,8 @@ _TAG: Final = r"\{(?:%-?|\{[<%])\s?"  # of Liquid and its kind, and of Hugo
 # Comments of HTML, MDX, Hugo, Jinja, Handlebars, ERB, Obsidian and Liquid, code of the last, and formulas: no line in
 # one is a heading.
 _NO_MARKDOWN: Final = re.compile(
-    "|".join(
+    "(?=[ \\t`~<{%$])(?:"
+    + "|".join(
         [
             f"(?P<code>{CODE})",
             _between("<!--", "-->"),
@@ -193,15 +194,14 @@ _NO_MARKDOWN: Final = re.compile(
             _between(r"\{\{!--", r"--\}\}"),
             _between("<%#", "%>"),
             _between(r"(?<![\w%])%%", "%%"),
-            _between(
-                rf"{_TAG}(?:comment|highlight|code|mermaid)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|code|mermaid)"
-            ),
+            _between(rf"{_TAG}(?:comment|highlight|mermaid)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|mermaid)"),
             r"^[ \t]*\$\$(?:(?!\$\$|\n[ \t]*\n)[\s\S])*\$\$",
         ]
-    ),
+    )
+    + ")",
     re.MULTILINE,
 )
-_MAY_HOLD: Final = ("-->", "*/", "#}", "--}}", "%>", "%%", "comment", "highlight", "code", "mermaid", "$$")
+_MAY_HOLD: Final = ("-->", "*/", "#}", "--}}", "%>", "%%", "$$", "comment ", "highlight ", "mermaid ")
 # What stands around a callout, a panel or a step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook): no heading in it heads
 # what follows.
 _CONTAINER: Final = re.compile(
@@ -210,7 +210,6 @@ _CONTAINER: Final = re.compile(
     r"(?P<slash>/|end)?\s?(?P<tag>[A-Za-z][\w.-]*)[^<>]{0,1000}?(?<!/)(?:>|%\})(?!.*(?:/|end)\s?(?P=tag)\b))",
     re.MULTILINE,
 )
-_MAY_CONTAIN: Final = re.compile(r":::|</|\{[{%]")
 _DEEPEST_CONTAINER: Final = 50
 
 Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and its value
@@ -257,16 +256,15 @@ def containers_of(masked: str) -> list[tuple[int, int]]:
     """Where callouts, components and their kind begin and end, by their ends; those that end nowhere do not."""
     found: list[tuple[int, int]] = []
     open_: list[tuple[str, int]] = []
-    for edge in _CONTAINER.finditer(without_code(masked)) if _MAY_CONTAIN.search(masked) else ():
+    for edge in _CONTAINER.finditer(without_code(masked)) if _CONTAINER.search(masked) else ():
         name = edge["tag"] or ":"
         if not edge["slash"] and (edge["tag"] or edge["title"]):
             open_.append((name, edge.start()))
             continue
-        for at in range(len(open_) - 1, max(-1, len(open_) - _DEEPEST_CONTAINER), -1):
-            if open_[at][0] == name:
-                found.append((open_[at][1], edge.end()))
-                del open_[at:]
-                break
+        near = range(len(open_) - 1, max(-1, len(open_) - _DEEPEST_CONTAINER), -1)
+        if (at := next((at for at in near if open_[at][0] == name), None)) is not None:
+            found.append((open_[at][1], edge.end()))
+            del open_[at:]
     return found
 
 

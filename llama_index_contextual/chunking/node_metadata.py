@@ -35,25 +35,18 @@ _LINE_END: Final = re.compile(r"\r\n?|\n")
 _LONGEST_NUMBER: Final = 10  # digits of a page
 # Counts and hashes say nothing to an embedding or an LLM.
 BOOKKEEPING: Final = (
-    metadata.HEADING_LEVEL,
-    metadata.CONTENT_TYPE,
-    metadata.TOKEN_COUNT,
-    metadata.CHUNK_HASH,
-    metadata.OVERFLOW,
-    metadata.CONTINUES,
-    metadata.DATE_TS,
-    metadata.FRONT_MATTER,
+    *(metadata.HEADING_LEVEL, metadata.CONTENT_TYPE, metadata.TOKEN_COUNT, metadata.CHUNK_HASH),
+    *(metadata.OVERFLOW, metadata.CONTINUES, metadata.DATE_TS, metadata.FRONT_MATTER),
 )
 # Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
 NAMES_TAKEN: Final = frozenset(
     {key for name, key in vars(metadata).items() if name.isupper() and isinstance(key, str)}
     | {"file_path", "file_name", "doc_id", "document_id", "ref_doc_id"}
 )
-# The day that a note is of, without marks between the words. ``due``, ``updated`` and their kind are other days.
+# The day that a note is of. ``due``, ``updated`` and their kind are other days.
 _DAY_OF_FRONT_MATTER: Final = re.compile(
-    r"(date|fecha|datum)|(?:date)?(created|creation)(?:at|on|date|time)*|(?:date)?(pub|publish|published)(?:at|on|date|time)*"
+    "(date|fecha|datum)|(?:date[-_ ]?)?(?:(creat(?:ed|ion))|(pub|publish|published))(?:[-_ ]?(?:at|on|date|time))*"
 )
-_SIGNS: Final = re.compile("[-_ ]")
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
 _MOST_TAGS: Final = 2000  # characters of inline tags
@@ -63,10 +56,7 @@ _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 _OF_OTHERS: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
 _OF_OURS: Final = (*_OF_OTHERS, *BOOKKEEPING)
 # Tags and description of front matter would make the chunks of a document more alike; keywords read them once.
-HIDDEN_FROM_EMBED: Final = (
-    *(*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE),
-    *(metadata.TAGS, metadata.DESCRIPTION),
-)
+HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE, metadata.TAGS, metadata.DESCRIPTION)
 
 
 def headings_of(text: str) -> list[tuple[str, int, int]]:
@@ -219,10 +209,8 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
             ours[key] = metadata.shortened(value)
     if not theirs.get(metadata.TAGS) and (tags := front.tags()):
         ours[metadata.TAGS] = metadata.short_tags(tags)
-    keys = [
-        (match.lastindex, key) for key in front.values if (match := _DAY_OF_FRONT_MATTER.fullmatch(_SIGNS.sub("", key)))
-    ]
-    values = [metadata.value_of(document.metadata, metadata.DATE), *(front.text(key) for _, key in sorted(keys))]
+    keys = sorted((match.lastindex, key) for key in front.values if (match := _DAY_OF_FRONT_MATTER.fullmatch(key)))
+    values = [metadata.value_of(document.metadata, metadata.DATE), *(front.text(key) for _, key in keys)]
     days = filter(None, map(dates.parse_day, values))
     day = next(days, None) or dates.date_from_path(metadata.path_of(document.metadata))
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}

@@ -39,10 +39,9 @@ _TITLE_PARSER: Final = pyromark.Markdown(
 )
 # Comments, anchors and attributes above a heading.
 _LEAD: Final = re.compile(
-    r"(?:\s*(?:<!--(?:(?!-->)[\s\S])*-->|\{{1,2}-?\s?[/#:!][^{}]*\}{1,2}|%%[^%]*%%|<(a|span)\s[^<>]*>\s*</\1>"
+    r"(?:\s*(?:<!--(?:(?!-->)[\s\S]){0,999}-->|\{{1,2}-?\s?[/#:!][^{}]{0,999}\}{1,2}|%%[^%]*%%|<(a|span)\s[^<>]*>\s*</\1>"
     r"|\([\w-]+\)=))+\s*"
 )
-_MOST_OF_LEAD: Final = 1000  # characters
 # What ends a heading: {#id .class}, {: #id}, MDX's {/* id */}, also after hashes. "{id}" is text.
 _ATTRIBUTES: Final = re.compile(r"(?: #+)? ?\{:? ?[#./-][^{}]*\}$")
 # Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
@@ -77,7 +76,7 @@ class Outline:
     """The marks of a document in order, one an offset at most; the last one ends the text."""
 
     marks: list[Mark] = field(default_factory=list)
-    headings: list[tuple[int, int, int, int]] = field(default_factory=list)  # index of the mark, level, start, end
+    headings: list[tuple[int, int, int, int]] = field(default_factory=list)  # where its mark is, level, start, end
     containers: list[tuple[int, int]] = field(default_factory=list)  # callouts and components, by their ends
 
     def mark(self, masked: str, start: int, strength: int, kind: str) -> None:
@@ -98,7 +97,6 @@ def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
     start = body + len(masked[body:]) - len(masked[body:].lstrip())
     if not marks or marks[0].offset > start:  # the definition of a link, which no event covers
         marks.insert(0, Mark(start, BLOCK, "text"))
-        outline.headings = [(number + 1, level, first, end) for number, level, first, end in outline.headings]
     marks.append(Mark(len(masked), SECTION, ""))
     return outline
 
@@ -122,7 +120,7 @@ def _add_marks(outline: Outline, masked: str) -> None:
                 above = kind
             if kind == "heading":
                 _join_what_leads(masked, outline.marks, start)
-                outline.headings.append((len(outline.marks) - 1, int(value["level"][1]), start, stop))
+                outline.headings.append((outline.marks[-1].offset, int(value["level"][1]), start, stop))
         if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
             atom = Atom(masked.rfind("\n", 0, start) + 1, stop, kind, info)
@@ -133,11 +131,10 @@ def _add_marks(outline: Outline, masked: str) -> None:
 
 def _join_what_leads(masked: str, marks: list[Mark], start: int) -> None:
     """Let a heading begin with the comments and anchors right above it."""
-    while (
-        len(marks) > 1 and start - marks[-2].offset < _MOST_OF_LEAD and _LEAD.fullmatch(masked, marks[-2].offset, start)
-    ):
-        del marks[-1]
-        marks[-1] = marks[-1]._replace(strength=marks[-1].strength and SECTION, kind="heading")
+    near = range(max(0, len(marks) - 5), len(marks) - 1)
+    first = next((number for number in near if _LEAD.fullmatch(masked, marks[number].offset, start)), None)
+    if first is not None:
+        marks[first:] = [marks[first]._replace(strength=marks[first].strength and SECTION, kind="heading")]
 
 
 def _strength(masked: str, start: int, kind: str, above: str) -> int:
@@ -196,7 +193,7 @@ def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterato
     offsets = [mark.offset for mark in outline.marks]
     saved: dict[int, Path] = {}
     places = [(offsets[mark], -1, mark, "") for mark in rules]
-    places += [(start, level, mark, title) for mark, level, start, title in titled_headings(text, outline)]
+    places += [(at, level, bisect_left(offsets, at), title) for at, level, _, title in titled_headings(text, outline)]
     places += [(edge, 0, number, "") for number, pair in enumerate(outline.containers) for edge in pair]
     for offset, level, mark, title in sorted(places):
         if level > 0:
@@ -265,15 +262,15 @@ def _are_related(group: Sequence[Section], section: Section) -> bool:
 
 
 def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int, str]]:
-    """The index of the mark, the level, the offset and the title of each heading.
+    """The offset of the mark, the level, the offset and the title of each heading.
 
     A title is on one line and without marks, link targets, anchors. It is bounded, as every chunk below it has it.
     """
-    for mark, level, start, end in outline.headings:
+    for at, level, start, end in outline.headings:
         source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
         source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[2].split())}", source)
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
-        yield mark, level, start, shortened(_ATTRIBUTES.sub("", _SHORTCODE.sub(r"\1", title)))
+        yield at, level, start, shortened(_ATTRIBUTES.sub("", _SHORTCODE.sub(r"\1", title)))
 
 
 def _shown(event: Any) -> str:

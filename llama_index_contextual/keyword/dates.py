@@ -38,10 +38,6 @@ _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U
 HAS_CJK: Final = re.compile(f"[{_CJK}]")
 _WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
 _SLASHES: Final = re.compile(r"(?<![\d./-])(\d{1,2})/(\d{1,2})/((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
-_MONTH: Final = re.compile(
-    r"(?<![\d./-])(?:(?P<last>(?:19|20|21)\d\d)-(?P<second>0[1-9]|1[0-2])(?![\d-])"
-    r"|(?P<first>0?[1-9]|1[0-2])[/.](?P<year>(?:19|20|21)\d\d)(?![\d]|[./-]\d))"
-)
 Range = tuple[date, date]
 Slots = dict[str, Any]  # of a date pattern: numbers, and a unit
 
@@ -115,7 +111,7 @@ def _forms(word: str) -> tuple[str, str]:
 @cache
 def _load(language: str) -> Mapping[str, Any]:
     text = files("llama_index_contextual").joinpath("data", "languages", f"{language}.yaml").read_text("utf-8")
-    names = {"months": dates.month_words(language), "weekdays": dates.weekday_words(language)}
+    names = {kind: dates.numbered_words(kind, language) for kind in ("months", "weekdays")}
     return {**names, **_YAML(text).get_single_data()}
 
 
@@ -176,8 +172,6 @@ def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[R
         if not days or tell_language(text) == "en":
             days = list(dict.fromkeys([*days, *_existing(year, first, second)]))
         yield match, [one for one in days if one[0] <= today] or days
-    for match in _MONTH.finditer(text):
-        yield match, [_months(int(match["last"] or match["year"]) * 12 + int(match["second"] or match["first"]) - 1)]
 
 
 def _existing(*parts: str | int) -> list[Range]:
@@ -236,9 +230,10 @@ def _day(slots: Slots, _: int, today: date) -> Range:
     return _recent(slots, today, lambda year: [one for month in months for one in _existing(year, month, day)])
 
 
-def _part_of_year(slots: Slots, _: int, today: date) -> Range:
-    """A month or a quarter: ``April``, ``Q3 2025``."""
-    size, number = (1, slots["month"]) if "month" in slots else (3, slots["ordinal"])
+def _part_of_year(slots: Slots, value: int, today: date) -> Range:
+    """A month, a quarter, or a part of so many months: ``April``, ``Q3 2025``, ``first half of 2025``."""
+    month = slots.get("month") or slots.get("mm")
+    size, number = (1, month) if month else (value or 3, slots["ordinal"])
     return _recent(slots, today, lambda year: [_months(year * 12 + (number - 1) * size, size)])
 
 

@@ -63,22 +63,18 @@ def _names(kind: str, language: str) -> list[list[str]]:
     return [words.split() for words in WORDS[kind].get(language, "").split(",") if words]
 
 
-def month_words(language: str) -> dict[str, int]:
-    """The words for months in a language (``"en"``), each with its number, 1 to 12; {} for others."""
-    return {word: number for number, words in enumerate(_names("months", language), 1) for word in words}
+@cache
+def numbered_words(kind: str, language: str) -> dict[str, int]:
+    """The words for ``"months"`` (from 1) or ``"weekdays"`` (from 0, Monday) in a language such as ``"en"``."""
+    names = enumerate(_names(kind, language), kind.endswith("months"))
+    return {word: number for number, words in names for word in words}
 
 
 # Short ones count in a whole date alone: "set" and "ago" are words of other languages.
 _MONTH_NUMBERS: Final = {
-    **{word: number for number, words in enumerate(_names("short months", "any"), 1) for word in words},
-    **{word: number for code in DATE_LANGUAGES for word, number in month_words(code).items()},
+    **numbered_words("short months", "any"),
+    **{word: number for code in DATE_LANGUAGES for word, number in numbered_words("months", code).items()},
 }
-
-
-@cache
-def weekday_words(language: str) -> dict[str, int]:
-    """The words for weekdays in a language, each with its number, 0 (Monday) to 6; {} for others."""
-    return {word: number for number, words in enumerate(_names("weekdays", language)) for word in words}
 
 
 def month_name(month: int, language: str = "en") -> str:
@@ -125,9 +121,8 @@ def date_from_heading(title: str) -> date | None:
 def names_in_passing(title: str) -> bool:
     """Whether words of a sentence lead to the first date of a title: ``Plan for 2026-06-30``, not ``Standup, …``."""
     before = title[: next((one.start for one in _ranges_in(title)), 0)].rstrip("[<")
-    return (
-        before.endswith(" ") and " " in before.strip() and before.split()[-1].isalpha() and before.split()[-1].islower()
-    )
+    words = before.split()
+    return before.endswith(" ") and len(words) > 1 and words[-1].isalpha() and words[-1].islower()
 
 
 # Between the first and the last day of a range; a hyphen inside of "2026-03-05" is none.

@@ -44,11 +44,7 @@ LANGUAGE_NAMES: Final = WORDS["names"]
 _ALL_NAMES: Final = {**LANGUAGE_NAMES, **WORDS["other names"]}
 
 # Words of English alone: a text of plain letters with one of them needs no detector.
-_ENGLISH: Final = (
-    "and because between cannot could did does doesn't don't during from how its should than that the their they this "
-    "those what when where which while who why with without would you your"
-)
-_PLAINLY_ENGLISH: Final = frozenset(_ENGLISH.split())
+_PLAINLY_ENGLISH: Final = frozenset(WORDS["plain words"]["en"].split())
 _LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
 _SURE: Final = 0.6  # a share, with each stop word counted once more, above which it is no English
 _LIKELY: Final = 0.2  # the same where the alphabet agrees
