@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyromark
 import yaml
@@ -212,8 +212,6 @@ _CONTAINER: Final = re.compile(
 )
 _DEEPEST_CONTAINER: Final = 50
 
-Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and its value
-
 
 def mask(text: str, body: int = 0, unread: int = 0) -> str:
     """A copy of the same length that parses alike, in which one character is one byte.
@@ -254,8 +252,7 @@ def _as_heading(match: re.Match[str]) -> str:
 
 def containers_of(masked: str) -> list[tuple[int, int]]:
     """Where callouts, components and their kind begin and end, by their ends; those that end nowhere do not."""
-    found: list[tuple[int, int]] = []
-    open_: list[tuple[str, int]] = []
+    found, open_ = list[tuple[int, int]](), list[tuple[str, int]]()
     for edge in _CONTAINER.finditer(without_code(masked)) if _CONTAINER.search(masked) else ():
         name = edge["tag"] or ":"
         if not edge["slash"] and (edge["tag"] or edge["title"]):
@@ -268,8 +265,8 @@ def containers_of(masked: str) -> list[tuple[int, int]]:
     return found
 
 
-def blocks_of(masked: str) -> Iterator[Block]:
-    """The blocks of a text, each before what is in it."""
+def blocks_of(masked: str) -> Iterator[tuple[int, int, str, Any]]:
+    """The start, the end, pyromark's name and the value of each block of a text, before those that are in it."""
     leaves, kinds = _LEAVES, KINDS
     skip = 0
     events: Any = _PARSER.events_with_range(masked)

@@ -27,6 +27,7 @@ LANGUAGES: Final = ("en", "es", "zh", "ja")
 # Those that count besides where a text is in one of them: "hier" is yesterday in French, and here in German.
 FURTHER_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
 DAYS_AFTER: Final = 7  # notes of the days after it speak of the day, too
+_ALL: Final = (*LANGUAGES, *FURTHER_LANGUAGES)
 _KINDS: Final = ("greeting", "thanks", "acknowledgement", "filler")  # of phrases that need no memory
 _MOST_DATES: Final = 4
 _SHORT: Final = 200  # characters in which stop words show the languages that a text may be in
@@ -94,14 +95,10 @@ def lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
         stop_words.update(_entries(data, "stop_words"))
         stop_words.update(listed_stop_words(language) if language in FURTHER_LANGUAGES else ())
         patterns += _date_patterns(data)
-    phrases = dict[tuple[str, ...], str]()
-    for data in map(_load, (*LANGUAGES, *FURTHER_LANGUAGES)):
-        for kind in _KINDS:
-            for phrase in _entries(data, kind):
-                phrases.setdefault(tuple(split_words(unaccented(phrase))), kind)
-    return Lexicon(
-        phrases, frozenset(form for word in stop_words for form in _forms(word)), numbers, units, tuple(patterns)
-    )
+    listed = ((kind, entry) for data in map(_load, _ALL) for kind in _KINDS for entry in _entries(data, kind))
+    phrases = {tuple(split_words(unaccented(entry))): kind for kind, entry in reversed([*listed])}  # the first counts
+    every_form = frozenset(form for word in stop_words for form in _forms(word))
+    return Lexicon(phrases, every_form, numbers, units, tuple(patterns))
 
 
 def _forms(word: str) -> tuple[str, str]:

@@ -157,12 +157,12 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
     ``5 to 8 March`` is read as ``5 March`` and as ``8 March``. Where not both are dates it is no range.
     """
     found = []
-    for kept in ("first", "last") if _MAY_BE_RANGE.search(text) else ():
+    for at in (0, 2) if _MAY_BE_RANGE.search(text) else ():  # without the last days, and without the first
         part, offsets = text, [*range(len(text))]
         for pattern in _RANGES:
             for match in reversed([*pattern.finditer(part)]):
                 edges = match.end("first"), match.end(), match.start("first"), match.start("last")
-                start, end = edges[:2] if kept == "first" else edges[2:]
+                start, end = edges[at : at + 2]
                 part = part[:start] + part[end:]
                 del offsets[start:end]
         found.append([one._replace(start=offsets[one.start], end=offsets[one.end - 1] + 1) for one in find(part)])
