@@ -126,10 +126,12 @@ def names_in_passing(title: str) -> bool:
 
 
 # Between the first and the last day of a range; a hyphen inside of "2026-03-05" is none.
-_TO: Final = r"""(?:[ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.-]*-))[ ]?|[ ]all['’]
+_TO: Final = r"""(?:[ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.-]*-)|(?<=\.)/)[ ]?|[ ]all['’]
     |[ _](?:-|to|until|till|through|bis|hasta|al?|au|ao|até|tot|tot[ ]en[ ]met|t/m|по|до)[ _])"""  # noqa: RUF001
-_AND: Final = r"[ ](?:and|&|und|y|et|e|en|и)[ ]"
+_AND: Final = r"(?:[ ](?:and|&|und|y|et|e|en|и)[ ]|[和と])"
 _MAY_BE_RANGE: Final = re.compile(f"{_TO}|{_AND}", re.VERBOSE | re.IGNORECASE)
+_LONG: Final = re.compile(r"[^\W\d_]{3,}")  # words that are of a range where they are names: "Rome to Paris" is none
+_NAMES: Final = {*_MONTH_NUMBERS, *(day for code in DATE_LANGUAGES for day in numbered_words("weekdays", code))}
 _NUMBER: Final = r"\d\d?(?:st|nd|rd|th|er|º|°|\.|日|号)?"
 _ITEMS: Final = {  # what is a day, or a part of one; and what may stand between two where no "between" comes before
     r"(?:19|20|21)\d\d-\d\d?-\d\d?": _TO,
@@ -160,7 +162,8 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
     for at in (0, 2) if _MAY_BE_RANGE.search(text) else ():  # without the last days, and without the first
         part, offsets = text, [*range(len(text))]
         for pattern in _RANGES:
-            for match in reversed([*pattern.finditer(part)]):
+            matches = [one for one in pattern.finditer(part) if _NAMES.issuperset(_LONG.findall(one["first"].lower()))]
+            for match in reversed(matches):
                 edges = match.end("first"), match.end(), match.start("first"), match.start("last")
                 start, end = edges[at : at + 2]
                 part = part[:start] + part[end:]
