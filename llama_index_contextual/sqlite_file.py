@@ -234,7 +234,7 @@ class SqliteFile:
             other = "another program has the database open; close it" if "lock" in problem else ""
             raise StorageError(
                 f"{self.path} cannot be used now ({problem.strip()}). What was written before is unharmed. "
-                f"Cure: {other or 'free space or make the folder writable'}, then try again."
+                f"Cure: {other or 'free space, or let this user read and write it'}, then try again."
             ) from error
 
 

@@ -196,3 +196,17 @@ def test_a_pipe_in_an_index_is_refused_before_it_is_opened(folder, part):
     os.mkfifo(place)
     with pytest.raises(StorageError, match=f"{part} is no regular file"):
         ContextualIndex.open(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode")
+@pytest.mark.parametrize("several", [False, True])
+def test_a_folder_whose_name_is_not_utf_8_is_indexed(tmp_path, several):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    (folder / "a.md").write_text("# Tea\n\nGreen tea steeps at 80 degrees.\n")
+    which = {"notes": folder} if several else folder
+    for _ in range(2):
+        with ContextualIndex.open(which, storage=tmp_path / "storage", embed_model="none") as index:
+            assert index.refresh().failed == []
+            [hit] = index.as_retriever().retrieve("green tea")
+            assert hit.node.metadata["path"].endswith("a.md")

@@ -83,6 +83,17 @@ def test_a_model_that_gives_nothing_usable_is_named(folder):
         assert not index.exists
 
 
+def test_what_a_server_writes_of_a_fault_is_one_short_line(folder):
+    class Talkative(MockEmbedding):
+        def _get_text_embeddings(self, texts):
+            raise ValueError("line\n" * 1_000_000)
+
+    with ContextualIndex.open(folder, embed_model=Talkative(embed_dim=7)) as index, pytest.raises(EmbeddingError) as it:
+        index.refresh()
+    assert "(ValueError: line line line" in str(it.value)
+    assert len(str(it.value)) < 600
+
+
 def test_queries_and_texts_of_other_lengths_are_refused(folder):
     class Two(Server):
         def _get_query_embedding(self, query):

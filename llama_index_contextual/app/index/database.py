@@ -16,11 +16,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, state_of, to_node
+from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, to_node
 from llama_index_contextual.errors import DocumentError, StorageError
 from llama_index_contextual.metadata import REF_DOC_ID
 from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of
@@ -137,12 +136,12 @@ class Database(SqliteFile):
 def _checked_state(value: str, checksum: int) -> IndexState:
     if checksum != checksum_of(value):
         raise ValueError("its state has another checksum")
-    return state_of(value)
+    return IndexState.model_validate_json(value)
 
 
 def write_state(connection: sqlite3.Connection, state: IndexState) -> None:
     """Replace the state of an index."""
-    value = json.dumps(asdict(state))
+    value = state.model_dump_json()
     connection.execute("DELETE FROM state")
     connection.execute("INSERT INTO state VALUES (?, ?)", (value, checksum_of(value)))
 
@@ -279,7 +278,7 @@ class Transaction(Snapshot):
 
     def set_state(self, **values: Any) -> None:
         """Write what is true of the whole index."""
-        self.state = replace(self.state, **values)
+        self.state = self.state.model_copy(update=values)
         with self._lock, self._file.explained():
             write_state(self._connection, self.state)
 

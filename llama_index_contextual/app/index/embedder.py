@@ -17,6 +17,7 @@ from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, No
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
+from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
 from llama_index_contextual.watching import step
 
@@ -219,9 +220,10 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
     except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
         raise
     except Exception as error:
+        reason = shortened(" ".join(str(error).split()))  # a server may say anything
         raise EmbeddingError(
-            f"{embedding.model_name} could not embed {number} ({type(error).__name__}: {error}). What was finished is "
-            "kept. Cure: see to the model, then refresh."
+            f"{embedding.model_name} could not embed {number} ({type(error).__name__}: {reason}). What was finished "
+            "is kept. Cure: see to the model, then refresh."
         ) from error
     if len(vectors) != len(texts):
         vectors_made = counted(len(vectors), "vector")

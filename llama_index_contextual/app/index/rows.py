@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.text import storable
@@ -70,8 +69,7 @@ class NodeRow(NamedTuple):
     context_source: str
 
 
-@dataclass(frozen=True, slots=True)
-class IndexState:
+class IndexState(BaseModel):
     """What is true of the whole index.
 
     Attributes:
@@ -83,12 +81,12 @@ class IndexState:
         identity: Tells it from all others.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, ser_json_inf_nan="constants")
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = {}
     inputs: str = ""
-    choices: dict[str, Any] = field(default_factory=dict)
-    folders: dict[str, dict[str, Any]] = field(default_factory=dict)
+    choices: dict[str, Any] = {}
+    folders: dict[str, dict[str, Any]] = {}
     change: int = 0
     identity: str = ""
 
@@ -101,14 +99,6 @@ class IndexState:
     def revision(self) -> tuple[str, int]:
         """Identity of the index, and the number of its last change."""
         return self.identity, self.change
-
-
-_STATE: Final = TypeAdapter(IndexState)
-
-
-def state_of(text: str) -> IndexState:
-    """The state that JSON holds; a ValueError where it makes no sense."""
-    return _STATE.validate_json(text)
 
 
 def row_of(node: BaseNode, embedded: str) -> NodeRow:

@@ -20,7 +20,7 @@ from llama_index_contextual.app.index.storage import places
 from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import checked_value, is_harmless, load_configuration, with_remembered
 from llama_index_contextual.errors import DamagedError, FingerprintError, without_credentials
-from llama_index_contextual.text import short_hash
+from llama_index_contextual.text import short_hash, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -237,14 +237,15 @@ class IndexSettings:
         }
 
     def written(self) -> dict[str, Any]:
-        """What an index remembers of its settings."""
+        """What an index remembers of its settings; bytes of a name that are no UTF-8 become U+FFFD."""
         collections = SETTINGS["collections"].plain(self.folders.collections)
-        return {
+        values = {
             "settings": self.fingerprint,
             "choices": self._choices,
             "inputs": self.inputs,
             "folders": collections or {"": {"path": str(self.folders.root)}},
         }
+        return dict(json.loads(storable(json.dumps(values, ensure_ascii=False))[0]))
 
 
 def nodes_hash(fingerprint: Mapping[str, Any]) -> str:

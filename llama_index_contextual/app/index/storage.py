@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import socket
@@ -26,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from llama_index_contextual.app.folder import Folders
 from llama_index_contextual.app.index.database import Database
-from llama_index_contextual.app.index.rows import IndexState, state_of
+from llama_index_contextual.app.index.rows import IndexState
 from llama_index_contextual.app.settings import loading
 from llama_index_contextual.errors import DamagedError, LockedError, SettingError, StorageError
 
@@ -196,5 +195,5 @@ def stored_state(layout: Layout) -> IndexState:
         from llama_index_contextual.app.index.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
 
         with contextlib.suppress(StorageError, ValueError):
-            return state_of(json.dumps(PaidStore(layout.paid, layout.cure).get("index", SETTINGS) or {}))
+            return IndexState(**PaidStore(layout.paid, layout.cure).get("index", SETTINGS) or {})
     return IndexState()
