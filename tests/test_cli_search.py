@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve import excerpt
-from llama_index_contextual.memory import SPLIT
+from llama_index_contextual.app.serve import SPLIT, excerpt
 
 
 def paths(done):

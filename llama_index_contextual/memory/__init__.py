@@ -11,25 +11,12 @@ from llama_index.core.tools import FunctionTool
 
 from llama_index_contextual.keyword import note_filters
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
-from llama_index_contextual.memory.digest import (
-    HEADER,
-    NOTHING,
-    MemoryDigest,
-    MemoryEntry,
-    MemorySettings,
-    shown_path,
-)
-from llama_index_contextual.memory.snippet import SPLIT, choose_snippet, marked
+from llama_index_contextual.memory.digest import HEADER, NOTHING, MemoryDigest, MemoryEntry, MemorySettings, shown_path
+from llama_index_contextual.memory.snippet import choose_snippet
 
-__all__ = [  # what users import
-    "MemoryContext",
-    "MemoryContextBlock",
-    "MemoryDigest",
-    "MemoryEntry",
-    "MemorySettings",
-    "memory_tool",
-    "note_filters",
-]
+# What users import.
+__all__ = ["MemoryContext", "MemoryContextBlock", "MemoryDigest", "MemoryEntry", "MemorySettings"]
+__all__ += ["memory_tool", "note_filters"]
 
 DESCRIPTION = "What the user's notes say about a message. Call it with the user's message at the start of every turn."
 

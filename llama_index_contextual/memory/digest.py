@@ -203,9 +203,6 @@ class MemoryDigest:
         values = {name: getattr(self, name) for name in self.__slots__}
         return {**values, "entries": [entry.to_dict() for entry in self.entries], "markdown": self.markdown}
 
-    def __str__(self) -> str:
-        return self.markdown
-
 
 # Texts of notes
 

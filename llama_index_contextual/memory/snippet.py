@@ -1,4 +1,4 @@
-"""The highlighter: the sentences of a chunk that a query is about, and the words that match.
+"""The sentences of a chunk that a query is about.
 
 What is shown is a slice of the chunk. Chunks are untrusted and may be long, so every step takes time in proportion to
 the chunk.
@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.keyword import HAS_CJK, Analyzer
 from llama_index_contextual.text import dates, sentence_starts, tell_language
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import date
 
-SPLIT: Final = Analyzer().tokens  # terms of texts that people read
 # A heading; or a line with those after it that are not blank and begin no item, heading, quotation, row or fence.
 _BLOCK: Final = re.compile(
     r"^[^\S\n]*(?P<marks>#{1,6})[^\S\n].*"
@@ -27,7 +25,6 @@ _BLOCK: Final = re.compile(
     re.MULTILINE,
 )
 _MOST: Final = 10_000  # characters of a sentence; a longer one is cut
-_WORD: Final = re.compile(r"\w+|\W+")
 
 
 class Sentence(NamedTuple):
@@ -119,24 +116,3 @@ def choose_snippet(
     while first and not is_idle(first - 1) and fits(first - 1, last):
         first -= 1
     return text[sentences[first].start : sentences[last].end], sentences[first].day
-
-
-def marked(text: str, terms: Collection[str], split: Callable[[str], Collection[str]]) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of a text, each with whether it matches; languages without spaces have terms within words.
-
-    Args:
-        text: Any text.
-        terms: As ``split`` writes them.
-        split: Cuts a text into terms.
-    """
-    wanted, parts = frozenset(terms), list[tuple[bool, str]]()
-    for word in _WORD.findall(text) if terms else [text]:
-        found = wanted.intersection(split(word)) if terms and (word[0].isalnum() or word[0] == "_") else ()
-        is_matched = [bool(found)] * len(word)
-        if found and HAS_CJK.search(word):
-            is_matched = [False] * len(word)
-            for match in (match for term in found for match in re.finditer(re.escape(term), word)):
-                is_matched[match.start() : match.end()] = [True] * len(match[0])
-        parts += zip(is_matched, word, strict=True)
-    for is_match, run in groupby(parts, lambda part: part[0]):
-        yield is_match, "".join(part for _, part in run)

@@ -159,5 +159,5 @@ def test_json_holds_entries_queries_and_reasons():
         ["q"],
         ["2026-04-05"],
     )
-    assert data["markdown"] == str(digest) == digest.markdown
+    assert data["markdown"] == digest.markdown
     assert MemoryDigest(applicable=False, reason="greeting").markdown == NOTHING

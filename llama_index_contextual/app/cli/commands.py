@@ -69,14 +69,14 @@ def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool
 
 def _print_hit(number: int, hit: ShownHit) -> None:
     """Print a hit: name and citation, headings, three lines around the match, and how many more its document has."""
-    from llama_index_contextual.memory import SPLIT, marked
+    from llama_index_contextual.app.serve import marked
 
     name, source = styled(f"{number}. {hit.name}", bold=True), styled(hit.hit.source, fg="cyan")
     print_line(name, "  ", source, styled(f"  {hit.hit.score:.2f}", dim=True))
     if hit.headings:
         print_line(styled(hit.headings, dim=True), indent=_MARGIN)
     for line in hit.excerpt:
-        words = marked(line, hit.terms, SPLIT)
+        words = marked(line, hit.terms)
         parts = (styled(part, bold=is_match or None, fg="yellow" if is_match else None) for is_match, part in words)
         print_line(*parts, indent=_MARGIN)
     if hit.more:

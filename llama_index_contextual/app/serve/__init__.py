@@ -7,9 +7,10 @@ import socket
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import groupby
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -17,7 +18,8 @@ from llama_index_contextual import metadata
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.memory import SPLIT, choose_snippet, shown_path
+from llama_index_contextual.keyword import HAS_CJK, Analyzer
+from llama_index_contextual.memory import choose_snippet, shown_path
 from llama_index_contextual.retrieval.signals import NAMING, document_names, folded_name
 from llama_index_contextual.text import WIKI_LINK, caseless, is_markdown, lines_of, readable
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 LOOPBACK: Final = ("127.0.0.1", "localhost")
+SPLIT: Final = Analyzer().tokens  # terms of texts that people read
 PER_FILE: Final = 2
 TOP_K: Final = 5
 _POOL: Final = 50  # hits of which those of one document are counted
@@ -46,6 +49,7 @@ _MOST_LABELS: Final = 50  # of one kind in a list
 _SUGGESTED: Final = 3
 _MOST_CHARS: Final = 64_000  # of one answer
 _CITED_LINES: Final = re.compile(r"L(\d{1,9})(?:-L?(\d{1,9}))?")
+_WORD: Final = re.compile(r"\w+|\W+")
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
 
 
@@ -143,6 +147,21 @@ def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     first = next((at for at, line in enumerate(kept) if terms.intersection(SPLIT(line))), 0)
     first = max(0, min(first, len(kept) - _LINES))
     return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
+
+
+def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
+    """The parts of a text, each with whether it matches; languages without spaces have terms within words."""
+    wanted, parts = frozenset(terms), list[tuple[bool, str]]()
+    for word in _WORD.findall(text):
+        found = wanted.intersection(SPLIT(word)) if wanted and (word[0].isalnum() or word[0] == "_") else ()
+        is_matched = [bool(found)] * len(word)
+        if found and HAS_CJK.search(word):
+            is_matched = [False] * len(word)
+            for match in (match for term in found for match in re.finditer(re.escape(term), word)):
+                is_matched[match.start() : match.end()] = [True] * len(match[0])
+        parts += zip(is_matched, word, strict=True)
+    for is_match, run in groupby(parts, lambda part: part[0]):
+        yield is_match, "".join(part for _, part in run)
 
 
 def note_name(node: BaseNode) -> str:

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from llama_index_contextual import metadata
 from llama_index_contextual.app.folder.formats import LEFT_OUT
-from llama_index_contextual.memory import SPLIT, marked
+from llama_index_contextual.app.serve import marked
 from llama_index_contextual.text import WIKI_LINK, counted, is_markdown, readable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def marked_html(text: str, terms: Collection[str] = ()) -> Markup:
         text: Any text.
         terms: As the keyword arm writes them.
     """
-    parts = ((matched, escape(part)) for matched, part in marked(text, terms, SPLIT))
+    parts = ((matched, escape(part)) for matched, part in marked(text, terms))
     return Markup("".join(f"<mark>{part}</mark>" if matched else part for matched, part in parts))  # noqa: S704
 
 

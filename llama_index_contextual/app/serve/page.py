@@ -18,13 +18,13 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.serve import LOOPBACK, ShownHit, ask, labels_of, note_name, part_of, run_app
+from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, labels_of, note_name, part_of, run_app
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import LocalModel
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, needs
-from llama_index_contextual.memory import SPLIT, note_filters
+from llama_index_contextual.memory import note_filters
 
 with needs("starlette", "app"):
     from starlette.applications import Starlette
