@@ -294,6 +294,11 @@ def test_what_a_page_lacks_as_text_is_counted():
     assert (outside.text, outside.left_out) == ("Text\n", {"outside character": len(FAR) + 1})
 
 
+@pytest.mark.parametrize("text", ["Grüße\n", "naïve café", "ü", "São Paulo"])
+def test_accents_without_a_charset_are_western(text):
+    assert decoded(text.encode("cp1252")) == decoded(text.encode("cp1252"), "utf-8") == text
+
+
 def test_a_page_is_decoded_as_it_says(tmp_path):
     page = tmp_path / "page.html"
     page.write_bytes("<meta charset=koi8-r><p>Причал".encode("koi8-r"))

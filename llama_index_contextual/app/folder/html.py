@@ -60,6 +60,8 @@ def decoded(data: bytes, charset: str = "") -> str:
     """
     found = UnicodeDammit(data, known_definite_encodings=[charset] if charset else [], is_html=True)
     is_western = found.original_encoding in (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
+    if found.detector.chardet_encoding:  # a guess, which takes "café" for Urdu
+        is_western |= re.search(rb"[\x80-\xff]{3}", data) is None
     return decode(data).text if is_western else str(found.unicode_markup)
 
 
