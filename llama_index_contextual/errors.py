@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tenacity import RetryCallState
 
-_LOGIN: Final = re.compile(r"(https?://)[^/\s]*@")
+_LOGIN: Final = re.compile(r"((?i:https?)://)[^/\s]*@")
 
 
 class ContextualError(Exception):

@@ -28,7 +28,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.context import ContextGenerator, LLMContextGenerator
+from llama_index_contextual.context import ContextGenerator
+from llama_index_contextual.context.llm import LLMContextGenerator
 from llama_index_contextual.keyword import lexicon_of
 from llama_index_contextual.memory.gate import derive_queries, derived_score
 

@@ -64,9 +64,8 @@ class DocumentChunks:
 class ContextProgress:
     """How far a run is, counted in chunks across all documents."""
 
-    done: int
+    done: int  # those of the cache included
     total: int
-    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +126,10 @@ class ContextGenerator(ABC):
     """The language model that it asks; empty where it asks none."""
     usage: ContextUsage = ContextUsage()
     """What it has done since it was made; of a free generator nothing."""
+
+    def available(self) -> bool:
+        """Whether it can make contexts now, as far as is known."""
+        return True
 
     @abstractmethod
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:

@@ -209,7 +209,7 @@ class Run:
         usage, most = self._generator.usage, self._generator.max_calls
         if most is not None and usage.calls >= most:
             raise ContextError(f"max_calls={most} reached")
-        if time.monotonic() < self._generator.paused_until:
+        if not self._generator.available():
             raise ContextError("server does not answer")
         usage.calls += 1
 
@@ -253,7 +253,7 @@ class Run:
     def _note_done(self, chunks: int) -> None:
         self._done += chunks
         if self._progress is not None:
-            self._progress(ContextProgress(self._done, len(self._records), self._cached))
+            self._progress(ContextProgress(self._done, len(self._records)))
 
 
 def _warn(message: str) -> None:

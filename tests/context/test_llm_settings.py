@@ -16,7 +16,8 @@ from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.context import LLMContextGenerator, resolve_generator
+from llama_index_contextual.context import resolve_generator
+from llama_index_contextual.context.llm import LLMContextGenerator
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
@@ -164,6 +165,7 @@ def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path):
     one.close()
     for place in (one.to_json(), repr(one), one.fingerprint, *(str(file.read_bytes()) for file in tmp_path.iterdir())):
         assert "secret" not in place
-    with pytest.raises(SettingError) as refused:
-        NamedModel("openia:m@http://ana:secret@host/v1", 800)
-    assert "secret" not in str(refused.value)
+    for scheme in ("http", "HTTPS"):
+        with pytest.raises(SettingError) as refused:
+            NamedModel(f"openia:m@{scheme}://ana:secret@host/v1", 800)
+        assert "secret" not in str(refused.value)

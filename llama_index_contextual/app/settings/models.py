@@ -25,7 +25,7 @@ from llama_index_contextual.app.settings.embeddings import (
 )
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
-from llama_index_contextual.errors import Checked, SettingError, may_pass, needs, pause, without_credentials
+from llama_index_contextual.errors import Checked, SettingError, needs, without_credentials
 from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ def _instructions(model: str) -> dict[str, Any]:
 def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OpenAIEmbedding`` of OpenAI, or of another server with its interface, with bounded answers and waits."""
     import httpx
-    import tenacity
     from llama_index.embeddings.openai import OpenAIEmbedding
 
     from llama_index_contextual.app.settings.servers import ATTEMPTS, VECTOR_BYTES, client_options
@@ -118,8 +117,7 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
             return "OpenAIEmbedding"
 
         def _create_retry_decorator(self) -> Any:
-            stop, retry = tenacity.stop_after_attempt(ATTEMPTS), tenacity.retry_if_exception(may_pass)
-            return tenacity.retry(stop=stop, retry=retry, wait=pause, reraise=True)
+            return ATTEMPTS.copy().wraps
 
     # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
     where = {"model_name": model, **({"api_base": url, "api_key": "none"} if url else {})}

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = 10_000_000  # of an answer
 VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
-ATTEMPTS: Final = 4  # three waits
+_STOP, _RETRY = tenacity.stop_after_attempt(4), tenacity.retry_if_exception(may_pass)  # three waits
+ATTEMPTS: Final = tenacity.Retrying(stop=_STOP, retry=_RETRY, wait=pause, reraise=True)
 _CONNECT_SECONDS: Final = 10.0
 _LONGEST_ANSWER: Final = 10  # times the seconds of silence, so that an answer in drops ends too
 _SHOWN: Final = 200  # characters of an answer that an error shows
@@ -97,7 +98,6 @@ def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], 
     Raises:
         EmbeddingError: The server refuses, or failed each time.
     """
-    stop, retry = tenacity.stop_after_attempt(ATTEMPTS), tenacity.retry_if_exception(may_pass)
 
     def attempt() -> Any:
         answer = client.post(url, json=body, headers=headers)
@@ -108,7 +108,7 @@ def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], 
 
     try:
         with httpx.Client(**client_options(timeout, VECTOR_BYTES)) as client:
-            return tenacity.Retrying(stop=stop, retry=retry, wait=pause, reraise=True)(attempt)
+            return ATTEMPTS.copy()(attempt)
     except (httpx.HTTPError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, httpx.HTTPStatusError) else f"{type(error).__name__}: {error}"
         cure = "see that key, model, settings and server are right, or try again later"
