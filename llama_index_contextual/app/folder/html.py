@@ -59,9 +59,8 @@ def decoded(data: bytes, charset: str = "") -> str:
         charset: As a mail names it.
     """
     found = UnicodeDammit(data, known_definite_encodings=[charset] if charset else [], is_html=True)
-    is_western = found.original_encoding in (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
-    if found.detector.chardet_encoding:  # a guess, which takes "café" for Urdu
-        is_western |= re.search(rb"[\x80-\xff]{3}", data) is None
+    is_guess = found.detector.chardet_encoding and not re.search(rb"[\x80-\xff]{3}", data)  # "café" would be Urdu
+    is_western = is_guess or found.original_encoding in (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
     return decode(data).text if is_western else str(found.unicode_markup)
 
 
@@ -98,12 +97,11 @@ def _rename(soup: BeautifulSoup) -> None:
     for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
         element.name = "sup"
     for element in soup.find_all("math"):
-        source = element.find("annotation")
         for part in reversed(element.find_all(list(_SIGNS))):
             texts = (piece.get_text(strip=True) for piece in part.find_all(recursive=False))
             signed = zip(("", *_SIGNS[part.name]), texts, strict=False)
             part.string = "".join(sign + whole(text) for sign, text in signed if text)
-        element.string = (source or element).get_text(strip=True)
+        element.string = (element.find("annotation") or element).get_text(strip=True)
 
 
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:

@@ -309,7 +309,7 @@ def read_ipynb(path: Path) -> Conversion:
         parts[-1][1].append(escape(text, keep_lists=True) if kind == "raw" else text)
         parts[-1][1].extend([formats.fence(outputs)] if outputs.strip() else [])
     pages = [Part("\n\n".join(texts) + "\n", {"cell": number}) for number, texts in parts]
-    return Conversion(pages, {"title": str(about.get("title") or "")}, left_out)
+    return Conversion(pages, {"title": str(about.get("title") or "")}, +left_out)
 
 
 def _joined(source: Any) -> str:
@@ -327,8 +327,7 @@ def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
     text = _joined(output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain"))
     if kind == "error":
         text = f"{output.get('ename')}: {output.get('evalue')}"
-    if data and not text:
-        left_out["output"] += 1
+    left_out["output"] += bool(data and not text)
     text = _OVERWRITTEN.sub("", _CONTROL.sub("", text)).strip("\n\r")
     left_out["output character"] += max(0, len(text) - _LONG_OUTPUT)
     return text[:_LONG_OUTPUT]
