@@ -141,7 +141,7 @@ CASES = [
         "a heading in a comment is none",
         lambda parser: texts(parser, "<!--\n# hidden\n-->\n\n# Seen\n\ntext"),
         stock=["<!--", "# hidden\n-->", "# Seen\n\ntext"],
-        gives=["<!--\n# hidden\n-->", "# Seen\n\ntext"],
+        gives=["<!--\n# hidden\n-->\n\n# Seen\n\ntext"],
         differs="false-headings",
     ),
     Case(
