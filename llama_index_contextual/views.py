@@ -37,13 +37,7 @@ def has_context(metadata: Mapping[str, Any]) -> bool:
 def put_context(metadata: dict[str, Any], text: str, source: str, version: str, lexical: str = "") -> None:
     """Write a context in place of an earlier one of ours; keys of somebody else stay, and ours have names beside."""
     drop_context(metadata)
-    values = {
-        names.CONTEXT: text,
-        names.CONTEXT_SOURCE: source,
-        names.CONTEXT_VERSION: version,
-        names.LEXICAL_CONTEXT: lexical,
-    }
-    for key, value in values.items():
+    for key, value in zip((names.CONTEXT, *_ABOUT_CONTEXTS), (text, source, version, lexical), strict=True):
         if value or key != names.LEXICAL_CONTEXT or key in metadata:
             metadata[prefixed_key(key) if key in metadata else key] = value
 

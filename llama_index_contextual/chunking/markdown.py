@@ -195,7 +195,7 @@ _NO_MARKDOWN: Final = re.compile(
             _between("<%#", "%>"),
             _between(r"(?<![\w%])%%", "%%"),
             _between(rf"{_TAG}(?:comment|highlight|mermaid)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|mermaid)"),
-            r"^[ \t]*\$\$(?:(?!\$\$|\n[ \t]*\n)[\s\S])*\$\$",
+            r"^[ \t]*\$\$(?:[ \t]*$(?:(?!\$\$)[\s\S])*|(?:(?!\$\$|\n[ \t]*\n)[\s\S])*)\$\$",
         ]
     )
     + ")",
@@ -207,7 +207,7 @@ _MAY_HOLD: Final = ("-->", "*/", "#}", "--}}", "%>", "%%", "$$", "comment ", "hi
 _CONTAINER: Final = re.compile(
     r"^ {0,3}(?:(?P<colons>:{3,})[ \t]*(?P<title>\S)?"
     rf"|(?:<(?=/?(?:[A-Z]|details\b|aside\b|blockquote\b))|{_TAG}(?!(?:end)?(?:if|for|unless|raw)))"
-    r"(?P<slash>/|end)?\s?(?P<tag>[A-Za-z][\w.-]*)[^<>]{0,1000}?(?<!/)(?:>|%\})(?!.*(?:/|end)\s?(?P=tag)\b))",
+    r"(?P<slash>/|end)?\s?(?P<tag>[A-Za-z][\w.-]*)(?:(?!\{%)[^<>]){0,1000}?(?<!/)(?:>|%\})(?!.*(?:/|end)\s?(?P=tag)\b))",
     re.MULTILINE,
 )
 _DEEPEST_CONTAINER: Final = 50

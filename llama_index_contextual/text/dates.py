@@ -150,7 +150,6 @@ _RANGES: Final = [
     )
     for item, to in _ITEMS.items()
 ]
-_FAR: Final = timedelta(days=31)  # by which ends of a range may come in the other order: "5 to 3 days ago"
 
 
 def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[NamedDate]:
@@ -176,7 +175,7 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
 
 def _range(one: NamedDate, other: NamedDate) -> NamedDate:
     days = [*one[:2], *other[:2]]
-    if one.first - other.last > _FAR:  # "28 December to 3 January 2026"
+    if one.first - other.last > timedelta(days=31):  # "28 December to 3 January 2026", and not "5 to 3 days ago"
         days[:2] = (_date(day.year - 1, day.month, day.day) or day for day in days[:2])
     return NamedDate(min(days), max(days), min(one.start, other.start), max(one.end, other.end))
 

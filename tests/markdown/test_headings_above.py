@@ -135,6 +135,7 @@ def test_what_stands_above_a_heading_and_says_something_stays_where_it_is():
 
 def test_a_formula_holds_no_heading():
     assert {found for found, _ in paths("# Guide\n\n$$\nE(x)\n=\nmc^2\n$$\n\nWords.\n")} == {"Guide"}
+    assert {found for found, _ in paths("# Guide\n\n$$\na\n\n# b\n$$\n\nWords.\n")} == {"Guide"}
 
 
 def test_a_comment_of_code_in_braces_is_none_of_mdx():

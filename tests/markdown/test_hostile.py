@@ -38,8 +38,14 @@ def test_long_front_matter_is_read_like_a_short_one():
 
 @pytest.mark.parametrize(
     "text",
-    [":::a" * 25 + "\nfoo", "- " * 10_000 + "x", "# a" + " " * 30_000 + "*\n\ntext", "#" + " " * 5_000 + "a*\n\ntext"],
-    ids=["colons", "nested lists", "spaces in a heading", "spaces before a heading's text"],
+    [
+        ":::a" * 25 + "\nfoo",
+        "- " * 10_000 + "x",
+        "# a" + " " * 30_000 + "*\n\ntext",
+        "#" + " " * 5_000 + "a*\n\ntext",
+        "{% comment\n" * 8_000,
+    ],
+    ids=["colons", "nested lists", "spaces in a heading", "spaces before a heading's text", "comments without ends"],
 )
 def test_time_grows_with_length_and_not_with_its_square(text):
     split_markdown("warm up")
