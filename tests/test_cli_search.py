@@ -33,7 +33,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     outside = run("search", "freeze", "-f", notes, "--path", "nowhere/")
     assert outside.stderr.splitlines() == [
         "Nothing found.",
-        "no chunk passes the filters: none has path containing 'nowhere/'",
+        "no chunk passes the filters: none has path containing 'nowhere/' (folders that there are: memory, docs)",
     ]
     found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
     assert 0.9 < found[0]["score"] <= 1
@@ -187,3 +187,26 @@ def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tm
     found = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
     message = "no chunk passes the filters: none has the tag 'sqlite' (tags that there are: sqlite3, python)"
     assert found.stderr.splitlines() == ["Nothing found.", message]
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("Projekt/", "folders that there are: projects, projects/alpha"),
+        ("alpa", "folders that there are: projects/alpha, projects"),
+    ],
+)
+def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path, asked, near):
+    (tmp_path / "projects" / "alpha").mkdir(parents=True)
+    (tmp_path / "projects" / "alpha" / "a.md").write_text("# Database\n\nThe database is small.\n", "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    found = run("search", "database", "--path", asked, "-f", tmp_path)
+    assert found.stderr.splitlines()[1] == (f"no chunk passes the filters: none has path containing {asked!r} ({near})")
+
+
+@pytest.mark.parametrize("question", ["", "  "])
+def test_an_empty_question_is_an_error(run, tmp_path, question):
+    (tmp_path / "a.md").write_text("Tea.\n", "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    done = run("search", question, "-f", tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"error: question={question!r} is empty. Cure: what to look for\n")

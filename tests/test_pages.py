@@ -156,6 +156,10 @@ def test_later_pieces_of_tables_and_fences_are_shown_as_such():
     code = rendered("*x*", {"path": "a.md", "continues": "python"}, str)
     assert code == '<pre><code class="language-python">*x*</code></pre>\n'
     assert rendered("*x*", {"path": "a.py"}, str) == "<pre>*x*</pre>"
+    nested = rendered("\t3. Decide:\n\t\t- Yes\n\nThen *go*.", {"path": "a.md", "content_type": "mixed"}, str)
+    assert (
+        re.sub(r"\s+", "", nested) == '<olstart="3"><li>Decide:<ul><li>Yes</li></ul></li></ol><p>Then<em>go</em>.</p>'
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from difflib import get_close_matches
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, REF_DOC_ID, TAGS, typed
+from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, PATH, REF_DOC_ID, TAGS, path_of, typed
 from llama_index_contextual.text import caseless
 
 if TYPE_CHECKING:
@@ -75,11 +76,14 @@ def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
 
 
 def nearest_names(part: MetadataFilter | MetadataFilters, metas: Sequence[Mapping[str, Any]]) -> str:
-    """The tags or keys of metadata nearest to that of a filter, as the end of a sentence; "" for a known key."""
+    """The nearest tags, folders or keys to that of a filter, as the end of a sentence; "" for a known key."""
     kind, wanted, found = "tags", _tag_of(part), Counter[str]()
     if wanted is not None:
         texts = [str(meta[key]) for meta in metas for key in (TAGS, INLINE_TAGS) if key in meta]
         found.update(tag.strip() for text in texts for tag in text.split(","))
+    elif isinstance(part, MetadataFilter) and part.key == PATH:
+        kind, wanted = "folders", str(part.value).strip("/")
+        found.update(str(folder) for meta in metas for folder in PurePosixPath(path_of(meta)).parents if folder.name)
     elif isinstance(part, MetadataFilter) and part.key not in {WORDS, DATE_TS, *NAMES_TAKEN}:
         kind, wanted = "keys", part.key.removeprefix(ITEMS)
         found.update(key for meta in metas for key in meta.keys() - NAMES_TAKEN)

@@ -18,8 +18,9 @@ from llama_index_contextual.memory.digest import NOTHING
 @pytest.mark.parametrize(
     ("tool", "arguments", "named"),
     [
-        ("memory_context", {}, "message"),
-        ("memory_context", {"message": 3}, "message"),
+        ("memory_context", {}, "memory_context needs message. Cure: pass it"),
+        ("memory_context", {"message": 3}, "memory_context cannot use this message. Cure: a valid string"),
+        ("read", {"path": "a.md", "lines": 0}, "read cannot use this lines. Cure: greater than or equal to 1"),
         ("search", {"query": ""}, "query"),
         ("search", {"query": "x", "max_results": 0}, "max_results"),
         ("search", {"query": "x", "max_results": 10_000}, "max_results"),
@@ -33,6 +34,8 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
         result = await client.call_tool(tool, arguments)
         assert result.is_error
         assert named in result.content[0].text
+        assert "pydantic" not in result.content[0].text
+        assert "\n" not in result.content[0].text
         assert "carrots" in await text_of(client, "search", query="carrots")
 
 
@@ -110,6 +113,8 @@ async def test_a_name_that_no_note_has_suggests_the_nearest(folder, index):
             assert answer.is_error
             assert "Cure: MEMORY.md" in answer.content[0].text
         assert "blue" in await text_of(client, "read", path="memory"), "a bare name"
+        missed = await client.call_tool("list", {"path": "memry"})
+        assert missed.content[0].text == "no note is in a folder 'memry'. Cure: memory/"
 
 
 async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folder, index):
@@ -251,8 +256,11 @@ async def test_get_takes_what_any_tool_cites(folder, index):
         for target, (first, last) in CITED.items():
             part = (await client.call_tool("read", {"path": target})).structured_content
             assert (part["path"], part["from_line"], part["to_line"]) == ("people/ana.md", first, last), target
+        assert (await text_of(client, "read", path="[[Ana#Work]]", lines=2)).startswith(
+            "## Work\nPilot\n\n(lines 3 to 4"
+        )
         for target, error in {
-            "[[Bob]]": "no note that [[Bob]] means", "[[Ana#Dogs]]": "no heading 'Dogs'",
+            "[[Bob]]": "no note that '[[Bob]]' means", "[[Ana#Dogs]]": "no heading 'Dogs'",
             "people/ana.md#L9": "has no lines 9 to 9", "[[.secret]]": "no note",
             "people/bob.md#L3": "there is no note", "people/ana.md#L7-L6": "has no lines 7 to 6",
             "note:///../outside.md": "there is no note",

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from llama_index_contextual.app.cli import commands, index_cmd
-from llama_index_contextual.app.cli.options import app, tell
+from llama_index_contextual.app.cli.options import INTERRUPTED, app, tell
 from llama_index_contextual.errors import ContextualError, ContextualWarning
 
 __all__ = ["app", "commands", "index_cmd", "main"]
@@ -51,9 +51,8 @@ def main() -> None:
             tell("A question that begins with a dash stands after --: search -- -word")
         sys.exit(error.exit_code)
     except click.Abort:  # Ctrl-C
-        kept = ": what was finished is kept, and the same command goes on" if sys.argv[1:2] == ["index"] else ""
-        tell(f"interrupted{kept}")
-        sys.exit(130)
+        tell("interrupted")
+        sys.exit(INTERRUPTED)
     except (ContextualError, OSError) as error:  # an OSError names the file or the disk
         tell(str(error), "error:", "red")
         sys.exit(1)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Function = Callable[..., "int | None"]  # a command, with its exit code where that is not 0
 
 EXIT_INCOMPLETE: Final = 3
+INTERRUPTED: Final = 130  # by Ctrl-C
 PLACE: Final[Any] = click.Path(path_type=Path)
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one."
 # Beyond those that JSON escapes by itself: of terminals, of direction, and those without a shape.

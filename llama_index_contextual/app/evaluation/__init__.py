@@ -47,6 +47,7 @@ RANK_DEPTH: Final = 10  # the same for all, so that MRR does not grow with top_k
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
 _METADATA: Final = "LlamaIndex metadata"  # what is embedded where no context is written
+_FEW: Final = 30  # questions, of which a bootstrap's interval is too narrow
 _NAMED: Final = 3  # questions that a warning names, and that are listed as gained or lost
 _BRACKETS: Final = "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
 
@@ -109,7 +110,8 @@ class Comparison:
             ends = ((k, *(100 * share for share in shares)) for k, shares in row["difference"].items())
             differences = ", ".join(f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, mean, low, high in ends)
             remarks.append(f"{row['name']} less {self.rows[0].name}: {differences}")
-        return [*remarks, *([_BRACKETS] if remarks else [])]
+        few = f" {counted(len(self.questions), 'question')} say little." if len(self.questions) < _FEW else ""
+        return [*remarks, *([_BRACKETS + few] if remarks else [])]
 
     def __str__(self) -> str:
         table = self.table()

@@ -189,7 +189,12 @@ def ask(
         filters: LlamaIndex's.
         per_file: Most hits of one document; 0 is no limit, None is what the configuration sets, else 2.
         min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of the best hit.
+
+    Raises:
+        SettingError: The question is empty.
     """
+    if not question.strip():
+        raise SettingError("is empty. Cure: what to look for", question=question)
     configuration = index.settings.configuration
     most = most or configuration["retrieval.top_k"] or TOP_K
     if per_file is None:
@@ -246,7 +251,7 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
         index: Of the notes.
         target: ``a.md``, ``a.md#L3-L9``, ``report.pdf#page=4``, ``[[Name]]``, ``[[Name#Heading]]``.
         first: The first line, from 1, where the target names no lines.
-        count: Most lines, where it names none; None is all.
+        count: Most lines, where it names none; None is all, of a heading those of its section.
 
     Raises:
         DocumentError: There is no such note, page, heading or line, or it is no text.
@@ -262,7 +267,8 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
     if cited := _CITED_LINES.fullmatch(place):
         first, last = int(cited[1]), int(cited[2] or cited[1])
     elif place:
-        first, last = _section(text, place.rpartition("#")[2].strip(), len(lines))
+        first, end = _section(text, place.rpartition("#")[2].strip(), len(lines))
+        last = end if count is None else min(end, first + count - 1)
     if first > max(len(lines), 1) or (cited and not 0 < first <= last):
         raise DocumentError(f"{path!r} has no lines {first} to {last}. Cure: some of its {len(lines)}, as in #L3-L9")
     shown = "\n".join(lines[first - 1 : last])
@@ -285,9 +291,9 @@ def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
         if path := names.get(folded_name(name)):
             return path, place
     similar = get_close_matches(folded_name(ways[-1][0]), names, 9, 0.5)
-    paths = [*dict.fromkeys(names[one] for one in similar)] or [*names.values()]
+    paths = [*dict.fromkeys([*(names[one] for one in similar), *names.values()])]
     cure = ", ".join(map(shown_path, paths[:_SUGGESTED])) or "index the folder first"
-    raise DocumentError(f"there is no note that {target} means. Cure: {cure}")
+    raise DocumentError(f"there is no note that {target!r} means. Cure: {cure}")
 
 
 def _names(index: ContextualIndex) -> dict[str, str]:
@@ -327,16 +333,23 @@ def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
     return labels
 
 
+def folders_of(paths: Iterable[str]) -> Counter[str]:
+    """How many of some paths are in each folder."""
+    return Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name)
+
+
 def listing(index: ContextualIndex, below: str = "") -> tuple[str, int]:
     """The paths of the readable notes, all or those below a folder, with what narrows a search; and their number."""
     failed = index.failed() if index.exists else {}
     start = f"{below.strip('/')}/".lstrip("/")
-    paths = [path for path in index.files() if path not in failed and f"{shown_path(path)}/".startswith(start)]
+    everything = [path for path in index.files() if path not in failed]
+    paths = [path for path in everything if f"{shown_path(path)}/".startswith(start)]
     if start and not paths:
-        raise DocumentError(f"no note is in a folder {below!r}. Cure: one that the list of all notes names")
+        near = get_close_matches(start, folders_of(everything), _SUGGESTED, 0.0)
+        raise DocumentError(f"no note is in a folder {below!r}. Cure: {', '.join(near) or 'no path'}")
     labels, nothing = labels_of(index), (set[str](), set[str]())
     counts = {
-        "Folders": Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name),
+        "Folders": folders_of(paths),
         "Tags": Counter(tag for path in paths for tag in labels.get(path, nothing)[0]),
         "Front matter": Counter(key for path in paths for key in labels.get(path, nothing)[1]),
     }

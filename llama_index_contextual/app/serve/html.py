@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
+_WITHIN_LIST: Final = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
 _WEB: Final = ("http://", "https://", "mailto:")
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
 _FACTS: Final = {"continues": "continues", LEFT_OUT: "left out:"}  # of a chunk, and what stands before each
@@ -88,10 +89,12 @@ def node_html(
 
 
 def _whole(text: str, values: Mapping[str, Any]) -> str:
-    """A later piece of a table with its header row, and one of a fence with its fence."""
+    """A later piece of a table with its header row, one of a fence with its fence, one of a list at its left margin."""
     before = str(values.get(metadata.CONTINUES) or "")
     if "|" in before:
         return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
+    if within := _WITHIN_LIST.match(text):  # further in it would be code
+        text = re.sub(f"^{within[1]}", "", text, flags=re.MULTILINE)
     is_code = values.get(metadata.CONTENT_TYPE) == "code" and not text.startswith("    ")
     return f"```{before}\n{text}" if before or (is_code and not _FENCE.search(text)) else text
 

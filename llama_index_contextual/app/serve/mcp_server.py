@@ -12,16 +12,15 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from functools import wraps
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.app.serve import LOOPBACK, few_of_each, listing, part_of, run_app
-from llama_index_contextual.errors import ContextualError, SettingError, needs
+from llama_index_contextual.errors import ContextualError, SettingError, cure_of, needs
 from llama_index_contextual.memory import (
     HEADER,
     NOTHING,
@@ -39,7 +38,7 @@ with needs("The MCP SDK (mcp 2)", "app"):
     from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from starlette.applications import Starlette
@@ -106,7 +105,7 @@ class NotesServer(MCPServer[None]):
             ("read", "Read a note", self._read),
             ("list", "List the notes", self._list),
         ):
-            self.add_tool(_explained(tool), name, title, annotations=_READS, structured_output=False)
+            self.add_tool(tool, name, title, annotations=_READS, structured_output=False)
 
     @contextlib.asynccontextmanager
     async def _serving(self, _: MCPServer[None]) -> AsyncIterator[None]:
@@ -117,11 +116,21 @@ class NotesServer(MCPServer[None]):
             await asyncio.to_thread(self.keeper.close, wait=_ENDING)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], *more: Any, **others: Any) -> Any:
-        """Call a tool. The SDK drops arguments that it does not know, and an agent would not notice that."""
+        """Call a tool; what is wrong with its arguments is one plain sentence, unknown ones included."""
         names = {tool.name: [*tool.input_schema.get("properties", {})] for tool in await self.list_tools()}
         if unknown := [key for key in arguments or {} if name in names and key not in names[name]]:
             raise ToolError(f"{name} takes no {', '.join(unknown)}. Cure: {', '.join(names[name])}")
-        return await super().call_tool(name, arguments, *more, **others)
+        try:
+            return await super().call_tool(name, arguments, *more, **others)
+        except ToolError as error:  # its cause is what was raised
+            if isinstance(error.__cause__, ContextualError):
+                raise ToolError(str(error.__cause__)) from error
+            if isinstance(error.__cause__, ValidationError):
+                fault = error.__cause__.errors(include_url=False)[0]
+                cure = "pass it" if fault["type"] == "missing" else cure_of(fault)
+                lack = "needs" if fault["type"] == "missing" else "cannot use this"
+                raise ToolError(f"{name} {lack} {fault['loc'][0]}. Cure: {cure}") from error
+            raise
 
     def fresh(self, ask: Callable[[], MemoryDigest]) -> MemoryDigest:
         """The digest of a question after a short look at the folder, with what it does not know yet."""
@@ -177,19 +186,6 @@ class NotesServer(MCPServer[None]):
         text, total = await asyncio.to_thread(listing, self._index, path)
         behind = str(await asyncio.to_thread(self.keeper.look))
         return _answer(f"{text}\n\n(Index: {behind}.)" if behind else text, total=total)
-
-
-def _explained(tool: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., Awaitable[CallToolResult]]:
-    """A tool whose errors the client gets with the cure; of other exceptions the SDK gives only that there was one."""
-
-    @wraps(tool)
-    async def call(**arguments: Any) -> CallToolResult:
-        try:
-            return await tool(**arguments)
-        except ContextualError as error:
-            raise ToolError(str(error)) from error
-
-    return call
 
 
 def _best(digests: Sequence[MemoryDigest], per_file: int, most: int) -> MemoryDigest:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import asdict
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -18,7 +17,17 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import metadata
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, labels_of, note_name, part_of, run_app
+from llama_index_contextual.app.serve import (
+    LOOPBACK,
+    SPLIT,
+    ShownHit,
+    ask,
+    folders_of,
+    labels_of,
+    note_name,
+    part_of,
+    run_app,
+)
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
@@ -171,7 +180,6 @@ class PageApi:
 
     def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
         """Folders, tags and days to narrow by; the notes that changed last; questions made of their headings."""
-        folders = {f"{parent}/" for path in documents for parent in PurePosixPath(path).parents if parent.name}
         tags = {tag for found, _ in labels_of(self._index).values() for tag in found}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         recent, questions = list[dict[str, str]](), list[str]()
@@ -182,7 +190,7 @@ class PageApi:
             recent.append({"path": path, "name": name, "folder": path.rpartition("/")[0]})
             questions += [f"{name} {titles[-1]}"] if titles and titles[-1] != name else []
         return {
-            "folders": sorted(folders)[:_MOST_CHOICES],
+            "folders": sorted(folders_of(documents))[:_MOST_CHOICES],
             "tags": sorted(tags)[:_MOST_CHOICES],
             "days": [days[0], days[-1]] if days else [],
             "recent": recent[:_RECENT],
@@ -269,11 +277,11 @@ def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | Non
     """The question of a request, and its filters.
 
     Raises:
-        SettingError: It is empty or too long, or a filter cannot work.
+        SettingError: It is too long, or a filter cannot work.
     """
     question = str(fields.get("q") or "").strip()
-    if not question or len(question) > _MOST_CHARS:
-        raise SettingError(f"the question has {len(question)} characters. Cure: 1 to {_MOST_CHARS}")
+    if len(question) > _MOST_CHARS:
+        raise SettingError(f"the question has {len(question)} characters. Cure: at most {_MOST_CHARS}")
     narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
     return question, note_filters(path=str(fields.get("folder") or ""), **narrowed)
 
