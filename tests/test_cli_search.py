@@ -107,6 +107,7 @@ def test_per_file_leaves_room_for_other_files(run, notes):
 
     assert len(set(files())) < 3
     assert len(set(files("--per-file", 1))) == 3
+    assert "more hits in it" in run("search", "the gateway", "--folder", notes, "--per-file", 1).stdout
 
 
 def test_json_is_only_json_and_its_lines_are_right(run, notes):

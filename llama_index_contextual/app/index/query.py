@@ -19,7 +19,6 @@ from llama_index_contextual.retrieval import (
     POOL,
     ContextualBM25Retriever,
     ContextualVectorRetriever,
-    GroupingPostprocessor,
     RecencyPostprocessor,
 )
 
@@ -206,6 +205,4 @@ class IndexReader:
             from llama_index_contextual.app.settings.models import resolve_reranker  # LlamaIndex's prompts
 
             steps.append(resolve_reranker(model, pool, defaults["context_options.llm"], defaults["timeout"]))
-        if per_file := defaults["retrieval.per_file"]:
-            steps.append(GroupingPostprocessor(group_size=per_file))
         return steps

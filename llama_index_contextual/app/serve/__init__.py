@@ -34,7 +34,6 @@ _T = TypeVar("_T")
 
 LOOPBACK: Final = ("127.0.0.1", "localhost")
 SPLIT: Final = Analyzer().tokens  # terms of texts that people read
-PER_FILE: Final = 2
 TOP_K: Final = 5
 _POOL: Final = 50  # hits of which those of one document are counted
 _LINES: Final = 3  # of an excerpt
@@ -187,7 +186,7 @@ def ask(
         question: The question.
         most: Most hits; None is what the configuration sets, else 5.
         filters: LlamaIndex's.
-        per_file: Most hits of one document; 0 is no limit, None is what the configuration sets, else 2.
+        per_file: Most hits of one document; 0 is no limit, None is what the configuration sets.
         min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of the best hit.
 
     Raises:
@@ -197,8 +196,7 @@ def ask(
         raise SettingError("is empty. Cure: what to look for", question=question)
     configuration = index.settings.configuration
     most = most or configuration["retrieval.top_k"] or TOP_K
-    if per_file is None:
-        per_file = configuration.values.get("retrieval.per_file", PER_FILE)
+    per_file = configuration["retrieval.per_file"] if per_file is None else per_file
     least = configuration.values.get("retrieval.min_score", "auto") if min_score is None else min_score
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same

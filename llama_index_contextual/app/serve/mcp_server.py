@@ -61,14 +61,14 @@ _INSTRUCTIONS: Final = (
 
 Text = Annotated[str, Field(min_length=1, max_length=_MAX_QUERY)]
 Message = Annotated[str, Field(description="The user's message, as written.")]
-Query = Annotated[str, Field(description="What to look for: words, a name, a question.", max_length=_MAX_QUERY)]
+Query = Annotated[str, Field(description="Words, a name, a question.", max_length=_MAX_QUERY)]
 Queries = Annotated[
     list[Text] | None,
-    Field(description="Instead: several questions, of which each gets its best hits in turn.", max_length=8),
+    Field(description="Instead: several questions, answered in turn.", max_length=8),
 ]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=_MAX_RESULTS)]
 PerFile = Annotated[int, Field(description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS)]
-PathPart = Annotated[str, Field(description="Only notes with this in their path, such as people/.")]
+PathPart = Annotated[str, Field(description="Only notes with this in their path: people/.")]
 TagPart = Annotated[str, Field(description="Only notes with this tag or one below it.")]
 Where = Annotated[list[str] | None, Field(description="Only by front matter: status=open, rating>=4.", max_length=8)]
 Since = Annotated[str, Field(description="Only dated notes from this day: 2026-04-09, last week.")]
@@ -160,7 +160,7 @@ class NotesServer(MCPServer[None]):
         until: Until = "",
         where: Where = None,
     ) -> CallToolResult:
-        """Search the user's notes for something precise. Gives passages, each behind the citation that read takes."""
+        """Search the user's notes for something precise. Gives passages behind citations that read takes."""
         filters = note_filters(path=path, tag=tag, since=since, until=until, where=where or ())
         wanted = [*([query] if query.strip() else []), *(queries or ())]
         if not wanted:
@@ -207,8 +207,10 @@ def _best(digests: Sequence[MemoryDigest], per_file: int, most: int) -> MemoryDi
 
 
 def _hits(digest: MemoryDigest) -> dict[str, Any]:
-    names = {"citation": "citation", "score": "score", "date": "date", "headings": "header_path"}
-    hits = [{key: getattr(one, name) for key, name in names.items()} for one in digest.entries]
+    hits = [
+        {"citation": one.citation, "score": one.score, "date": one.date, "headings": one.header_path}
+        for one in digest.entries
+    ]
     return {"hits": hits, "left_out": digest.left_out}
 
 

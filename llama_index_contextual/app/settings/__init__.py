@@ -182,8 +182,8 @@ _ALL: Final = (
         harmless=True,
     ),
     Setting(
-        "retrieval.per_file", Limit, None, "The most hits of one file; 0 is no limit.",
-        "2 for people and agents, no limit in Python", "--per-file", harmless=True,
+        "retrieval.per_file", Limit, 2, "The most hits of one file that `search` shows; 0 is no limit.",
+        flags="--per-file", harmless=True,
     ),
     Setting(
         "retrieval.min_score", Share, None, "The relevance that a hit needs, 0 to 1; 0 shows all hits.",
