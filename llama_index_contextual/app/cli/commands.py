@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
 _MARGIN: Final = 3
 _KEYS, _VALUES = 27, 40  # widths of the columns of settings
+_CONTEXTS: Final = "off (LlamaIndex metadata), headings, pattern, llm"
 
 
 def question(function: options.Function) -> options.Function:
@@ -118,12 +119,9 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
         "sentences": [asdict(one) for one in sentences],
         "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
     }
-    named = {number for sentence in sentences for number in sentence.sources} or {*range(1, len(hits) + 1)}
-    shown = [
-        printable(f"[{number}] {hit.hit.source}  {hit.headings or hit.name}", one_line=True)
-        for number, hit in enumerate(hits, 1)
-        if number in named
-    ]
+    named = {number for sentence in sentences for number in sentence.sources}
+    lines = enumerate((f"{hit.hit.source}  {hit.headings or hit.name}" for hit in hits), 1)
+    shown = [printable(f"[{at}] {line}", one_line=True) for at, line in lines if at in named or not named]
     if as_json or sentences:
         options.print_report(data, "\n".join(shown), as_json=as_json)
 
@@ -233,23 +231,9 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
 
 
 @command("embed_model", folder="folder")
-@click.option(
-    "--questions", "-q", type=options.PLACE, required=True, help="JSON lines: question, and path (with lines) or text."
-)
-@click.option(
-    "--context",
-    multiple=True,
-    default=("off", "headings", "pattern"),
-    help="off (LlamaIndex metadata), headings, pattern, llm; several. Default: the first three",
-)
-@click.option(
-    "--top-k",
-    "-k",
-    type=click.IntRange(1),
-    multiple=True,
-    default=(5, 10, 20),
-    help="Hits to count; several times. Default: 5, 10, 20",
-)
+@click.option("--questions", "-q", type=options.PLACE, required=True, help="Lines of JSON: question, path or text.")
+@click.option("--context", "contexts", multiple=True, help=f"Some of {_CONTEXTS}. Default: the first three")
+@click.option("--top-k", "-k", type=click.IntRange(1), multiple=True, help="Hits to count. Default: 5, 10, 20")
 @html
 @as_json
 def evaluate(target: Target, *, questions: Path, html: Path | None, as_json: bool, **how: Any) -> None:
@@ -257,16 +241,10 @@ def evaluate(target: Target, *, questions: Path, html: Path | None, as_json: boo
     from llama_index_contextual.app.evaluation import evaluate as measure
     from llama_index_contextual.app.evaluation import load_questions
 
-    comparison = measure(
-        target.named or Path(),
-        load_questions(questions),
-        contexts=how["context"],
-        storage=target.storage,
-        top_k=how["top_k"],
-        say=options.tell,
-        show_progress=sys.stderr.isatty(),
-        embed_model=target.settings["embed_model"],
-    )
+    how = {name: value for name, value in how.items() if value}
+    how |= {"storage": target.storage, "embed_model": target.settings["embed_model"], "say": options.tell}
+    how["show_progress"] = sys.stderr.isatty()
+    comparison = measure(target.named or Path(), load_questions(questions), **how)
     if html:
         options.write_page(html, comparison.to_html(f"What contexts find in {target.named}"))
     options.print_report(comparison.to_dict(), str(comparison), as_json=as_json)

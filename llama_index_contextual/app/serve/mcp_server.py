@@ -127,8 +127,7 @@ class NotesServer(MCPServer[None]):
                 raise ToolError(str(error.__cause__)) from error
             if isinstance(error.__cause__, ValidationError):
                 fault = error.__cause__.errors(include_url=False)[0]
-                cure = "pass it" if fault["type"] == "missing" else cure_of(fault)
-                lack = "needs" if fault["type"] == "missing" else "cannot use this"
+                lack, cure = ("needs", "pass it") if fault["type"] == "missing" else ("cannot use this", cure_of(fault))
                 raise ToolError(f"{name} {lack} {fault['loc'][0]}. Cure: {cure}") from error
             raise
 
@@ -207,10 +206,8 @@ def _best(digests: Sequence[MemoryDigest], per_file: int, most: int) -> MemoryDi
 
 
 def _hits(digest: MemoryDigest) -> dict[str, Any]:
-    hits = [
-        {"citation": one.citation, "score": one.score, "date": one.date, "headings": one.header_path}
-        for one in digest.entries
-    ]
+    names = {"citation": "citation", "score": "score", "date": "date", "headings": "header_path"}
+    hits = [{key: getattr(one, name) for key, name in names.items()} for one in digest.entries]
     return {"hits": hits, "left_out": digest.left_out}
 
 
