@@ -64,7 +64,7 @@ Message = Annotated[str, Field(description="The user's message, as written.")]
 Query = Annotated[str, Field(description="Words, a name, a question.", max_length=_MAX_QUERY)]
 Queries = Annotated[
     list[Text] | None,
-    Field(description="Instead: several questions, answered in turn.", max_length=8),
+    Field(description="Instead: several questions, each in turn.", max_length=8),
 ]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=_MAX_RESULTS)]
 PerFile = Annotated[int, Field(description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS)]
