@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import zlib
 from pathlib import Path
@@ -14,6 +15,7 @@ from llama_index_contextual.errors import DamagedError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_LEAST_FREE: Final = 100_000  # bytes; the index of a log has 32 kB, and a question on a full disk does without
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
 _PRAGMAS: Final = (
     "PRAGMA trusted_schema=OFF",  # the file may be of somebody else
@@ -111,7 +113,7 @@ class SqliteFile:
         if writes and not self.exists:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             how = "rwc"
-        elif not is_writable(self.path):
+        elif not (writes or is_writable(self.path)):
             # The log of a writer that was killed is read with its index; without a log nothing can change.
             log = self._part("-wal")
             how = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
@@ -239,8 +241,9 @@ class SqliteFile:
 
 
 def is_writable(path: Path) -> bool:
-    """Whether this process may write a file, or make it."""
-    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+    """Whether this process may write a file that is there, and the disk has room for what SQLite keeps beside it."""
+    may_write = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
+    return may_write and shutil.disk_usage(path.parent).free > _LEAST_FREE
 
 
 def _schema_of(connection: sqlite3.Connection) -> set[str]:

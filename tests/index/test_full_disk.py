@@ -70,3 +70,22 @@ def test_read_only_storage_is_named(tiny, tmp_path):
     with ContextualIndex.open(folder, **settings) as index:
         assert index.refresh().changed == ["page.md"]
         assert index.status(check=True).ok
+
+
+def test_questions_need_no_room_on_a_disk(tiny, tmp_path):
+    folder, place = tmp_path / "docs", tiny("size=3m")
+    folder.mkdir()
+    (folder / "page.md").write_text("# Page\n\nSome words.\n", "utf-8")
+    settings = {"storage": place / "index", "embed_model": MockEmbedding(8)}
+    with ContextualIndex.open(folder, **settings) as index:
+        index.refresh()
+    with pytest.raises(OSError, match="No space left"):
+        (place / "rest").write_bytes(bytes(4_000_000))
+    before = {path: path.read_bytes() for path in (place / "index").rglob("*") if path.is_file()}
+    with ContextualIndex.open(folder, **settings) as index:
+        assert [hit.node.text for hit in index.as_retriever().retrieve("words")] == ["# Page\n\nSome words."]
+        assert index.status(check=True).ok
+    assert before == {path: path.read_bytes() for path in (place / "index").rglob("*") if path.is_file()}
+    (folder / "page.md").write_text("# Page\n\nOther words.\n", "utf-8")
+    with pytest.raises(StorageError, match="free space"), ContextualIndex.open(folder, **settings) as index:
+        index.refresh()
