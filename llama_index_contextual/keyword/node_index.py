@@ -49,7 +49,7 @@ _SINGLE_WORD: Final = re.compile(r"\w+")
 
 
 def _document_of(node: BaseNode) -> str:
-    return path_of(node.metadata) or node.ref_doc_id or ""
+    return path_of(node.metadata) or node.ref_doc_id or node.node_id
 
 
 def lexical_text(node: BaseNode) -> str:

@@ -26,7 +26,8 @@ from llama_index_contextual.keyword import (
     nearest_names,
     parse_query,
 )
-from llama_index_contextual.retrieval.signals import LONGEST_NAME, NAMING, document_names, folded_name
+from llama_index_contextual.metadata import HEADER_PATH
+from llama_index_contextual.retrieval.signals import NAMING, named_documents, names_of_documents
 from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
@@ -192,30 +193,31 @@ class ContextualBM25Retriever(BM25Retriever):
         return self._reader.ask(work)  # type: ignore[no-any-return]
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first; among them those of :meth:`_named`."""
+        """Ids and scores of the best ``top_k``, best first; among them those of :meth:`named`."""
 
         def work(store: Any) -> list[Candidate]:
             matches, filters = self._matches(store, query.query_str, top_k)
-            named = {one.node_id: one for one in self._named(store, query.query_str, filters)}
+            named = {one.node_id: one for one in self.named(store, query.query_str, filters)}
             others = [one for one in matches if one.node_id not in named]
             return sorted([*named.values(), *others][:top_k], key=lambda one: -(one.score or 0.0)) if named else matches
 
         return self.ask(work)
 
-    def _named(self, store: Any, text: str, filters: MetadataFilters | None) -> list[Candidate]:
-        """The best chunk of each document whose name a query is: its path, its file's name, its title or an alias.
+    def named(self, store: Any, text: str, filters: MetadataFilters | None = None) -> dict[Candidate, float]:
+        """The best chunk of each document whose name a query is, and the value of that name.
 
-        No term finds what is called as stop words are (``About.md``), nor the note ``Python`` among hundreds that speak
-        of it.
+        Names are a path, a file's name, a title, an alias, and the heading with which a document begins. No term finds
+        what is called as stop words are (``About.md``), nor the note ``Python`` among hundreds that speak of it.
         """
-        by_name = store.answer("names of documents", lambda: _by_name(store.documents(NAMING)))
-        paths = by_name.get(folded_name(text), ()) if len(text) <= LONGEST_NAME else ()
-        admitted, found = None if filters is None or not paths else store.admitted(filters), list[Candidate]()
-        for path in [*dict.fromkeys(paths)][:_MOST_NAMED]:
+        by_name = store.answer("names", lambda: names_of_documents(store.documents((HEADER_PATH, *NAMING))))
+        documents, found = named_documents(by_name, text)[:_MOST_NAMED], dict[Candidate, float]()
+        admitted = None if filters is None or not documents else store.admitted(filters)
+        for path, value in documents:
             rows = [row for row in store.rows_in(path) if admitted is None or row in admitted]
             ids = store.ids_of(rows[:_READ_OF_DOCUMENT])
             scores = store.term_scores(self.groups(text), ids).scores.sum(axis=1).tolist()
-            found += [max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] if ids else []
+            if ids:
+                found[max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] = value
         return found
 
     def _matches(self, store: Any, text: str, top_k: int) -> tuple[list[Candidate], MetadataFilters | None]:
@@ -325,16 +327,6 @@ class ContextualBM25Retriever(BM25Retriever):
         retriever = cls(analyzer=index.state.engine.analyzer, **{**settings, **overrides})
         retriever._reader = index
         return retriever
-
-
-def _by_name(documents: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
-    """Paths of documents by their folded names."""
-    by_name: dict[str, list[str]] = {}
-    for path, *naming in documents:
-        for name in document_names(path, *(str(value or "") for value in naming)):
-            by_name.setdefault(folded_name(name), []).append(path)
-    by_name.pop("", None)
-    return by_name
 
 
 @lru_cache(maxsize=64)

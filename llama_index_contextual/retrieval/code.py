@@ -46,7 +46,10 @@ _TESTS: Final = frozenset(
 )
 _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
 _LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w+")
+_IDENTIFIER: Final = re.compile(
+    r"[A-Za-z_]\w*(?:_|[A-Z])\w*|(?:(?<=\w[.#\\])|(?<=::)|(?<=->))[A-Za-z_]\w+"
+)  # of a question
+_BETWEEN: Final = re.compile(r"[\W_]+")
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _SPEAKERS: Final = 3  # chunks that speak for their file
 _MOST_REPEATS: Final = 3
@@ -95,8 +98,11 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         vectors: The stretched scores of the vector arm.
         order: Rows of all candidates, best first.
     """
-    identifiers = {one for one in _IDENTIFIER.findall(query) if "_" in one[1:] or one[1:] != one[1:].lower()}
-    words, whole, terms = _words_of(reads.analyzer, query), query.strip().lower(), reads.terms
+    words, wanted, terms = (
+        _words_of(reads.analyzer, query),
+        {*map(_joined, [query, *_IDENTIFIER.findall(query)])},
+        reads.terms,
+    )
     rarest = max(terms.idfs, default=0.0) or 1.0
     rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
     asks_for_tests = not words.isdisjoint(_words_of(reads.analyzer, " ".join(_TESTS)))
@@ -119,9 +125,13 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         for name, value in of_file.items():
             signals[name][rows] = factor * value
         for row, code in codes.items():
-            is_exact = any(name in identifiers or name.lower() == whole for name in code.names)
-            signals["exact"][row] = factor * is_exact
+            signals["exact"][row] = factor * (not wanted.isdisjoint(map(_joined, code.names)))
     return signals
+
+
+def _joined(name: str) -> str:
+    """Letters and digits of a name: ``route_group``, ``RouteGroup`` and ``route group`` are one."""
+    return _BETWEEN.sub("", name).lower()
 
 
 def code_of(reads: Any, row: int) -> CodeRecord | None:

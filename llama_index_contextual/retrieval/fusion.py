@@ -265,7 +265,7 @@ def fuse_learned(
     if reads is not None:
         table.add("nearness", reads.nearness, weights["nearness"])
         table.add("date", date_shares(query, reads.records, today), weights["date"])
-        table.add("names", name_shares(query, reads.records, table.raw), weights["names"])
+        table.add("names", name_shares(query, reads, table.raw), weights["names"])
         order = table.order()
         table.add("opening", opening_shares(reads, order), weights["opening"])
         for name, values in code_signals(query, reads, cosines, order).items():

@@ -32,7 +32,7 @@ from llama_index_contextual.retrieval.code import CodeRecord, code_record
 from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import date
 
     from llama_index_contextual.keyword import Analyzer, TermScores
@@ -42,9 +42,14 @@ _LINK: Final = re.compile(
     r"!?\[\[([^\[\]|#^\n]{1,200}(?:#(?=[\]|]))?)(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]"
 )
 _QUOTES: Final = "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u300c\u300d\u300e\u300f"
-# Blanks, quotation marks, dashes, slashes, and marks of sentences.
-_SEPARATORS: Final = re.compile(rf"[{_QUOTES}\s\-_./\\\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+")
+_PLACE: Final = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # in a file: a.md#L3-L9, a.md#Heading
+# Blanks, quotation marks, dashes, slashes, brackets, marks of emphasis and of sentences.
+_SEPARATORS: Final = re.compile(
+    rf"[{_QUOTES}\s\-_./\\()\[\]{{}}*|\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+"
+)
 _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+\S")
+_ENDING: Final = re.compile(r"(?<=\w\w)s\b")
+_PLURAL: Final = "\0"  # before a name without the endings of plurals
 _READ: Final = 1000  # characters of a chunk that may be headings
 LONGEST_NAME: Final = 200  # characters of a name
 NAMING: Final = (TITLE, "aliases", "alias")  # metadata keys of names of a document
@@ -59,7 +64,7 @@ class ChunkRecord(NamedTuple):
     Args:
         path: Of its file; "" where it has none.
         section: Its header path.
-        names: What it is called, folded, by the value of each: names of its document, and its headings.
+        names: Its headings, folded, with the value of each as a name.
         opening: The headings with which it begins.
         code: Names in it, where it is of a source file.
         day: The day of its note.
@@ -78,8 +83,8 @@ def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> Chu
     path = str(metadata.get(PATH) or metadata.get("file_path") or "")
     code = code_record(analyzer, path, text)
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
-    section, *naming = (str(metadata.get(key) or "") for key in (HEADER_PATH, *NAMING))
-    names = _names_of(path, headings, section, *naming)
+    section = str(metadata.get(HEADER_PATH) or "")
+    names = _names_of(headings, section)
     return ChunkRecord(path, section, names, "" if code else opening_of(text), code, day_of(metadata))
 
 
@@ -93,6 +98,7 @@ class PoolReads(NamedTuple):
         terms: Scores of the question's terms in each.
         nearness: Of the question's words in each; 0 for a message, whose text is too long for it.
         records: Of each; None of one that the store lost.
+        named: Of documents whose name the question is the best chunk's id, and the value of that name.
     """
 
     arm: str
@@ -101,6 +107,7 @@ class PoolReads(NamedTuple):
     terms: TermScores
     nearness: Floats
     records: Sequence[ChunkRecord | None]
+    named: Mapping[str, float]
 
     @property
     def weight(self) -> float:
@@ -123,7 +130,8 @@ def read_pool(query: str, name: str, arm: Any, ids: Sequence[str], *, is_message
     def read(store: Any) -> PoolReads:
         near = np.zeros(len(ids)) if is_message else store.nearness(groups, ids)
         records = store.records(ids, lambda metadata, text: record_of(analyzer, metadata, text))
-        return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records)
+        named = {one.node_id: value for one, value in arm.named(store, query).items()}
+        return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records, named)
 
     reads: PoolReads = arm.ask(read)
     return reads
@@ -169,7 +177,7 @@ def folded_name(text: str) -> str:
 
 def _unlinked(text: str) -> str:
     """A name without quotes, brackets of a link, and codes of a URL."""
-    text = text.strip().strip(_QUOTES).strip()
+    text = _PLACE.sub(r"\1", text.strip().strip(_QUOTES).strip())
     link = _LINK.fullmatch(text)
     return unquote(link[1] if link else text)
 
@@ -180,6 +188,33 @@ def opening_of(text: str) -> str:
     return " ".join(lines)
 
 
+def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, float]]:
+    """Documents by their folded names, and by these without endings of plurals, with the value of each name.
+
+    Args:
+        documents: The path of each, its first chunk's header path, and values of :data:`NAMING`.
+    """
+    by_name: dict[str, dict[str, float]] = {}
+    for path, section, *naming in documents:
+        headings = dict.fromkeys(_titles_in(section)[:1], _TOP_HEADING)
+        names = dict.fromkeys(document_names(path, *(str(value or "") for value in naming)), _NAME)
+        for name, value in {folded_name(one): value for one, value in [*headings.items(), *names.items()]}.items():
+            by_name.setdefault(name, {})[path] = value
+            by_name.setdefault(_singular(name), {})[path] = value
+    by_name.pop("", None)
+    return by_name
+
+
+def named_documents(by_name: Mapping[str, Mapping[str, float]], text: str) -> list[tuple[str, float]]:
+    """Documents whose name a text is, or is but for a plural, best first, with the value of the name."""
+    name = folded_name(text) if len(text) <= LONGEST_NAME else ""
+    return sorted((by_name.get(name) or by_name.get(_singular(name), {})).items(), key=lambda item: -item[1])
+
+
+def _singular(name: str) -> str:
+    return _PLURAL + _ENDING.sub("", name) if name else ""
+
+
 def document_names(path: str, title: str, *aliases: str) -> list[str]:
     """Names of a document: ends of its path, each without the suffix, too; its title; aliases between commas."""
     pure = PurePosixPath(path.replace("\\", "/"))
@@ -188,29 +223,34 @@ def document_names(path: str, title: str, *aliases: str) -> list[str]:
     return named + ["/".join(parts[start:]) for parts in both for start in range(len(parts))]
 
 
+def _titles_in(header_path: object) -> Sequence[str]:
+    return heading_titles({HEADER_PATH: header_path or "", HEADING_LEVEL: 1})
+
+
 @lru_cache(maxsize=65_536)
-def _names_of(path: str, headings: Sequence[str], header_path: str, *naming: str) -> Mapping[str, float]:
-    """Values of the names of a chunk, folded: the outermost heading, the innermost and those in it; of its document."""
-    titles = heading_titles({HEADER_PATH: header_path, HEADING_LEVEL: 1})
-    values = {_HEADING: [*titles[-1:], *headings], _TOP_HEADING: titles[:1], _NAME: document_names(path, *naming)}
+def _names_of(headings: Sequence[str], header_path: str) -> Mapping[str, float]:
+    """The outermost heading of a chunk, the innermost and those in it, folded, with the value of each as a name."""
+    titles = _titles_in(header_path)
+    values = {_HEADING: [*titles[-1:], *headings], _TOP_HEADING: titles[:1]}
     return {folded_name(one): value for value, several in values.items() for one in several}
 
 
-def name_shares(query: str, records: Sequence[ChunkRecord | None], raw: Floats) -> Floats:
+def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     """The value of the name that the question is, for the best chunk of each document that is called so; 0 for others.
 
     Args:
         query: The question.
-        records: Of the candidates, in the order of their ids.
+        reads: Of the candidates.
         raw: Their scores so far.
     """
-    name, shares, met = folded_name(query) if len(query) <= LONGEST_NAME else "", np.zeros(len(records)), set[str]()
-    named = {row: (one, one.names[name]) for row, one in enumerate(records) if name and one and name in one.names}
-    for row in sorted(named, key=lambda row: (-named[row][1], -raw[row], row)):
-        record, share = named[row]
-        if record.path not in met or not record.path:
-            shares[row] = share
-            met.add(record.path)
+    name, shares, met = folded_name(query) if len(query) <= LONGEST_NAME else "", np.zeros(len(raw)), set[str]()
+    pairs = enumerate(zip(reads.ids, reads.records, strict=True))
+    values = {row: max(reads.named.get(i, 0.0), one.names.get(name, 0.0)) for row, (i, one) in pairs if one and name}
+    for row in sorted(values, key=lambda row: (-values[row], -raw[row], row)):
+        path = getattr(reads.records[row], "path", "")
+        if path not in met or not path:
+            shares[row] = values[row]
+            met.add(path)
     return shares
 
 

@@ -49,7 +49,7 @@ def learned(arms):
 def reads(ids, nearness):
     """Reads of chunks of which nothing else is known, for a question whose words weigh 8."""
     terms = TermScores((("x",),), (1,), (8.0,), np.zeros((len(ids), 1)))
-    return PoolReads("k", Analyzer(), ids, terms, np.array(nearness), [None] * len(ids))
+    return PoolReads("k", Analyzer(), ids, terms, np.array(nearness), [None] * len(ids), {})
 
 
 def pairs(found):

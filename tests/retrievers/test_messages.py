@@ -42,7 +42,7 @@ def fused(vector, keyword, sessions, ages, **more):
     metadata = [{"path": f"{sessions[one]}.md", "date": days[sessions[one]]} for one in ids]
     records = [record_of(Analyzer(), one, "") for one in metadata]
     terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
-    reads = PoolReads("keyword", Analyzer(), ids, terms, np.zeros(len(ids)), records)
+    reads = PoolReads("keyword", Analyzer(), ids, terms, np.zeros(len(ids)), records, {})
     table = fuse_sessions("q", rankings, reads, NOW, **more)
     return ranked(table)
 

@@ -14,7 +14,7 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.retrieval.signals import folded_name, record_of
+from llama_index_contextual.retrieval.signals import folded_name, names_of_documents, record_of
 
 NOTES = {
     "notes/GIL.md": "# Global interpreter lock\n\nOne thread at a time runs.\n\n## Release\n\nC code may release it.",
@@ -66,6 +66,10 @@ def embedding_of_words():
         ("Drei Fragen - und Antworten", "Drei Fragen – und Antworten.md"),
         ("Deadlock%20Prevention.md", "notes/Deadlock Prevention.md"),
         ("[[Проект «Байкал»]]", "Проект «Байкал».md"),
+        ("GIL.md#L1-L3", "notes/GIL.md"),
+        ("(GIL)", "notes/GIL.md"),
+        ("deadlock preventions", "notes/Deadlock Prevention.md"),
+        ("global interpreter locks", "notes/GIL.md"),
     ],
 )
 def test_the_exact_name_of_a_note_comes_first(vault, question, path):
@@ -97,6 +101,10 @@ def test_a_question_that_is_no_name_names_nothing(vault):
         ("[[a/B c|d]]", "a b c"),
         ("C++", "c++"),
         ("[[C#|d]]", "c#"),
+        ("Kubernetes (k8s)", "kubernetes k8s"),
+        ("**S3**", "s3"),
+        ("plan.md#L3-L9", "plan md"),
+        ("[[v1.2#Fixes]]", "v1 2"),
     ],
 )
 def test_names_are_folded(text, folded):
@@ -105,14 +113,14 @@ def test_names_are_folded(text, folded):
 
 def test_the_names_of_a_path():
     for path, names in (("a/B.md", {"a b md", "b md", "a b", "b"}), (".env", {"env"})):
-        assert record_of(Analyzer(), {"path": path}, "").names.keys() - {""} == names
+        assert {one for one in names_of_documents([(path, "", None)]) if "\0" not in one} == names
 
 
 def test_all_headings_in_a_chunk_are_names():
     text = "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no heading\n```\n\nUnderlined\n---\nText."
     record = record_of(Analyzer(), {"path": "a.md", "header_path": ""}, text)
-    assert record.names.keys() - {""} == {"a md", "a", "upstream path", "why so", "underlined"}
-    assert not record_of(Analyzer(), {"path": "a.py"}, "# Comment\nx = 1").names.keys() - {"", "a py", "a"}
+    assert record.names.keys() - {""} == {"upstream path", "why so", "underlined"}
+    assert not record_of(Analyzer(), {"path": "a.py"}, "# Comment\nx = 1").names.keys() - {""}
 
 
 def test_a_name_without_a_path_is_a_title():
