@@ -35,7 +35,6 @@ from llama_index_contextual.retrieval import (
     RecencyPostprocessor,
     answer_question,
     keyword_of,
-    run,
 )
 
 if TYPE_CHECKING:
@@ -204,7 +203,7 @@ class MemoryContext:
         question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
         parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
-        explanation = run(answer_question(view, parsed, on_loop=False))
+        explanation = answer_question(view, parsed)
         groups, hits = self._analyzer.query_groups(text) if self._keywords is None else [], list[MemoryEntry]()
         for hit in explanation:
             terms = {term.term: term.idf for term in hit.terms}

@@ -18,7 +18,7 @@ from llama_index_contextual.retrieval.arms import arms_of, keyword_of
 from llama_index_contextual.retrieval.explain import AUTO, MinScore
 from llama_index_contextual.retrieval.fusion import MODES, Mode
 from llama_index_contextual.retrieval.question import Question, answer_question
-from llama_index_contextual.retrieval.stores import run
+from llama_index_contextual.retrieval.stores import either, off_loop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,24 +160,22 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return run(self._answer(query_bundle, on_loop=False)).nodes
+        return self._answer(query_bundle, is_explained=False).nodes
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return (await self._answer(query_bundle, on_loop=True)).nodes
+        return await off_loop(self._retrieve, query_bundle)
 
     def explain(self, query: str | QueryBundle) -> Explanation:
         """The answer of ``retrieve`` with the reasons for each hit."""
-        return run(self._answer(query, is_explained=True, on_loop=False))
+        return self._answer(query, is_explained=True)
 
     async def aexplain(self, query: str | QueryBundle) -> Explanation:
         """The explanation of :meth:`explain`, without blocking the event loop."""
-        return await self._answer(query, is_explained=True, on_loop=True)
+        return await off_loop(self.explain, query)
 
-    async def _answer(self, query: str | QueryBundle, *, is_explained: bool = False, on_loop: bool) -> Explanation:
+    def _answer(self, query: str | QueryBundle, *, is_explained: bool) -> Explanation:
         """The answer to a query, and to the variants of it that an LLM writes."""
         queries = [query if isinstance(query, QueryBundle) else QueryBundle(query)]
         if self.num_queries > 1:
-            text = queries[0].query_str
-            queries += await self._aget_queries(text) if on_loop else self._get_queries(text)
-        question = Question(queries=tuple(queries), is_explained=is_explained)
-        return await answer_question(self, question, on_loop=on_loop)
+            queries += either(self._get_queries, self._aget_queries, queries[0].query_str)
+        return answer_question(self, Question(queries=tuple(queries), is_explained=is_explained))

@@ -17,7 +17,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.stores import AnyStore, run
+from llama_index_contextual.retrieval.stores import AnyStore
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
@@ -45,7 +45,7 @@ class Vectors:
     def dense_queries(self, embeddings, top_k, filters=None):
         store = AnyStore(ChromaVectorStore(chroma_collection=self.collection))
         asked = [VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters) for one in embeddings]
-        return run(store.search_each(asked, on_loop=False))
+        return store.search_each(asked)
 
 
 def pairs(found):
