@@ -5,6 +5,7 @@ them.
 """
 
 from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword.arrays import Floats
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermEvidence, TermScores
 from llama_index_contextual.keyword.dates import (
     HAS_CJK,
@@ -26,16 +27,7 @@ from llama_index_contextual.keyword.filters import (
     items_of,
     nearest_names,
 )
-from llama_index_contextual.keyword.node_index import (
-    KeywordIndex,
-    KeywordView,
-    lexical_text,
-)
-from llama_index_contextual.keyword.query import (
-    days_filter,
-    note_filters,
-    parse_query,
-    unknown_words_note,
-)
+from llama_index_contextual.keyword.node_index import KeywordIndex, KeywordView, lexical_text
+from llama_index_contextual.keyword.query import days_filter, note_filters, parse_query, unknown_words_note
 
 __all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]  # what users import

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.arrays import ArrayIndex, RowArrays, matches
+from llama_index_contextual.keyword.arrays import ArrayIndex, Floats, Ints, Numbers, Part, RowArrays, matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.keyword.arrays import Floats, Ints, Numbers, Part
 
 Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
 

@@ -12,7 +12,7 @@ no booleans. IN and NIN with a text instead of a list mean the text, and the par
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from difflib import get_close_matches
 from pathlib import PurePosixPath
@@ -27,8 +27,6 @@ from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, PATH, REF_DOC_
 from llama_index_contextual.text import caseless
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from llama_index_contextual.keyword.arrays import Bools, Ints
 
 # Vector stores keep a node's document under three names, so filters may ask for any of them.

@@ -16,11 +16,11 @@ import numpy as np
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode
 from llama_index.core.storage.docstore.utils import json_to_doc
-from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate
+from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermScores
 from llama_index_contextual.keyword.filters import admitted
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_DOC_ID, path_of, value_of
 from llama_index_contextual.text import fold, normalise, readable
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
-
     from llama_index_contextual.keyword.arrays import Floats, Ints
-    from llama_index_contextual.keyword.bm25_index import Group, TermScores
 
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword.analyzer import words_of
+from llama_index_contextual.keyword.analyzer import Analyzer, words_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon_of
 from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filter
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, typed
@@ -28,7 +28,6 @@ from llama_index_contextual.text.dates import epoch_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from llama_index_contextual.keyword.analyzer import Analyzer
     from llama_index_contextual.keyword.bm25_index import TermScores
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.

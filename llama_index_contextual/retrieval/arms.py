@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
-from llama_index.core.schema import BaseNode, QueryBundle
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import (
@@ -29,12 +29,6 @@ from llama_index_contextual.retrieval.fusion import Mode, Ranking
 from llama_index_contextual.retrieval.stores import either
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.watching import in_thread, step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from llama_index.core.schema import NodeWithScore
-    from llama_index.core.vector_stores.types import MetadataFilters
 
 KEYWORD_WEIGHT: Final = 0.6
 _BLOCKING: Final = (BaseRetriever._aretrieve, BasePydanticVectorStore.aquery)  # noqa: SLF001  they call the other one

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError, whole
@@ -18,7 +18,9 @@ from llama_index_contextual.keyword import (
     Analyzer,
     Bm25Index,
     Candidate,
+    Group,
     KeywordIndex,
+    TermScores,
     both,
     check_filters,
     filter_in_words,
@@ -31,14 +33,11 @@ from llama_index_contextual.retrieval.stores import off_loop, stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from llama_index.core.callbacks import CallbackManager
-    from llama_index.core.vector_stores.types import BasePydanticVectorStore
     from typing_extensions import Self
 
-    from llama_index_contextual.keyword import Group, TermScores
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag

@@ -30,11 +30,7 @@ from llama_index_contextual.context import definitions_of, is_code
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
-    from llama_index_contextual.keyword import Analyzer
-
-    Floats = npt.NDArray[np.float64]
+    from llama_index_contextual.keyword import Analyzer, Floats
 
 SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
 FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds

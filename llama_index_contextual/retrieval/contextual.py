@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,8 +30,6 @@ from llama_index_contextual.errors import Checked, ContextError, ContextualWarni
 from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from llama_index_contextual.context.base import Contexts, Progress
 
 

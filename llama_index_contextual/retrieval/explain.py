@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from llama_index_contextual.keyword import unknown_words_note
+from llama_index_contextual.keyword import TermEvidence, unknown_words_note
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
-from llama_index_contextual.retrieval.arms import keyword_of
-from llama_index_contextual.retrieval.fusion import shipped_weights
+from llama_index_contextual.retrieval.arms import Arm, keyword_of
+from llama_index_contextual.retrieval.fusion import Credit, Ranking, Table, shipped_weights
 from llama_index_contextual.retrieval.vector import E5, MINILM, ContextualVectorRetriever
 from llama_index_contextual.text import printable, readable
 from llama_index_contextual.text.tokens import is_spelled
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import NodeWithScore
 
-    from llama_index_contextual.keyword import TermEvidence
-    from llama_index_contextual.retrieval.arms import Arm
-    from llama_index_contextual.retrieval.fusion import Credit, Ranking, Table
 
 _SNIPPET: Final = 60  # characters
 _TERMS: Final = 6

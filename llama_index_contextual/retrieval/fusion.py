@@ -26,7 +26,7 @@ import numpy as np
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 from llama_index_contextual.retrieval.code import code_signals, repeats
-from llama_index_contextual.retrieval.signals import Floats, date_shares, name_shares, opening_shares
+from llama_index_contextual.retrieval.signals import Floats, PoolReads, date_shares, name_shares, opening_shares
 from llama_index_contextual.retrieval.vector import E5, MINILM
 from llama_index_contextual.text import tell_language
 from llama_index_contextual.text.tokens import share_spelled
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from datetime import date
 
     from llama_index_contextual.keyword import Candidate
-    from llama_index_contextual.retrieval.signals import PoolReads
 
 _KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is good at it
 _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not

@@ -14,8 +14,8 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
-from llama_index_contextual.retrieval.arms import arms_of, keyword_of
-from llama_index_contextual.retrieval.explain import AUTO, MinScore
+from llama_index_contextual.retrieval.arms import Arm, arms_of, keyword_of
+from llama_index_contextual.retrieval.explain import AUTO, Explanation, MinScore
 from llama_index_contextual.retrieval.fusion import MODES, Mode
 from llama_index_contextual.retrieval.question import Question, answer_question
 from llama_index_contextual.retrieval.stores import either, off_loop
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
     from typing_extensions import Self
 
-    from llama_index_contextual.retrieval.arms import Arm
-    from llama_index_contextual.retrieval.explain import Explanation
 
 RRF_K: Final = 20.0
 POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20

@@ -15,7 +15,7 @@ depend on the question, the :class:`ChunkRecord`, is read once for each chunk an
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache
 from itertools import pairwise, takewhile
 from pathlib import PurePosixPath
@@ -23,21 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
-import numpy.typing as npt
 
 from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.keyword import closeness, find_dates, lexicon_of
+from llama_index_contextual.keyword import Analyzer, Floats, TermScores, closeness, find_dates, lexicon_of
 from llama_index_contextual.metadata import HEADER_PATH, HEADING_LEVEL, PATH, TITLE, day_of, heading_titles
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import date
 
-    from llama_index_contextual.keyword import Analyzer, TermScores
 
-Floats = npt.NDArray[np.float64]
 _LINK: Final = re.compile(
     r"!?\[\[([^\[\]|#^\n]{1,200}(?:#(?=[\]|]))?)(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]"
 )
