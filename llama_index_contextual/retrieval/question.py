@@ -111,7 +111,7 @@ def parse(fusion: Fusion, question: Question) -> tuple[Fusion, Question]:
         queries = (replace(question.queries[0], query_str=query.text), *question.queries[1:])
         if admitted := frozenset(keyword.selected_ids(query.filters)):
             excluded = [one for one in query.operators if one.startswith("-")]
-            notes = [f"{' and '.join(excluded)} leaves chunks out"] if excluded else []
+            notes = [f"{' and '.join(excluded)} leave{'s' * (len(excluded) == 1)} chunks out"] if excluded else []
             question = replace(question, operators=query.operators, admitted=admitted)
             arms = (arm.filtered(query.filters) if arm.ours and arm.ours.filters_words else arm for arm in fusion.arms)
             fusion = fusion.with_arms(list(arms))

@@ -94,7 +94,8 @@ class PoolReads(NamedTuple):
         terms: Scores of the question's terms in each.
         nearness: Of the question's words in each; 0 for a message, whose text is too long for it.
         records: Of each; None of one that the store lost.
-        named: Of documents whose name the question is the best chunk's id, and the value of that name.
+        named: Of documents whose name the question is the best chunk's id, and the value of that name: negative for
+            one that it is but for a plural, which counts where no chunk is called so.
     """
 
     arm: str
@@ -185,7 +186,7 @@ def opening_of(text: str) -> str:
 
 
 def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, float]]:
-    """Documents by their folded names, and by these without endings of plurals, with the value of each name.
+    """Documents by their folded names, with the value of each; by names without endings of plurals it is negative.
 
     Args:
         documents: The path of each, its first chunk's header path, and values of :data:`NAMING`.
@@ -196,7 +197,7 @@ def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[s
         names = dict.fromkeys(document_names(path, *(str(value or "") for value in naming)), _NAME)
         for name, value in {folded_name(one): value for one, value in [*headings.items(), *names.items()]}.items():
             by_name.setdefault(name, {})[path] = value
-            by_name.setdefault(_singular(name), {})[path] = value
+            by_name.setdefault(_singular(name), {})[path] = -value
     by_name.pop("", None)
     return by_name
 
@@ -204,7 +205,7 @@ def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[s
 def named_documents(by_name: Mapping[str, Mapping[str, float]], text: str) -> list[tuple[str, float]]:
     """Documents whose name a text is, or is but for a plural, best first, with the value of the name."""
     name = folded_name(text) if len(text) <= LONGEST_NAME else ""
-    return sorted((by_name.get(name) or by_name.get(_singular(name), {})).items(), key=lambda item: -item[1])
+    return sorted((by_name.get(name) or by_name.get(_singular(name), {})).items(), key=lambda item: -abs(item[1]))
 
 
 def _singular(name: str) -> str:
@@ -240,13 +241,14 @@ def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
         raw: Their scores so far.
     """
     name, shares, met = folded_name(query) if len(query) <= LONGEST_NAME else "", np.zeros(len(raw)), set[str]()
-    pairs = enumerate(zip(reads.ids, reads.records, strict=True))
-    values = {row: max(reads.named.get(i, 0.0), one.names.get(name, 0.0)) for row, (i, one) in pairs if one and name}
+    records = {row: one for row, one in enumerate(reads.records) if one and name}
+    named = {row: reads.named.get(reads.ids[row], 0.0) for row in records}
+    values = {row: max(named[row], one.names.get(name, 0.0)) for row, one in records.items()}
+    values = values if any(values.values()) else {row: -value for row, value in named.items()}
     for row in sorted(values, key=lambda row: (-values[row], -raw[row], row)):
-        path = getattr(reads.records[row], "path", "")
-        if path not in met or not path:
+        if records[row].path not in met or not records[row].path:
             shares[row] = values[row]
-            met.add(path)
+            met.add(records[row].path)
     return shares
 
 
