@@ -42,9 +42,7 @@ _TESTS: Final = frozenset(
 )
 _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
 _LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
-_IDENTIFIER: Final = re.compile(
-    r"[A-Za-z_]\w*(?:_|[A-Z])\w*|(?:(?<=\w[.#\\])|(?<=::)|(?<=->))[A-Za-z_]\w+"
-)  # of a question
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*[A-Z_]\w*")
 _BETWEEN: Final = re.compile(r"[\W_]+")
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _SPEAKERS: Final = 3  # chunks that speak for their file
