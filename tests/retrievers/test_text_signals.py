@@ -118,6 +118,8 @@ def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
         node("more", "src/queue.py", "RetryQueue retry queue retry queue"),
     ]
     words = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned")
+    for question in ("retry queue", "retry_queue", "RetryQueue()"):
+        assert "exact" in {credit.arm for hit in words.explain(question) for credit in hit.credits}
     explanation = words.explain("RetryQueue")
     assert explanation.hits[0].source == "src/queue.py"
     assert [hit.node_id for hit in explanation][-1] in {"definition", "more"}, "one chunk of a file comes first"
