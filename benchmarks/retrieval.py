@@ -62,6 +62,7 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 CUTS = (1, 5, 10, 20)
 BUDGETS = (2000, 4000, 8000)  # characters
 POOL = 100
+MERGED = 20  # leaves that are merged: of 100 nearly all would be
 NEEDED = 0.15  # of a question's word weight
 SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": datasets.codebases,
@@ -189,12 +190,11 @@ class Bench:
             arms.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
         if row.sparse is not None:
             arms.append(BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL))
-        retriever = arms[0] if len(arms) == 1 else stock_hybrid(arms, POOL)
         if row.dense != "leaves":
-            return retriever
+            return arms[0] if len(arms) == 1 else stock_hybrid(arms, POOL)
         levels = SimpleDocumentStore()
         levels.add_documents(self._levels())
-        return AutoMergingRetriever(retriever, StorageContext.from_defaults(docstore=levels))  # type: ignore[arg-type]
+        return AutoMergingRetriever(stock_hybrid(arms, MERGED), StorageContext.from_defaults(docstore=levels))  # type: ignore[arg-type]
 
 
 def _with_places(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
