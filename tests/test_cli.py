@@ -206,18 +206,6 @@ def test_preview_as_a_page_of_a_file_named_from_another_folder(run, tmp_path, mo
     assert "The default value is 60" in (tmp_path / "page.html").read_text("utf-8")
 
 
-def test_a_preview_names_a_file_as_the_index_above_it_does(run, tmp_path, monkeypatch):
-    (tmp_path / "mix" / "deep").mkdir(parents=True)
-    (tmp_path / "mix" / "deep" / "note.md").write_text("# Tea\n\nGreen tea.\n", "utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert "Document: mix/deep/note.md" in run("preview", "mix/deep/note.md").stdout, "no index is there yet"
-    assert run("index", "mix").returncode == 0
-    assert "Document: deep/note.md" in run("preview", "mix/deep/note.md").stdout
-    assert "deep/note.md#L1-L3" in run("search", "tea", "-f", "mix").stdout
-    monkeypatch.chdir("mix/deep")
-    assert "Document: deep/note.md" in run("preview", "note.md").stdout
-
-
 def test_a_preview_reads_a_file_as_an_index_does(run, tmp_path):
     (tmp_path / "latin.md").write_bytes(b"The caf\xe9 opens at nine.")
     (tmp_path / "binary.md").write_bytes(b"\x00\x01\x02")

@@ -16,7 +16,8 @@ from previewed import preview
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.app.serve import mcp_server, part_of
+from llama_index_contextual.app.serve import mcp_server
+from llama_index_contextual.app.serve.notes import part_of
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.memory import note_filters
 from llama_index_contextual.text import inline_tags, without_comments

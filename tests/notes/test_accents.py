@@ -5,7 +5,7 @@ from unicodedata import normalize
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve import part_of
+from llama_index_contextual.app.serve.notes import part_of
 from llama_index_contextual.memory import note_filters
 
 

@@ -4,7 +4,7 @@ import pytest
 from openpyxl import Workbook
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.app.serve import listing, part_of
+from llama_index_contextual.app.serve.notes import listing, part_of
 from llama_index_contextual.errors import DocumentError
 
 

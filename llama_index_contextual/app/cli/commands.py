@@ -180,9 +180,8 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
     file = file.resolve()
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
-    here = [Path.cwd()] if file.is_relative_to(Path.cwd()) else []
-    places = [place for place in file.parents if (place / ".contextual").is_dir()] or [*here, file.parent]
-    with target.open(target.named or (None if target.storage else places[0]), reindex=True) as index:
+    is_here = target.named or target.storage or file.is_relative_to(Path.cwd())
+    with target.open(target.folder if is_here else file.parent, reindex=True) as index:
         settings = index.settings
         result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
     if html:

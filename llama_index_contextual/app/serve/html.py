@@ -94,7 +94,7 @@ def _whole(text: str, values: Mapping[str, Any]) -> str:
     if "|" in before:
         return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
     if within := _WITHIN_LIST.match(text):  # further in it would be code
-        text = re.sub(f"^{within[1]}", "", text, flags=re.MULTILINE)
+        text = "\n".join(line.removeprefix(within[1]) for line in text.split("\n"))
     is_code = values.get(metadata.CONTENT_TYPE) == "code" and not text.startswith("    ")
     return f"```{before}\n{text}" if before or (is_code and not _FENCE.search(text)) else text
 
