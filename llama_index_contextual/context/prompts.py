@@ -181,7 +181,6 @@ _NUMBER: Final = re.compile(  # also as the tag of a chunk in the prompt, or as 
     r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|$))[*_ \t]*(?=\S|$)",
     re.MULTILINE | re.IGNORECASE,
 )
-_JSON: Final = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 _PREAMBLE: Final = re.compile(
     r"^\s*(?:(?:sure|certainly|of course|okay|ok)[,!.:]?\s*)?"
     r"(?:(?:here(?:'s| is| are)|below is|this is)\b[^.:\n]{0,80}:"
@@ -231,15 +230,16 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
 
 def _texts_of_json(answer: str) -> list[str]:
     """The texts in an answer that is JSON, in their order; none in any other."""
-    found, texts = _JSON.search(answer), list[str]()
+    start, texts = min((at for at in map(answer.find, "[{") if at >= 0), default=0), list[str]()
+    end = max(map(answer.rfind, "]}")) + 1
     with suppress(ValueError, RecursionError):
-        parts = [json.loads(found[0])] if found else []
+        parts = [json.loads(answer[start:end])]
         while parts:
-            part = parts.pop(0)
+            part = parts.pop()
             if isinstance(part, str):
                 texts.append(part)
             elif isinstance(part, dict | list):
-                parts[:0] = part.values() if isinstance(part, dict) else part
+                parts += reversed(part.values() if isinstance(part, dict) else part)
     return texts
 
 
