@@ -42,7 +42,7 @@ _TESTS: Final = frozenset(
 )
 _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
 _LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*[A-Z_]\w*")
+_IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
 _BETWEEN: Final = re.compile(r"[\W_]+")
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _SPEAKERS: Final = 3  # chunks that speak for their file
@@ -92,11 +92,8 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         vectors: The stretched scores of the vector arm.
         order: Rows of all candidates, best first.
     """
-    words, wanted, terms = (
-        _words_of(reads.analyzer, query),
-        {*map(_joined, [query, *_IDENTIFIER.findall(query)])},
-        reads.terms,
-    )
+    words, terms = _words_of(reads.analyzer, query), reads.terms
+    wanted = {*map(_joined, [query, *_IDENTIFIER.findall(query)])}
     rarest = max(terms.idfs, default=0.0) or 1.0
     rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
     asks_for_tests = not words.isdisjoint(_words_of(reads.analyzer, " ".join(_TESTS)))
