@@ -139,6 +139,14 @@ def test_words_that_the_index_does_not_know_are_named(seven_notes, query, said):
     assert explanation.to_dict()["unknown"] == explanation.judgement.unknown_words
 
 
+def test_an_unknown_word_is_searched_as_it_is_written_and_no_similar_one_in_its_place():
+    retriever = ContextualBM25Retriever([TextNode(text="The crowd is diverse.", id_="a")])
+    assert [hit.score for hit in retriever.retrieve("where do they diverge")] == [0.0]
+    [hit] = retriever.retrieve("how diverse is it")
+    assert hit.score
+    assert hit.score > 0
+
+
 def test_unknown_words_are_named_without_vectors(tmp_path):
     (tmp_path / "a.md").write_text("# Base de datos\n\nLas zanahorias son para el perro.\n", "utf-8")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
