@@ -31,7 +31,7 @@ from llama_index_contextual import ContextualFusionRetriever, MemoryContext
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.keyword.dates import lexicon, split_words
-from llama_index_contextual.retrieval import Question, answer_question
+from llama_index_contextual.retrieval import Question, answer_question, run
 from llama_index_contextual.text.dates import date_from_path
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def message_hits(index: ContextualIndex, message: Message) -> list[Hit]:
     arms = [one.with_filters(message.before) for one in index.as_retriever().retrievers]  # type: ignore[attr-defined]
     retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=100)
     question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
-    return list(answer_question(retriever, question).hits)
+    return list(run(answer_question(retriever, question, on_loop=False)).hits)
 
 
 def ranked(index: ContextualIndex, message: Message) -> list[str]:

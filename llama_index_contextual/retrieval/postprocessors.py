@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, NamedTuple
@@ -191,13 +192,15 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        try:
+        with _as_retrieval_error():
             found = self.reranker.postprocess_nodes(self._copies(nodes), query_bundle=query_bundle)
-        except ContextualError:
-            raise
-        except Exception as error:
-            cure = "Cure: see that its model answers in time, or choose another reranker"
-            raise RetrievalError(f"the reranker failed ({type(error).__name__}: {error}). {cure}") from error
+        return self._originals(found, nodes)
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        with _as_retrieval_error():
+            found = await self.reranker.apostprocess_nodes(self._copies(nodes), query_bundle=query_bundle)
         return self._originals(found, nodes)
 
     def _copies(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
@@ -221,3 +224,15 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
         ids = {hit.node.node_id for hit in ranked}
         rest = nodes if self.most is not None else ()
         return [*ranked, *(NodeWithScore(node=hit.node, score=0.0) for hit in rest if hit.node.node_id not in ids)]
+
+
+@contextmanager
+def _as_retrieval_error() -> Iterator[None]:
+    """Raise a RetrievalError for what a reranker raises."""
+    try:
+        yield
+    except ContextualError:
+        raise
+    except Exception as error:
+        cure = "Cure: see that its model answers in time, or choose another reranker"
+        raise RetrievalError(f"the reranker failed ({type(error).__name__}: {error}). {cure}") from error

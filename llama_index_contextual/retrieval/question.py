@@ -87,10 +87,10 @@ def answer_question(fusion: Fusion, question: Question) -> Explanation:
     with ExitStack() as stack:
         for retriever in (arm.ours for arm in fusion.arms if arm.ours is not None):
             stack.enter_context(retriever.snapshot())
-        view, parsed = parse(fusion, question)
-        answers = ask_arms(view.arms, parsed.queries, view.candidate_pool, view.mode)
-        pool = fuse_answers(view, parsed, *answers)
-        results = cut(view, pool)
+        asked, parsed = parse(fusion, question)
+        answers = ask_arms(asked.arms, parsed.queries, asked.candidate_pool, asked.mode)
+        pool = fuse_answers(asked, parsed, *answers)
+        results = cut(asked, pool)
     for one in fusion.node_postprocessors:
         results = either(one.postprocess_nodes, one.apostprocess_nodes, results, query_bundle=question.queries[0])
         if all(result.score is not None for result in results):  # else the order of the postprocessor stays

@@ -79,6 +79,8 @@ class ReadStore:
             ``ask(work)``, which calls ``work`` with the newest state.
     """
 
+    filters_words = True
+
     def __init__(self, reader: Any) -> None:
         self._reader, self.snapshot = reader, reader.snapshot
 
@@ -116,6 +118,7 @@ class AnyStore:
         options: Further arguments of the store's ``query``.
     """
 
+    filters_words = False
     snapshot = nullcontext  # the next question may read another state of the store
 
     def __init__(

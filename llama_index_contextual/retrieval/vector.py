@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterOperator,
@@ -26,7 +26,8 @@ from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, is_chro
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
@@ -102,8 +103,6 @@ class ContextualVectorRetriever(BaseRetriever):
         self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
         other = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
         self._store: AnyStore | ReadStore = other
-        self.filters_words = isinstance(other, ReadStore)  # its filters may be those of a query's operators
-        self.nodes, self.snapshot = other.nodes, other.snapshot
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
@@ -117,6 +116,11 @@ class ContextualVectorRetriever(BaseRetriever):
             settings: ``similarity_top_k`` and ``filters``.
         """
         return cls(ReadStore(reader), embed_model=embed_model, **settings)
+
+    @property
+    def filters_words(self) -> bool:
+        """Whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
+        return self._store.filters_words
 
     @property
     def gives_cosines(self) -> bool:
@@ -170,6 +174,14 @@ class ContextualVectorRetriever(BaseRetriever):
         for text in list(self._vectors)[:-_REMEMBERED]:
             self._vectors.pop(text, None)
         return [known[tuple(query.embedding_strs)] if query.embedding is None else query.embedding for query in queries]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that exist."""
+        return self._store.nodes(node_ids)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """A context in which everything that is read comes from one state of the store."""
+        return self._store.snapshot()
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         [candidates] = self.candidates([query_bundle], self.similarity_top_k)
