@@ -35,6 +35,7 @@ from llama_index_contextual.retrieval import (
     RecencyPostprocessor,
     answer_question,
     keyword_of,
+    run,
 )
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class MemoryContext:
         question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
         parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
-        explanation = answer_question(view, parsed)
+        explanation = run(answer_question(view, parsed, on_loop=False))
         groups, hits = self._analyzer.query_groups(text) if self._keywords is None else [], list[MemoryEntry]()
         for hit in explanation:
             terms = {term.term: term.idf for term in hit.terms}

@@ -14,7 +14,7 @@ from llama_index_contextual.retrieval.postprocessors import (
 )
 from llama_index_contextual.retrieval.question import Question, answer_question
 from llama_index_contextual.retrieval.signals import NearDuplicates
-from llama_index_contextual.retrieval.stores import stored_nodes
+from llama_index_contextual.retrieval.stores import run, stored_nodes
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 
 __all__ = [  # what users import

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
@@ -26,9 +27,12 @@ from llama_index_contextual.errors import (
 from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.fusion import Mode, Ranking
-from llama_index_contextual.retrieval.stores import either
+from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 from llama_index_contextual.watching import in_thread, step
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 KEYWORD_WEIGHT: Final = 0.6
 _BLOCKING: Final = (BaseRetriever._aretrieve, BasePydanticVectorStore.aquery)  # noqa: SLF001  they call the other one
@@ -118,8 +122,8 @@ def _name_of(retriever: Any) -> str:
 # Answers
 
 
-def ask_arms(
-    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, mode: object
+async def ask_arms(
+    arms: Sequence[Arm], queries: Sequence[QueryBundle], pool: int, mode: object, *, on_loop: bool
 ) -> tuple[list[Ranking], list[str]]:
     """The rankings of all arms, which are asked at once, and a note on each that failed.
 
@@ -136,29 +140,34 @@ def ask_arms(
         RetrievalError: All failed in other ways.
     """
 
-    def ask(arm: Arm) -> list[Ranking] | Exception:
+    def ask(arm: Arm) -> Coroutine[Any, Any, list[Ranking] | Exception]:
         numbers = [at for at in range(len(queries)) if not at or arm.is_keyword is (mode is not Mode.MESSAGE)]
         # Copies, because LlamaIndex's retrievers write the embedding into a query.
-        return _answer(arm, {at: replace(queries[at]) for at in numbers}, pool)
+        return _answer(arm, {at: replace(queries[at]) for at in numbers}, pool, on_loop=on_loop)
 
-    running = {arm: in_thread(ask, arm) for arm in [arm for arm in arms if not arm.is_keyword][:-1]}
-    here = {arm: ask(arm) for arm in arms if arm not in running}
-    answers = [here[arm] if arm in here else running[arm].result() for arm in arms]
+    if on_loop:
+        answers = await asyncio.gather(*map(ask, arms))
+    else:
+        in_threads = [arm for arm in arms if not arm.is_keyword][:-1]
+        running = {arm: in_thread(lambda one: run(ask(one)), arm) for arm in in_threads}
+        here = {arm: await ask(arm) for arm in arms if arm not in running}
+        answers = [here[arm] if arm in here else running[arm].result() for arm in arms]
     failed = {arm.name: one for arm, one in zip(arms, answers, strict=True) if isinstance(one, Exception)}
     return [one for answer in answers if isinstance(answer, list) for one in answer], _notes_on(failed, len(arms))
 
 
-def _answer(arm: Arm, queries: dict[int, QueryBundle], pool: int) -> list[Ranking] | Exception:
+async def _answer(arm: Arm, queries: dict[int, QueryBundle], pool: int, *, on_loop: bool) -> list[Ranking] | Exception:
     """The rankings of an arm, one for each query by its number; whatever it raises is its answer, too."""
     retriever: Any = arm.retriever
     try:
         with step("arm", arm=arm.name, query=0, queries=len(queries)) as facts:
             if isinstance(retriever, ContextualVectorRetriever):
-                found = [*map(_best_highest, retriever.candidates([*queries.values()], pool))]
+                hits = await retriever.candidates([*queries.values()], pool, on_loop=on_loop)
+                found = [_best_highest(one) for one in hits]
             elif isinstance(retriever, ContextualBM25Retriever):
-                found = [retriever.candidates(one, pool) for one in queries.values()]
+                found = [await call(retriever.candidates, one, pool, on_loop=on_loop) for one in queries.values()]
             else:
-                found = [_plain(arm, _retrieve(retriever, one)) for one in queries.values()]
+                found = [_plain(arm, await _retrieve(retriever, one, on_loop=on_loop)) for one in queries.values()]
             facts["candidates"] = sum(map(len, found))
     except Exception as error:  # noqa: BLE001  the answers of the other arms stand
         return error
@@ -168,12 +177,14 @@ def _answer(arm: Arm, queries: dict[int, QueryBundle], pool: int) -> list[Rankin
     return [Ranking(arm.name, number, weight, hits[:pool], None, arm.is_keyword, model) for number, hits in pairs]
 
 
-def _retrieve(retriever: Any, query: QueryBundle) -> list[NodeWithScore]:
-    """The hits of a retriever of another package; on an event loop only where it would not block the loop."""
+async def _retrieve(retriever: Any, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
+    """The hits of a retriever of another package; in a thread of its own where it would block the event loop."""
+    if not on_loop:
+        return retriever.retrieve(query)  # type: ignore[no-any-return]
     its_query = getattr(type(getattr(retriever, "_vector_store", None)), "aquery", None)
     if {type(retriever)._aretrieve, its_query}.isdisjoint(_BLOCKING):  # noqa: SLF001
-        return either(retriever.retrieve, retriever.aretrieve, query)
-    return retriever.retrieve(query)  # type: ignore[no-any-return]
+        return await retriever.aretrieve(query)  # type: ignore[no-any-return]
+    return await asyncio.wrap_future(in_thread(retriever.retrieve, query))
 
 
 def _plain(arm: Arm, results: Sequence[NodeWithScore]) -> list[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -29,7 +30,7 @@ from llama_index_contextual.keyword import (
 )
 from llama_index_contextual.metadata import HEADER_PATH
 from llama_index_contextual.retrieval.signals import NAMING, named_documents, names_of_documents
-from llama_index_contextual.retrieval.stores import off_loop, stored_nodes
+from llama_index_contextual.retrieval.stores import stored_nodes
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ class ContextualBM25Retriever(BM25Retriever):
         return self.ask(work)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await off_loop(self._retrieve, query_bundle)
+        return await asyncio.to_thread(self._retrieve, query_bundle)
 
     # Reading nodes and terms
 

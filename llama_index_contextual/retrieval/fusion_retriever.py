@@ -18,7 +18,7 @@ from llama_index_contextual.retrieval.arms import Arm, arms_of, keyword_of
 from llama_index_contextual.retrieval.explain import AUTO, Explanation, MinScore
 from llama_index_contextual.retrieval.fusion import MODES, Mode
 from llama_index_contextual.retrieval.question import Question, answer_question
-from llama_index_contextual.retrieval.stores import either, off_loop
+from llama_index_contextual.retrieval.stores import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,22 +158,24 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._answer(query_bundle, is_explained=False).nodes
+        return run(self._answer(query_bundle, on_loop=False)).nodes
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await off_loop(self._retrieve, query_bundle)
+        return (await self._answer(query_bundle, on_loop=True)).nodes
 
     def explain(self, query: str | QueryBundle) -> Explanation:
         """The answer of ``retrieve`` with the reasons for each hit."""
-        return self._answer(query, is_explained=True)
+        return run(self._answer(query, is_explained=True, on_loop=False))
 
     async def aexplain(self, query: str | QueryBundle) -> Explanation:
         """The explanation of :meth:`explain`, without blocking the event loop."""
-        return await off_loop(self.explain, query)
+        return await self._answer(query, is_explained=True, on_loop=True)
 
-    def _answer(self, query: str | QueryBundle, *, is_explained: bool) -> Explanation:
+    async def _answer(self, query: str | QueryBundle, *, is_explained: bool = False, on_loop: bool) -> Explanation:
         """The answer to a query, and to the variants of it that an LLM writes."""
         queries = [query if isinstance(query, QueryBundle) else QueryBundle(query)]
         if self.num_queries > 1:
-            queries += either(self._get_queries, self._aget_queries, queries[0].query_str)
-        return answer_question(self, Question(queries=tuple(queries), is_explained=is_explained))
+            text = queries[0].query_str
+            queries += await self._aget_queries(text) if on_loop else self._get_queries(text)
+        question = Question(queries=tuple(queries), is_explained=is_explained)
+        return await answer_question(self, question, on_loop=on_loop)

@@ -1,7 +1,7 @@
 """A question: three plain functions, parse, fuse and cut, over a small frozen query.
 
-:func:`answer_question` goes ``parse → ask (arms.py) → fuse → cut → postprocessors``. An event loop has it done in a
-thread, which calls back for what is asynchronous (:func:`~.retrieval.stores.either`).
+:func:`answer_question` goes ``parse → ask (arms.py) → fuse → cut → postprocessors``. It is a coroutine:
+with ``on_loop=False`` it waits for nothing, and :func:`~.retrieval.stores.run` gives its result at once.
 
 A filter leaves chunks out and changes no score. So where the arms are ours and something narrows the question, the
 same question goes to all chunks, too. All that is compared (the spread of an arm's scores, the best hit, the tenth)
@@ -10,6 +10,7 @@ is taken from that answer.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -26,7 +27,7 @@ from llama_index_contextual.retrieval.explain import AUTO, Explanation, Hit, jud
 from llama_index_contextual.retrieval.fusion import Mode, Ranking, Table, candidate_ids, fuse, fuse_learned
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import NearDuplicates, read_pool
-from llama_index_contextual.retrieval.stores import either
+from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
@@ -82,22 +83,34 @@ class Pool(NamedTuple):
     explanation: Explanation
 
 
-def answer_question(fusion: Fusion, question: Question) -> Explanation:
-    """The answer to a question, with reasons where it asks for them; all is read in one state of the stores."""
-    with ExitStack() as stack:
-        for retriever in (arm.ours for arm in fusion.arms if arm.ours is not None):
-            stack.enter_context(retriever.snapshot())
-        asked, parsed = parse(fusion, question)
-        answers = ask_arms(asked.arms, parsed.queries, asked.candidate_pool, asked.mode)
-        pool = fuse_answers(asked, parsed, *answers)
-        results = cut(asked, pool)
+async def answer_question(fusion: Fusion, question: Question, *, on_loop: bool) -> Explanation:
+    """The answer to a question, with reasons where it asks for them; with ``on_loop`` the event loop is not blocked."""
+    query = question.queries[0]
+    pool, results = await _search(fusion, question, on_loop=on_loop)
     for one in fusion.node_postprocessors:
-        results = either(one.postprocess_nodes, one.apostprocess_nodes, results, query_bundle=question.queries[0])
+        if on_loop:
+            results = await one.apostprocess_nodes(results, query_bundle=query)
+        else:
+            results = one.postprocess_nodes(results, query_bundle=query)
         if all(result.score is not None for result in results):  # else the order of the postprocessor stays
             results = sorted(results, key=lambda result: -(result.score or 0.0))
     results = results[: fusion.similarity_top_k]
-    hits = _hits_of(fusion, pool, results) if question.is_explained else ()
+    hits = await call(_hits_of, fusion, pool, results, on_loop=on_loop) if question.is_explained else ()
     return replace(pool.explanation, hits=hits or tuple(Hit(0, one, None) for one in results))
+
+
+async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> tuple[Pool, list[NodeWithScore]]:
+    """The candidates of a question, and the nodes; in one state of the stores where all compute."""
+    # Arms of ours compute, unless their store has a query of its own for an event loop.
+    if on_loop and all(arm.ours is not None and not getattr(arm.ours, "asks_async", False) for arm in fusion.arms):
+        return await asyncio.to_thread(lambda: run(_search(fusion, question, on_loop=False)))
+    with ExitStack() as stack:
+        for retriever in () if on_loop else (arm.ours for arm in fusion.arms if arm.ours is not None):
+            stack.enter_context(retriever.snapshot())
+        fusion, question = await call(parse, fusion, question, on_loop=on_loop)
+        answers = await ask_arms(fusion.arms, question.queries, fusion.candidate_pool, fusion.mode, on_loop=on_loop)
+        pool = await call(fuse_answers, fusion, question, *answers, on_loop=on_loop)
+        return pool, await call(cut, fusion, pool, on_loop=on_loop)
 
 
 # Parse
@@ -177,7 +190,7 @@ def _compared(fusion: Fusion, question: Question, rankings: list[Ranking]) -> tu
     free = [one for arm in arms if (one := arm.without_filters()) is not None] if is_comparable else []
     if len(free) < len(arms):
         return arms, rankings
-    every, _ = ask_arms(free, question.queries, fusion.candidate_pool, fusion.mode)
+    every, _ = run(ask_arms(free, question.queries, fusion.candidate_pool, fusion.mode, on_loop=False))
     known, admitted = {*candidate_ids(every)}, {(one.arm, one.query): one.candidates for one in rankings}
     for at, ranking in enumerate(every):
         more = [hit for hit in admitted.get((ranking.arm, ranking.query), ()) if hit.node_id not in known]

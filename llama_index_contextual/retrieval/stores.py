@@ -12,7 +12,6 @@ import math
 import sys
 import warnings
 from contextlib import nullcontext
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
@@ -32,7 +31,6 @@ from llama_index.core.vector_stores.types import (
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
 from llama_index_contextual.keyword import ITEMS, Candidate, admits, condition_of
 from llama_index_contextual.metadata import REF_DOC_ID
-from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
-_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("loop", default=None)
 MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number
 _PAGE: Final = 1000  # nodes that are read by id at a time
 _MORE: Final = 4  # times as many, each time that too few hits pass
@@ -51,24 +48,18 @@ _COUNTED: Final = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.
 _EVERYWHERE: Final = (FilterOperator.EQ, FilterOperator.IN, *map(FilterOperator, (">", ">=", "<", "<=")))
 
 
-async def off_loop(work: Callable[..., T], *arguments: Any) -> T:
-    """Result of a function that may block, from a thread of its own; :func:`either` there runs on this event loop."""
-    token = _LOOP.set(asyncio.get_running_loop())
+def run(flow: Coroutine[Any, Any, T]) -> T:
+    """Result of a coroutine that waits for nothing: with ``on_loop=False`` each call in it is done in this thread."""
     try:
-        return await asyncio.wrap_future(in_thread(work, *arguments))
-    finally:
-        _LOOP.reset(token)
+        flow.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise RuntimeError("a flow that should not wait has waited")
 
 
-def either(plain: Callable[..., T], awaited: Callable[..., Coroutine[Any, Any, T]], *arguments: Any, **named: Any) -> T:
-    """Result of a function, or of its asynchronous twin on the event loop for which :func:`off_loop` called."""
-
-    async def twin() -> T:
-        _LOOP.set(None)  # what it calls on the loop must not wait for the loop
-        return await awaited(*arguments, **named)
-
-    loop = _LOOP.get()
-    return plain(*arguments, **named) if loop is None else asyncio.run_coroutine_threadsafe(twin(), loop).result()
+async def call(work: Callable[..., T], *arguments: Any, on_loop: bool) -> T:
+    """Result of a function that may block: called in this thread, or in another one while an event loop runs."""
+    return await asyncio.to_thread(work, *arguments) if on_loop else work(*arguments)
 
 
 class ReadStore:
@@ -79,7 +70,7 @@ class ReadStore:
             ``ask(work)``, which calls ``work`` with the newest state.
     """
 
-    filters_words = True
+    filters_words, asks_async = True, False
 
     def __init__(self, reader: Any) -> None:
         self._reader, self.snapshot = reader, reader.snapshot
@@ -90,13 +81,15 @@ class ReadStore:
 
     needs_vector = gives_cosines
 
-    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+    async def search_each(self, queries: Sequence[VectorStoreQuery], *, on_loop: bool) -> list[list[Candidate]]:
         """The best of each of some queries, which differ by their vectors alone."""
-        if not queries:
-            return []
-        vectors, first = [query.query_embedding or [] for query in queries], queries[0]
-        top_k, filters = first.similarity_top_k, first.filters
-        return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))  # type: ignore[no-any-return]
+        vectors = [query.query_embedding or [] for query in queries]
+
+        def work() -> Any:
+            top_k, filters = queries[0].similarity_top_k, queries[0].filters
+            return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+
+        return await call(work, on_loop=on_loop) if queries else []
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
@@ -151,11 +144,17 @@ class AnyStore:
         by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
         return self.store.is_embedding_query and query.mode not in by_words
 
-    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
-        """The hits of each of some queries, as :meth:`search` gives them."""
-        return [*map(self.search, queries)]
+    @property
+    def asks_async(self) -> bool:
+        """Whether the store has a query of its own for an event loop."""
+        return type(self.store).aquery is not BasePydanticVectorStore.aquery
 
-    def search(self, query: VectorStoreQuery) -> list[Candidate]:
+    async def search_each(self, queries: Sequence[VectorStoreQuery], *, on_loop: bool) -> list[list[Candidate]]:
+        """The hits of each of some queries, as :meth:`search` gives them."""
+        searches = [self.search(query, on_loop=on_loop) for query in queries]
+        return list(await asyncio.gather(*searches)) if on_loop else [await search for search in searches]
+
+    async def search(self, query: VectorStoreQuery, *, on_loop: bool) -> list[Candidate]:
         """The best ``query.similarity_top_k`` that ``query.filters`` and ``query.node_ids`` admit, with nodes.
 
         Of a hybrid query that is all that the store gives: how many that is, is its own.
@@ -174,7 +173,8 @@ class AnyStore:
             pushed = MetadataFilters(filters=list(parts)) if parts else None
             attempt = replace(query, similarity_top_k=size, filters=pushed)
             try:
-                candidates = self._candidates(attempt, self._query(attempt))
+                found = await self._aquery(attempt) if on_loop else self._query(attempt)
+                candidates = self._candidates(attempt, found)
             except Warning:  # so LanceDB reports that it found nothing
                 return []
             except Exception as error:
@@ -199,14 +199,17 @@ class AnyStore:
             size = min(size * _MORE, MOST)
 
     def _query(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
-        """The answer of a store; on an event loop by its asynchronous query, where it has a client for that."""
-        if type(self.store).aquery is BasePydanticVectorStore.aquery:
-            return self.store.query(query, **self._options)
+        return self.store.query(query, **self._options)
+
+    async def _aquery(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
+        """The answer of a store; by its other query, in a thread, where it has or was made with no async client."""
+        if not self.asks_async:
+            return await asyncio.to_thread(self._query, query)
         try:
-            return either(self.store.query, self.store.aquery, query, **self._options)
+            return await self.store.aquery(query, **self._options)
         except Exception as error:  # noqa: BLE001  it is raised again
             try:
-                return self.store.query(query, **self._options)
+                return await asyncio.to_thread(self._query, query)
             except Exception:  # noqa: BLE001  the first one counts
                 raise error from None
 

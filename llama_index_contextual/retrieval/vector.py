@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
 from llama_index_contextual.keyword import Candidate, both, check_filters
 from llama_index_contextual.metadata import REF_DOC_ID
-from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, is_chroma, off_loop
+from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, call, is_chroma, run
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ class ContextualVectorRetriever(BaseRetriever):
         return self._store.gives_cosines(self._query)
 
     @property
+    def asks_async(self) -> bool:
+        """Whether the store has a query of its own for an event loop."""
+        return self._store.asks_async
+
+    @property
     def cosines_of(self) -> str:
         """Model of the cosines, whoever runs it: :data:`MINILM`, :data:`E5`, or "" for others.
 
@@ -148,17 +153,17 @@ class ContextualVectorRetriever(BaseRetriever):
         view.filters = both(self.filters, filters)
         return view
 
-    def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+    async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
         """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
         questions = [one for one in queries if one.embedding is not None or any(map(str.strip, one.embedding_strs))]
         embeddings: list[Any] = [query.embedding for query in questions]
         if self._store.needs_vector(self._query):
-            # Also for an event loop the synchronous one: many models' asynchronous one computes on the loop.
-            embeddings = self._embeddings(questions)
+            # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
+            embeddings = await call(self._embeddings, questions, on_loop=on_loop)
         settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
         pairs = zip(embeddings, questions, strict=True)
         store_queries = [replace(settings, query_embedding=one, query_str=query.query_str) for one, query in pairs]
-        answers = iter(self._store.search_each(store_queries))
+        answers = iter(await self._store.search_each(store_queries, on_loop=on_loop))
         return [next(answers) if any(query is one for one in questions) else [] for query in queries]
 
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
@@ -183,14 +188,18 @@ class ContextualVectorRetriever(BaseRetriever):
         """A context in which everything that is read comes from one state of the store."""
         return self._store.snapshot()
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        [candidates] = self.candidates([query_bundle], self.similarity_top_k)
-        loaded = self.nodes(candidate.node_id for candidate in candidates if candidate.node is None)
+    async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
+        [candidates] = await self.candidates([query], self.similarity_top_k, on_loop=on_loop)
+        missing = [candidate.node_id for candidate in candidates if candidate.node is None]
+        loaded = await call(self.nodes, missing, on_loop=on_loop) if missing else {}
         pairs = [(candidate.node or loaded.get(candidate.node_id), candidate.score) for candidate in candidates]
         return [NodeWithScore(node=node, score=score) for node, score in pairs if node is not None]
 
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return run(self._flow(query_bundle, on_loop=False))
+
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await off_loop(self._retrieve, query_bundle)
+        return await self._flow(query_bundle, on_loop=True)
 
 
 def _store_and_index(source: Any) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.retrieval.stores import run
 
 MESSAGE = "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old brushes for it."
 DATED = "On 2026-03-04 we were at the lake. The red boat needs new paint. Marta lent me her old brushes for it."
@@ -49,9 +50,9 @@ def arms_of(index):
 
 def test_sentences_asked_together_are_answered_as_each_alone(index):
     queries = [QueryBundle(MESSAGE), *map(QueryBundle, MESSAGE.split(". ")), QueryBundle(" ")]
-    together = arms_of(index)[0].candidates(queries, 20)
+    together = run(arms_of(index)[0].candidates(queries, 20, on_loop=False))
     alone = [
-        arms_of(index)[0].candidates([query], 20)[0] for query in queries
+        run(arms_of(index)[0].candidates([query], 20, on_loop=False))[0] for query in queries
     ]  # another retriever, which remembers nothing
     assert together == alone
     assert [len(found) for found in together] == [20, 20, 20, 20, 0]

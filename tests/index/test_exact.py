@@ -13,6 +13,7 @@ from llama_index.core.vector_stores import FilterOperator, MetadataFilter, Metad
 from llama_index_contextual.app.index.caches import Caches, UnitVectors, VectorIndex, unit_vectors
 from llama_index_contextual.app.settings.models import model_id
 from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.retrieval.stores import run
 
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
 
@@ -46,7 +47,7 @@ def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
 
 def asked(index, question, filters=None, top_k=10):
     vector, _ = index.as_retriever(filters=filters).retrievers
-    [found] = vector.candidates([QueryBundle(question)], top_k)
+    [found] = run(vector.candidates([QueryBundle(question)], top_k, on_loop=False))
     return [(one.node_id, one.score) for one in found]
 
 

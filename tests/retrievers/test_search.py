@@ -17,7 +17,7 @@ from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrieval.stores import AnyStore
+from llama_index_contextual.retrieval.stores import AnyStore, run
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
@@ -45,7 +45,7 @@ class Vectors:
     def dense_queries(self, embeddings, top_k, filters=None):
         store = AnyStore(ChromaVectorStore(chroma_collection=self.collection))
         asked = [VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters) for one in embeddings]
-        return store.search_each(asked)
+        return run(store.search_each(asked, on_loop=False))
 
 
 def pairs(found):
