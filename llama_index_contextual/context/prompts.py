@@ -168,7 +168,8 @@ _LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twic
 _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
 
 _THOUGHTS: Final = re.compile(  # up to their end, which may have been begun in the prompt; or without one
-    r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)|[<\[◁](?:think|thinking|reasoning)[>\]▷].*\Z",
+    r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
+    r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
     re.DOTALL | re.IGNORECASE,
 )
 _WRAPPING: Final = re.compile(
@@ -176,9 +177,9 @@ _WRAPPING: Final = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _NUMBER: Final = re.compile(  # also as the tag of a chunk in the prompt, or as the first cell of a table
-    r"^[ \t>*#_|-]*(?:<?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
-    r"[#\[(]?(\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
-    r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|$))[*_ \t]*(?=\S|$)",
+    r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
+    r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
+    r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|(?(word)$|(?!))))[*_ \t]*(?=\S|$)",
     re.MULTILINE | re.IGNORECASE,
 )
 _PREAMBLE: Final = re.compile(
@@ -215,7 +216,7 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
     text = _THOUGHTS.sub("", answer)[: MOST_READ * count]
     listed = _texts_of_json(text)
     marks = list(_NUMBER.finditer(text))
-    numbers = [int(mark[1]) for mark in marks]
+    numbers = [int(mark["number"]) for mark in marks]
     if len(listed) == count:
         contexts = dict(enumerate(map(clean, listed), 1))
     elif count == 1 and 1 not in numbers:
@@ -224,16 +225,16 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
         return {}
     else:
         ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
-        contexts = {int(mark[1]): clean(text[mark.end() : end]) for mark, end in zip(marks, ends, strict=True)}
+        contexts = {at: clean(text[mark.end() : end]) for at, mark, end in zip(numbers, marks, ends, strict=True)}
     return {number: context for number, context in contexts.items() if context}
 
 
 def _texts_of_json(answer: str) -> list[str]:
-    """The texts in an answer that is JSON, in their order; none in any other."""
-    start, texts = min((at for at in map(answer.find, "[{") if at >= 0), default=0), list[str]()
-    end = max(map(answer.rfind, "]}")) + 1
+    """The texts in an answer that is JSON, or ends with it after a line break or a colon, in their order; else none."""
+    text, texts = _WRAPPING.sub("", answer).strip(), list[str]()
+    start = min((at for at in map(text.find, "[{") if at >= 0), default=0)
     with suppress(ValueError, RecursionError):
-        parts = [json.loads(answer[start:end])]
+        parts = [json.loads(text[start:])] if text[:start].rstrip(" \t")[-1:] in ("", "\n", ":") else []
         while parts:
             part = parts.pop()
             if isinstance(part, str):
