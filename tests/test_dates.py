@@ -110,6 +110,9 @@ def test_a_date_in_a_path(path, expected):
         ("Notes of May 2024", None),
         ("20240229", None),
         ("Plans", None),
+        ("2026-04-09 - 08:30 Standup", date(2026, 4, 9)),
+        ("2026-04-09 - 3 decisions", date(2026, 4, 9)),
+        ("Log 2026-03-05 to 2026-02-01", date(2026, 3, 5)),
     ],
 )
 def test_a_date_in_a_heading(title, expected):

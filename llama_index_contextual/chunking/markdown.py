@@ -190,10 +190,10 @@ _NO_MARKDOWN: Final = re.compile(
             f"(?P<code>{CODE})",
             _between("<!--", "-->"),
             _between(r"\{-?\s{0,9}/\*", r"\*/\s{0,9}-?\}"),
-            _between(r"\{#(?=[-\s])", r"#\}"),
+            _between(r"(?<!\$)\{#(?=[-\s])", r"#\}"),
             _between(r"\{\{!--", r"--\}\}"),
             _between("<%#", "%>"),
-            _between(r"(?<![\w%])%%", "%%"),
+            _between(r"(?:^[ \t]*%%|(?<![\w%])%%(?=\s))", "%%"),  # "%%time" in a sentence is none
             _between(rf"{_TAG}(?:comment|highlight|mermaid)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|mermaid)"),
             r"^[ \t]*\$\$(?:[ \t]*$(?:(?!\$\$)[\s\S])*|(?:(?!\$\$|\n[ \t]*\n)[\s\S])*)\$\$",
         ]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
-_MOST_NAMED: Final = 10  # documents of one name
+_MOST_NAMED: Final = 50  # documents of one name
 _READ_OF_DOCUMENT: Final = 200  # chunks of a document of which the best one is taken
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 

@@ -141,14 +141,21 @@ _ITEMS: Final = {  # what is a day, or a part of one; and what may stand between
     r"\d\d?[./月]\d\d?[./日号]?": _TO,
     _NUMBER: f"{_TO}|{_AND}",
 }
+_MONTH: Final = "|".join(map(re.escape, _MONTH_NUMBERS))
+# What follows the number of a last day: a month, a year or the end; "March 5 and 3 others" is no range.
+_DAY_ENDS: Final = (
+    rf"(?=[ ]?(?:(?:de|of)[ ])?(?:{_MONTH})\b|(?<=\.)\d|(?<=[日号])[^間间]|[./月]|,?[ ](?:19|20|21)\d\d|[ ]\w+[ ]ago\b"
+    r"|[ ]*(?:[^\w: ]|$))"
+)
 _RANGES: Final = [
     re.compile(
-        rf"""(?<![\d./])(?P<between>\b(?:between|entre|zwischen|tra|fra|tussen|между)[ ](?:(?:the|el|le|dem)[ ])?)?
+        rf"""(?<![\d.-])(?<!\d/)
+        (?P<between>\b(?:between|entre|zwischen|tra|fra|tussen|между)[ ](?:(?:the|el|le|dem)[ ])?)?
         (?P<first>{item}(?P<year>,?[ ]?(?:19|20|21)\d\d)?)(?:{to}|(?(between){_AND}|(?!)))(?:[^\W\d_]+\.?,?[ ])?
-        (?P<last>{item}(?(year),?[ ]?(?:19|20|21)\d\d))(?!(?<=\d)\d|[-/]\d)""",
+        (?P<last>{item}(?(year),?[ ]?(?:19|20|21)\d\d))(?!(?<=\d)\d|[-/]\d){after}""",
         re.IGNORECASE | re.VERBOSE,
     )
-    for item, to in _ITEMS.items()
+    for item, to, after in ((item, to, _DAY_ENDS if item is _NUMBER else "") for item, to in _ITEMS.items())
 ]
 
 
@@ -170,7 +177,14 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
         found.append([one._replace(start=offsets[one.start], end=offsets[one.end - 1] + 1) for one in find(part)])
     if not any(found) or len(found[0]) != len(found[1]):
         return find(text)
+    if any(one.first > other.last and _has_years(text, one, other) for one, other in zip(*found, strict=True)):
+        return find(text)  # "2026-03-05 to 2026-02-01"
     return [_range(*ends) for ends in zip(*found, strict=True)]
+
+
+def _has_years(text: str, one: NamedDate, other: NamedDate) -> bool:
+    """Whether both ends of a range name their year."""
+    return len(_ANY_YEAR.findall(text, min(one.start, other.start), max(one.end, other.end))) > 1
 
 
 def _range(one: NamedDate, other: NamedDate) -> NamedDate:

@@ -219,7 +219,9 @@ def decode(data: bytes) -> FileText:
 # Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
 _LEAST: Final = 60  # characters of base64 on a line that is one of several
 _WORD_OF_RUN: Final = re.compile(r"[\w+/=\\%-]{60}", re.ASCII)
-_NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?[\r\n][^\w/\\]{0,19}"  # to the next line of mail, or of code
+_NEXT: Final = (
+    r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?(?:\r\n?|\n)[^\w/\\\r\n`#-]{0,19}"  # to the next line of mail, or of code
+)
 _ENCODED: Final = re.compile(
     r"(?<![\w+/\\-])(?:(?i:(?P<uri>data:)(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
     r"(?(2)(?:(?!\2)[^\n]){32,}(?=\2)|[^\s\"'<>()\[\]\\]{32,}))"

@@ -238,3 +238,9 @@ def test_a_shortcode_is_its_text_in_quotes():
     text = '# {{< tip id="Real" >}}\n\nText.\n'
     [node] = HeadingAwareMarkdownNodeParser()([Document(text=text, metadata={"path": "a.md"})])
     assert node.metadata["header_path"] == "Real"
+
+
+@pytest.mark.parametrize("text", ["Use %%time{}, or %%html.", "Print ${{# a}}{} and ${{x#}}."])
+def test_marks_of_comments_within_sentences_hide_no_heading(text):
+    text = "# A\n\n" + text.format("\n\n## B\n\nWords.\n\n") + "\n"
+    assert ("A > B", "## B") in paths(text, chunk_size=20, chunk_overlap=0)

@@ -176,6 +176,9 @@ def test_days_in_digits_are_read_as_people_write_them(text, days):
         ("go from Rome to Paris on 5 March", "2026-03-05"),
         ("the road to March 5, 2026", "2026-03-05"),
         ("5 to 8 people", ""),
+        ("on 2025-03-04 and 30 others came", "2025-03-04"),
+        ("what happened in 2025-03 and 8 weeks later", "2025-03-01/2025-03-31"),
+        ("4月9日から3日間", "2026-04-09"),
     ],
 )
 def test_a_range_is_all_its_days(text, days):
