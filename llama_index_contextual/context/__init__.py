@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.context.base import (
     ChunkContext,
@@ -26,10 +26,21 @@ from llama_index_contextual.context.free import (
 )
 from llama_index_contextual.errors import one_of, refuse_unknown
 
+if TYPE_CHECKING:
+    from llama_index_contextual.context.llm import LLMContextGenerator
+
 OFF: Final = "off"
 LLM: Final = "llm"
 CONTEXTS: Final = (OFF, *sorted(FREE), LLM)
 _ALIASES: Final = {None: OFF, False: OFF, "headers": "headings"}
+
+
+def __getattr__(name: str) -> object:
+    if name != "LLMContextGenerator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from llama_index_contextual.context.llm import LLMContextGenerator  # a tenth of a question's start
+
+    return LLMContextGenerator
 
 
 def context_name(name: object) -> str:
@@ -62,7 +73,7 @@ def resolve_generator(
         return spec
     name = context_name(spec)
     if name == LLM:
-        from llama_index_contextual.context.llm import LLMContextGenerator  # a tenth of a question's start
+        from llama_index_contextual.context.llm import LLMContextGenerator
 
         refuse_unknown("context='llm'", options, signature(LLMContextGenerator).parameters)
         return LLMContextGenerator(**options)

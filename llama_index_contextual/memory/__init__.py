@@ -4,21 +4,64 @@ from collections import OrderedDict
 from itertools import groupby
 from typing import Annotated, Any
 
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
+from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import FunctionTool
 
 from llama_index_contextual.keyword import note_filters
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
-from llama_index_contextual.memory.digest import HEADER, NOTHING, MemoryDigest, MemoryEntry, MemorySettings, shown_path
+from llama_index_contextual.memory.digest import (
+    HEADER,
+    NOTHING,
+    MemoryDigest,
+    MemoryEntry,
+    MemorySettings,
+    quoted,
+    shown_path,
+)
 from llama_index_contextual.memory.snippet import choose_snippet
 
 # What users import.
-__all__ = ["MemoryContext", "MemoryContextBlock", "MemoryDigest", "MemoryEntry", "MemorySettings"]
-__all__ += ["memory_tool", "note_filters"]
+__all__ = ["MemoryContext", "MemoryContextBlock", "MemoryContextRetriever", "MemoryDigest", "MemoryEntry"]
+__all__ += ["MemorySettings", "memory_tool", "note_filters"]
 
 DESCRIPTION = "What the user's notes say about a message. Call it with the user's message at the start of every turn."
+
+
+class MemoryContextRetriever(BaseRetriever):
+    """A retriever that answers with the hits of the digest, each a node of one quotation; none for small talk.
+
+    Each node has the source of its chunk, and in its metadata ``citation``, ``path``, ``header_path``, ``date``,
+    ``start_line`` and ``end_line`` where known.
+    """
+
+    def __init__(self, memory: MemoryContext, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._memory = memory
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [_node(entry) for entry in self._memory.get(query_bundle.query_str).entries]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [_node(entry) for entry in (await self._memory.aget(query_bundle.query_str)).entries]
+
+
+def _node(entry: MemoryEntry) -> NodeWithScore:
+    keys = ("citation", "path", "date", "start_line", "end_line", "header_path")
+    metadata = {key: value for key, value in entry.to_dict().items() if key in keys and value not in {None, ""}}
+    node = TextNode(
+        id_=entry.id,
+        text=quoted(entry.snippet),
+        metadata=metadata,
+        excluded_embed_metadata_keys=[*metadata],
+        excluded_llm_metadata_keys=[key for key in metadata if key != "citation"],
+    )
+    if (source := entry.node.source_node) is not None:
+        node.relationships[NodeRelationship.SOURCE] = source.model_copy(update={"metadata": {}})
+    return NodeWithScore(node=node, score=entry.score)
 
 
 class MemoryContextBlock(BaseMemoryBlock[str]):

@@ -1,19 +1,48 @@
-"""Memory inside LlamaIndex: a block of `Memory`, a tool, an agent that gets the digest in every turn."""
+"""Memory inside LlamaIndex: a retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn."""
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
-from llama_index.core.llms import ChatMessage
+from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import Memory
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import MemoryContext
-from llama_index_contextual.memory import MemoryContextBlock, memory_tool
+from llama_index_contextual.memory import MemoryContextBlock, MemoryContextRetriever, memory_tool
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 
 
 @pytest.fixture(scope="module")
 def context(retriever):
     return MemoryContext(retriever)
+
+
+async def test_the_retriever_gives_snippets_with_citations(context):
+    retriever = MemoryContextRetriever(context)
+    [first, *_] = retriever.retrieve("what does JC's dog love?")
+    quoted = first.node.get_content().splitlines()
+    assert "  > - JC's dog Cookie loves carrots. He stole three from the pan." in quoted
+    assert first.node.metadata["citation"].startswith("memory/2026-04-09.md#L")
+    assert first.node.get_content(MetadataMode.LLM).startswith("citation: memory/2026-04-09.md#L")
+    found = await retriever.aretrieve("what does JC's dog love?")
+    assert found[0].node.text == first.node.text
+    assert retriever.retrieve("hola") == []
+
+
+def test_the_retriever_s_nodes_keep_their_source_and_their_headings(context):
+    hits = MemoryContextRetriever(context).retrieve("does JC like ginger?")
+    entries = context.get("does JC like ginger?").entries
+    assert hits
+    assert [hit.node.ref_doc_id for hit in hits] == [entry.node.ref_doc_id for entry in entries]
+    assert all(hit.node.ref_doc_id for hit in hits)
+    assert [hit.node.metadata.get("header_path", "") for hit in hits] == [entry.header_path for entry in entries]
+    assert any(entry.header_path for entry in entries)
+
+
+def test_the_retriever_serves_a_query_engine(context):
+    engine = RetrieverQueryEngine.from_args(MemoryContextRetriever(context), llm=MockLLM())
+    assert "Cookie loves carrots" in str(engine.query("what does JC's dog love?"))
 
 
 async def test_the_tool_answers_with_the_digest(context):
