@@ -43,7 +43,7 @@ _LEAD: Final = re.compile(
     r"|\([\w-]+\)=))+\s*"
 )
 # What ends a heading: {#id .class}, {: #id}, MDX's {/* id */}, also after hashes. "{id}" is text.
-_ATTRIBUTES: Final = re.compile(r"(?: #+)? ?\{:? ?[#./-][^{}]*\}$")
+_ATTRIBUTES: Final = re.compile(r"(?: #+)? ?\{(?::? ?[#./][^{}]*|-)\}$")
 # Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
 _SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
 

@@ -153,6 +153,7 @@ def test_link_definitions_are_cut_between_lines():
     [
         ("## GET /users/{id}", "GET /users/{id}"),
         ("## Set {1, 2, 3}", "Set {1, 2, 3}"),
+        ("## Set {-1, 1}", "Set {-1, 1}"),
         ("## The ${HOME}", "The ${HOME}"),
         ("## \\newcommand{x}", "\\newcommand{x}"),
         ("## Real {#real} ##", "Real"),

@@ -197,7 +197,8 @@ def _org_line(line: str, found: re.Match[str] | None, metadata: dict[str, str]) 
     """A line outside of blocks; title, author and date go to the metadata."""
     keyword = _ORG_KEYWORD.match(line)
     if keyword and keyword[1].lower() != "caption":
-        metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip(" <>[]")
+        name, value = keyword[1].lower(), keyword[2].strip()
+        metadata["created" if name == "date" else name] = value.strip("<>[]") if name == "date" else value
     elif keyword:
         return escape(keyword[2])
     if found:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 OLLAMA_URL: Final = "http://localhost:11434"
-_NAME: Final = re.compile(r"(\w+):(?!@(?i:https?)://)(@?[^\s@]+)(?:@((?i:https?)://[^\s/]\S*))?")
+_NAME: Final = re.compile(r"(\w+):(?!@(?i:https?)://)(@?[^\s@](?:[^@\n]*[^\s@])?)(?:@((?i:https?)://[^\s/]\S*))?")
 _LANGUAGE_MODELS: Final = ("ollama", "openai")
 _LONGEST_PROMPT: Final = 3  # times the tokens of a usual one: it takes so much longer until an answer begins
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
