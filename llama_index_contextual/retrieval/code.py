@@ -99,7 +99,7 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
     asks_for_tests = not words.isdisjoint(_words_of(reads.analyzer, " ".join(_TESTS)))
     mass, members = defaultdict[str, float](float), defaultdict[str, dict[int, CodeRecord]](dict)
     for rank, row in enumerate(order):
-        if code := code_of(reads, row):
+        if code := getattr(reads.records[row], "code", None):
             mass[code.path] += math.exp(-rank / _FADES)
             members[code.path][row] = code
     signals, factor = {name: np.zeros(len(reads.records)) for name in SIGNALS}, PROSE if "?" in query else 1.0
@@ -125,12 +125,6 @@ def _joined(name: str) -> str:
     return _BETWEEN.sub("", name).lower()
 
 
-def code_of(reads: Any, row: int) -> CodeRecord | None:
-    """The record of a candidate as a chunk of a source file; None where it is none."""
-    code: CodeRecord | None = getattr(reads.records[row], "code", None)
-    return code
-
-
 def _shared(name: frozenset[str], words: frozenset[str]) -> float:
     """The share of a name's words that a question has, half where it has a single one of several of its own."""
     both = len(name & words)
@@ -141,7 +135,7 @@ def repeats(query: str, reads: Any, order: Sequence[int]) -> Floats:
     """The loss of each further chunk of a source file, in log-odds."""
     loss, seen, lost = FURTHER["question" if "?" in query else "words"], Counter[str](), np.zeros(len(order))
     for row in order:
-        if code := code_of(reads, row):
+        if code := getattr(reads.records[row], "code", None):
             lost[row] = loss * min(seen[code.path], _MOST_REPEATS)
             seen[code.path] += 1
     return lost
