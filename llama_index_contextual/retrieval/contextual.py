@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from llama_index.core.bridge.pydantic import BeforeValidator, Field, field_serializer
@@ -65,9 +65,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     context: str = Field(default="headings", description="Which kind of context: off, headings, pattern or llm.")
     documents: Any = Field(default=None, exclude=True, description="Whole documents, to find a chunk's own.")
     docstore: Any = Field(default=None, exclude=True, description="Where else to find them.")
-    root: Annotated[str | None, BeforeValidator(lambda path: str(path) if isinstance(path, Path) else path)] = Field(
-        default=None, description="What absolute paths are shown relative to."
-    )
+    root: Annotated[
+        str | None, BeforeValidator(lambda path: os.fspath(path) if isinstance(path, os.PathLike) else path)
+    ] = Field(default=None, description="What absolute paths are shown relative to.")
     show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
     descriptions: dict[str, str] = Field(default={}, description="What folders and files hold, by path.")
     leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")

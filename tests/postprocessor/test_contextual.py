@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import PurePosixPath
 
 import pytest
 from llama_index.core import Document, SimpleDirectoryReader
@@ -90,7 +91,8 @@ def test_a_generator_that_skips_a_chunk_is_named(nodes):
 
 
 def test_a_root_that_is_no_path_is_an_error_of_the_setting(tmp_path):
-    assert ContextualNodePostprocessor(root=tmp_path).root == str(tmp_path)
+    for root in (tmp_path, PurePosixPath(tmp_path), str(tmp_path)):
+        assert ContextualNodePostprocessor(root=root).root == str(tmp_path)
     with pytest.raises(SettingError, match="root=5 cannot work"):
         ContextualNodePostprocessor(root=5)
 
